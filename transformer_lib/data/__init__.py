@@ -1,0 +1,20 @@
+"""Text to batches: corpora, cleaning, tokenizer, token store, batching."""
+
+from transformer_lib.data.batching import Batch, make_batch, plan_batches
+from transformer_lib.data.corpora import CORPORA, DataConfig, TestSet
+from transformer_lib.data.prepare import PreparedData, prepare
+from transformer_lib.data.store import PairStore
+from transformer_lib.data.tokenizer import Tokenizer
+
+__all__ = [
+    "CORPORA",
+    "Batch",
+    "DataConfig",
+    "PairStore",
+    "PreparedData",
+    "TestSet",
+    "Tokenizer",
+    "make_batch",
+    "plan_batches",
+    "prepare",
+]

@@ -1,0 +1,73 @@
+"""Batches by a budget of tokens, of sentences that are about equally long (section 5.1)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from transformer_lib.data.store import PairStore
+from transformer_lib.vocabulary import BOS, EOS, PAD
+
+
+@dataclass
+class Batch:
+    """Padded sentence pairs with the teacher-forcing shift.
+
+    The decoder reads ``tgt_input`` = ``<s> y₁ … yₙ`` and should say ``labels`` = ``y₁ … yₙ </s>``.
+    """
+
+    src: Int[Tensor, "batch src_len"]
+    tgt_input: Int[Tensor, "batch tgt_len"]
+    labels: Int[Tensor, "batch tgt_len"]
+
+    @property
+    def num_src_tokens(self) -> int:
+        return int((self.src != PAD).sum())
+
+    @property
+    def num_tgt_tokens(self) -> int:
+        return int((self.labels != PAD).sum())
+
+    def to(self, device: torch.device) -> "Batch":
+        move = {"device": device, "non_blocking": True}
+        return Batch(self.src.to(**move), self.tgt_input.to(**move), self.labels.to(**move))
+
+
+def plan_batches(
+    src_lengths: np.ndarray, tgt_lengths: np.ndarray, batch_tokens: int, seed: tuple[int, ...]
+) -> list[np.ndarray]:
+    """The batches of one epoch, as arrays of sentence numbers.
+
+    Each has at most ``batch_tokens`` source tokens and as many target tokens, padding included (a
+    longer sentence is a batch of its own). Sentences of one length are shuffled among themselves,
+    then the batches are: the same seed gives the same batches.
+    """
+    random = np.random.default_rng(seed)
+    order = random.permutation(len(src_lengths))
+    order = order[np.lexsort((src_lengths[order], tgt_lengths[order]))]
+    longest = np.maximum(src_lengths, tgt_lengths)[order]
+    batches = []
+    start = 0
+    while start < len(order):
+        window = longest[start : start + max(1, batch_tokens // max(1, longest[start]))]
+        padded = np.maximum.accumulate(window) * np.arange(1, len(window) + 1)
+        size = max(1, int(np.searchsorted(padded, batch_tokens, side="right")))
+        batches.append(order[start : start + size])
+        start += size
+    return [batches[i] for i in random.permutation(len(batches))]
+
+
+def make_batch(store: PairStore, indices: np.ndarray) -> Batch:
+    """Look these pairs up and pad them."""
+    src = torch.from_numpy(store.src.padded(indices))
+    labels = torch.from_numpy(store.tgt.padded(indices))
+    return Batch(src, shift_right(labels), labels)
+
+
+def shift_right(labels: Int[Tensor, "batch tgt_len"]) -> Int[Tensor, "batch tgt_len"]:
+    """The decoder's input: ``<s>`` in front, the last token dropped, never an ``</s>``."""
+    tgt_input = torch.full_like(labels, BOS)
+    tgt_input[:, 1:] = labels[:, :-1]
+    return tgt_input.masked_fill(tgt_input == EOS, PAD)

@@ -1,0 +1,182 @@
+"""The corpora of the course: where their text is and how it splits into train, valid and test."""
+
+import gzip
+import hashlib
+import shutil
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from importlib import resources
+from itertools import zip_longest
+from pathlib import Path
+from typing import Literal
+
+from transformer_lib.data.cleaning import Pair, normalize, sentence_key
+from transformer_lib.data.download import download
+from transformer_lib.errors import UserError
+from transformer_lib.files import cache_folder, read_lines, sha256
+
+Corpus = Literal["tatoeba", "multi30k", "files"]
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Which text, and how it is cleaned and cut into tokens.
+
+    ``corpus = "files"`` takes the six paths: a source and a target file, line by line, for each of
+    train, valid and test. Sentences over ``max_len`` tokens are not trained on.
+    """
+
+    corpus: Corpus = "tatoeba"
+    vocab_size: int = 4000
+    max_len: int = 128
+    max_words: int = 100
+    max_ratio: float = 3.0
+    train: tuple[str, str] | None = None
+    valid: tuple[str, str] | None = None
+    test: tuple[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        paths = (self.train, self.valid, self.test)
+        if self.corpus == "files" and None in paths:
+            raise ValueError(
+                "corpus='files' needs train, valid and test, each [source path, target path]"
+            )
+        if self.corpus != "files" and any(paths):
+            raise ValueError(
+                f"train, valid and test belong to corpus='files', not to '{self.corpus}'"
+            )
+
+
+@dataclass(frozen=True)
+class TestSet:
+    """Source sentences and, for each, one or more reference translations."""
+
+    __test__ = False  # not a test for pytest
+
+    name: str
+    sources: list[str]
+    references: list[list[str]]
+
+    def __len__(self) -> int:
+        return len(self.sources)
+
+
+@dataclass(frozen=True)
+class Splits:
+    """Raw training pairs (to be cleaned), the two held-out sets, and what they were read from."""
+
+    train: Iterable[Pair]
+    valid: TestSet
+    test: TestSet
+    fingerprint: str = field(default="")
+
+
+def load_corpus(config: DataConfig, folder: Path | None = None) -> Splits:
+    """The corpus of this configuration; ``folder`` holds files that need not be downloaded."""
+    return CORPORA[config.corpus](config, folder)
+
+
+def read_pairs(source: Path, target: Path) -> Iterator[Pair]:
+    """Line by line from two files.
+
+    Raises:
+        UserError: they differ in their number of lines, or there is none.
+    """
+    number = 0
+    for number, (left, right) in enumerate(
+        zip_longest(read_lines(source), read_lines(target)), start=1
+    ):
+        if left is None or right is None:
+            shorter = source if left is None else target
+            raise UserError(
+                f"{source} and {target} must have the same number of lines, but {shorter} ends "
+                f"after {number - 1}; align them line by line"
+            )
+        yield left, right
+    if number == 0:
+        raise UserError(f"{source} and {target} are empty; give files with one sentence a line")
+
+
+def _read_test_set(name: str, source: Path, target: Path) -> TestSet:
+    pairs = [(normalize(s), normalize(t)) for s, t in read_pairs(source, target)]
+    return TestSet(name, [s for s, _ in pairs], [[t] for _, t in pairs])
+
+
+def _tatoeba(config: DataConfig, folder: Path | None) -> Splits:
+    """Bundled. Split by English sentence: a held-out one is in no training pair whatever its
+    capitals and punctuation, and all its translations are references."""
+    data = resources.files("transformer_lib.data.bundled").joinpath("tatoeba.en-de.tsv.gz")
+    lines = gzip.decompress(data.read_bytes()).decode("utf-8").splitlines()
+    pairs: list[Pair] = []
+    for line in lines:
+        english, german = line.split("\t")
+        pairs.append((normalize(english), normalize(german)))
+    groups: dict[str, list[Pair]] = defaultdict(list)
+    for pair in pairs:
+        groups[sentence_key(pair[0])].append(pair)
+    by_hash = sorted(groups, key=lambda key: hashlib.sha256(key.encode()).digest())
+
+    def held_out(name: str, keys: list[str]) -> TestSet:
+        references = [list(dict.fromkeys(german for _, german in groups[key])) for key in keys]
+        return TestSet(name, [groups[key][0][0] for key in keys], references)
+
+    test, valid = by_hash[:1000], by_hash[1000:1500]
+    return Splits(pairs, held_out("tatoeba-valid", valid), held_out("tatoeba-test", test))
+
+
+MULTI30K_URL = (
+    "https://raw.githubusercontent.com/multi30k/dataset/"
+    "a3d2e0d26b56f3846f66a952536ffed4e401d05a/data/task1/raw/"
+)
+MULTI30K_SHA256 = {
+    "test_2016_flickr.de.gz": "9204244e408ccb38d2a55cfcd344df15005fc42a07a6e55ca6c52b6ababb8cc8",
+    "test_2016_flickr.en.gz": "611d361c6334bc7246101d48097c13cf5c4413c5befc793cc629934359d532d9",
+    "train.de.gz": "726e39b2fa9eb9ffb6dc763fb35a179f80fae06ffc5d28b6ace5faa883de28a6",
+    "train.en.gz": "d79cfa999dd4c51d2cb42499b6796d5a882c3a8a961923c25a898c90f8bbd56f",
+    "val.de.gz": "f0cba2f995189cf5770f29a8a9a537a3ad3f51657ad873405082ff6863a5e75a",
+    "val.en.gz": "14f7d25ddd868909a9213e361768460edcacdd6ab9d1e77b92560dc10c10dc28",
+}
+
+
+def _multi30k(config: DataConfig, folder: Path | None) -> Splits:
+    """Image captions (Elliott et al. 2016), downloaded from a pinned commit."""
+    kept = cache_folder() / "downloads" / "multi30k"
+    paths: dict[str, Path] = {}
+    for name, checksum in MULTI30K_SHA256.items():
+        kept_file = kept / name
+        if folder is not None:
+            given = folder / name
+            if sha256(given) != checksum:
+                raise UserError(f"{given} is not the Multi30k file of that name; fetch it again")
+            kept.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(given, kept_file)
+        paths[name] = download(MULTI30K_URL + name, kept_file, checksum)
+
+    def both(stem: str) -> tuple[Path, Path]:
+        return paths[f"{stem}.en.gz"], paths[f"{stem}.de.gz"]
+
+    return Splits(
+        read_pairs(*both("train")),
+        _read_test_set("multi30k-valid", *both("val")),
+        _read_test_set("multi30k-test2016", *both("test_2016_flickr")),
+    )
+
+
+def _files(config: DataConfig, folder: Path | None) -> Splits:
+    """Any pairs of text files."""
+    assert config.train and config.valid and config.test
+    root = folder or Path()
+    train, valid, test = (
+        (root / source, root / target) for source, target in (config.train, config.valid, config.test)
+    )
+    checksums = [sha256(path) for path in (*train, *valid, *test)]
+    return Splits(
+        read_pairs(*train),
+        _read_test_set("valid", *valid),
+        _read_test_set("test", *test),
+        fingerprint=" ".join(checksums),
+    )
+
+
+CORPORA = {"tatoeba": _tatoeba, "multi30k": _multi30k, "files": _files}

@@ -1,0 +1,78 @@
+"""Downloads that resume where they broke off and are verified before use."""
+
+import http.client
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from tqdm.auto import tqdm
+
+from transformer_lib.errors import UserError
+from transformer_lib.files import sha256
+from transformer_lib.progress import progress_is_shown
+
+CHUNK = 2**18
+
+
+def download(url: str, path: Path, expected_sha256: str, attempts: int = 5) -> Path:
+    """Fetch ``url`` to ``path`` unless a file with this checksum is already there.
+
+    An interrupted download stays beside it as ``….part`` and is continued by the next call.
+
+    Raises:
+        UserError: the server cannot be reached, or what it sends has another checksum.
+    """
+    if path.exists() and sha256(path) == expected_sha256:
+        return path
+    part = path.with_name(path.name + ".part")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for attempt in range(1, attempts + 1):
+        try:
+            _fetch_rest(url, part)
+            break
+        except (OSError, http.client.HTTPException) as error:
+            if isinstance(error, urllib.error.HTTPError) and error.code == 416:
+                break  # nothing left to fetch; the checksum decides
+            if attempt == attempts:
+                raise UserError(
+                    f"cannot download {url}: {error}; check the network and run the command again "
+                    "(it continues where it stopped), or fetch the file and use --from FOLDER"
+                ) from error
+            time.sleep(min(2.0**attempt, 30.0) / 4)
+    actual = sha256(part)
+    if actual != expected_sha256:
+        part.unlink()
+        raise UserError(
+            f"{url} has SHA-256 {actual[:12]}…, expected {expected_sha256[:12]}…; the download was "
+            "removed, run the command again or fetch the file elsewhere and use --from FOLDER"
+        )
+    part.replace(path)
+    return path
+
+
+def _fetch_rest(url: str, part: Path) -> None:
+    done = part.stat().st_size if part.exists() else 0
+    request = urllib.request.Request(url, headers={"Range": f"bytes={done}-"} if done else {})
+    with urllib.request.urlopen(request, timeout=30) as response:
+        resumed = response.status == 206
+        done = done if resumed else 0
+        length = response.headers.get("Content-Length")
+        total = done + int(length) if length else None
+        with (
+            part.open("ab" if resumed else "wb") as file,
+            tqdm(
+                total=total,
+                initial=done,
+                unit="B",
+                unit_scale=True,
+                desc=url.rsplit("/", 1)[-1],
+                disable=not progress_is_shown(),
+            ) as bar,
+        ):
+            while chunk := response.read(CHUNK):
+                file.write(chunk)
+                done += len(chunk)
+                bar.update(len(chunk))
+    if total is not None and done < total:
+        raise http.client.IncompleteRead(b"", total - done)

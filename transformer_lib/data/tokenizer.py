@@ -1,0 +1,94 @@
+"""A joint SentencePiece BPE for both languages (Sennrich et al. 2016; Kudo and Richardson 2018)."""
+
+import io
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import sentencepiece
+
+from transformer_lib.errors import UserError
+from transformer_lib.vocabulary import (
+    BOS,
+    BOS_PIECE,
+    EOS,
+    EOS_PIECE,
+    PAD,
+    PAD_PIECE,
+    UNK,
+    UNK_PIECE,
+)
+
+
+class Tokenizer:
+    """Text to token numbers and back.
+
+    Args:
+        model: a serialized SentencePiece model.
+
+    Raises:
+        UserError: the bytes are no SentencePiece model, or its special tokens are not
+            ``<pad> <unk> <s> </s>`` = 0 1 2 3.
+    """
+
+    def __init__(self, model: bytes):
+        self.model = model
+        try:
+            self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        except RuntimeError as error:
+            raise UserError("this is not a SentencePiece model; prepare the data again") from error
+        pieces = [self._processor.id_to_piece(i) for i in range(4)]
+        if pieces != [PAD_PIECE, UNK_PIECE, BOS_PIECE, EOS_PIECE]:
+            raise UserError(f"the tokenizer starts with {pieces}, not with <pad> <unk> <s> </s>")
+
+    @classmethod
+    def train(cls, sentences: Iterable[str], vocab_size: int) -> "Tokenizer":
+        """Learn a BPE of ``vocab_size`` pieces.
+
+        Raises:
+            UserError: the text is too small, or too varied, for that many pieces.
+        """
+        output = io.BytesIO()
+        try:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=iter(sentences),
+                model_writer=output,
+                model_type="bpe",
+                vocab_size=vocab_size,
+                character_coverage=1.0,
+                normalization_rule_name="identity",  # cleaning has normalized already
+                pad_id=PAD,
+                unk_id=UNK,
+                bos_id=BOS,
+                eos_id=EOS,
+                pad_piece=PAD_PIECE,
+                minloglevel=2,
+            )
+        except RuntimeError as error:
+            raise UserError(
+                f"cannot learn vocab_size={vocab_size} pieces from this text: "
+                f"{str(error).splitlines()[-1].strip()}; choose another vocab_size"
+            ) from error
+        return cls(output.getvalue())
+
+    @classmethod
+    def load(cls, path: Path) -> "Tokenizer":
+        try:
+            return cls(path.read_bytes())
+        except OSError as error:
+            raise UserError(f"cannot read {path}: {error.strerror}") from error
+
+    def __len__(self) -> int:
+        return self._processor.get_piece_size()
+
+    def encode(self, sentences: Sequence[str]) -> list[list[int]]:
+        """Token numbers of each sentence, without special tokens."""
+        return self._processor.encode(list(sentences), out_type=int)
+
+    def decode(self, tokens: Sequence[Sequence[int]]) -> list[str]:
+        """Sentences from token numbers; special tokens are left out."""
+        texts = [[t for t in sentence if t not in (PAD, BOS, EOS)] for sentence in tokens]
+        return self._processor.decode(texts) if texts else []
+
+    def pieces(self, tokens: Sequence[int]) -> list[str]:
+        """The piece of each token number, with ``▁`` where a word begins."""
+        return [self._processor.id_to_piece(int(token)) for token in tokens]

@@ -1,0 +1,155 @@
+"""Greedy and beam search over any model that can ``start`` and ``step``."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from transformer_lib.model.seq2seq import Seq2Seq
+from transformer_lib.vocabulary import BOS, EOS, PAD
+
+NEVER_SAID = (PAD, BOS)
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A translation without ``</s>``, its log-probability, and that divided by the penalty."""
+
+    tokens: list[int] = field(compare=False)
+    log_p: float
+    score: float
+
+
+def length_penalty(length: int, alpha: float) -> float:
+    """((5 + |Y|)/6)^α (Wu et al. 2016, equation 14), |Y| counted with its ``</s>``."""
+    return ((5.0 + length) / 6.0) ** alpha
+
+
+@torch.inference_mode()
+def greedy_search(
+    model: Seq2Seq, src: Int[Tensor, "batch src_len"], max_extra: int = 50
+) -> list[list[int]]:
+    """The likeliest token at every step, until ``</s>`` or source length + ``max_extra`` tokens.
+
+    Works on the whole batch; sentences that are finished leave it.
+    """
+    limits = (src != PAD).sum(dim=1) + max_extra
+    state = model.start(model.encode(src))
+    tokens = src.new_full((len(src),), BOS)
+    sentences = torch.arange(len(src), device=src.device)  # of each row that is still going on
+    outputs = src.new_full((len(src), int(limits.max())), EOS)
+    for length in range(1, outputs.size(1) + 1):
+        logits = model.step(tokens, state)
+        logits[:, NEVER_SAID] = -torch.inf
+        tokens = logits.argmax(dim=-1).masked_fill(length >= limits[sentences], EOS)
+        outputs[sentences, length - 1] = tokens
+        going_on = (tokens != EOS).nonzero()[:, 0]
+        if len(going_on) == 0:
+            break
+        if len(going_on) < len(tokens):
+            state.select(going_on)
+            tokens, sentences = tokens[going_on], sentences[going_on]
+    return [_until_end(row) for row in outputs.tolist()]
+
+
+def _until_end(tokens: list[int]) -> list[int]:
+    return tokens[: tokens.index(EOS)] if EOS in tokens else tokens
+
+
+@torch.inference_mode()
+def beam_search(
+    model: Seq2Seq,
+    src: Int[Tensor, "batch src_len"],
+    beam_size: int = 4,
+    alpha: float = 0.6,
+    max_extra: int = 50,
+) -> list[list[Hypothesis]]:
+    """For each sentence its best finished hypotheses, at most ``beam_size``, the best one first.
+
+    At every step the ``beam_size`` likeliest prefixes go on. One that ends in ``</s>`` is finished;
+    a sentence is done when ``beam_size`` of them are. At source length + ``max_extra`` tokens only
+    ``</s>`` may follow. Finished hypotheses compare by log-probability / length penalty.
+
+    Raises:
+        ValueError: beam_size is below 1.
+    """
+    if beam_size < 1:
+        raise ValueError(f"beam_size={beam_size} is below 1; choose 1 (greedy) or more")
+    finished: list[list[Hypothesis]] = [[] for _ in range(len(src))]
+    sentences = list(range(len(src)))  # those that still go on, `width` rows each
+    limits = (src != PAD).sum(dim=1) + max_extra
+    state = model.start(model.encode(src))
+    prefixes = src.new_full((len(src), 1, 1), BOS)  # (sentence, width, length)
+    scores = torch.zeros(len(src), 1, device=src.device)
+    for length in range(1, int(limits.max()) + 1):
+        log_p = _next_log_p(model, prefixes[:, :, -1], state, limits[sentences] <= length)
+        candidates, origins, tokens = _best_candidates(scores[:, :, None] + log_p, beam_size)
+
+        ended = (tokens == EOS) & (candidates > -torch.inf)
+        for row, rank in ended[:, :beam_size].nonzero().tolist():
+            prefix = prefixes[row, origins[row, rank], 1:].tolist()
+            total = candidates[row, rank].item()
+            score = total / length_penalty(length, alpha)
+            finished[sentences[row]].append(Hypothesis(prefix, total, score))
+
+        scores, kept = candidates.masked_fill(tokens == EOS, -torch.inf).topk(
+            min(beam_size, candidates.size(1))
+        )
+        alive = scores[:, 0] > -torch.inf
+        rows = [
+            row
+            for row, (sentence, is_alive) in enumerate(zip(sentences, alive.tolist(), strict=True))
+            if is_alive and len(finished[sentence]) < beam_size
+        ]
+        if not rows:
+            break
+        going_on = torch.tensor(rows, device=src.device)
+        scores = scores[going_on]
+        origins, tokens = (x[going_on].gather(1, kept[going_on]) for x in (origins, tokens))
+        prefixes = torch.cat([prefixes[going_on[:, None], origins], tokens[:, :, None]], dim=2)
+        width_before = log_p.size(1)
+        state.select(
+            (going_on[:, None] * width_before + origins).flatten(),
+            same_sentences=len(rows) == len(sentences) and width_before == scores.size(1),
+        )
+        sentences = [sentences[row] for row in rows]
+    return [sorted(hypotheses, key=lambda h: -h.score)[:beam_size] for hypotheses in finished]
+
+
+def _next_log_p(
+    model: Seq2Seq,
+    tokens: Int[Tensor, "sentences width"],
+    state: object,
+    must_end: Tensor,
+) -> Float[Tensor, "sentences width vocab_size"]:
+    logits = model.step(tokens.flatten(), state).float()
+    log_p = logits.log_softmax(dim=-1).unflatten(0, tokens.shape)
+    log_p[:, :, NEVER_SAID] = -torch.inf
+    end = log_p[:, :, EOS].clone()
+    log_p[must_end] = -torch.inf
+    log_p[:, :, EOS] = end
+    return log_p
+
+
+def _best_candidates(
+    scores: Float[Tensor, "sentences width vocab_size"], beam_size: int
+) -> tuple[
+    Float[Tensor, "sentences candidates"],
+    Int[Tensor, "sentences candidates"],
+    Int[Tensor, "sentences candidates"],
+]:
+    """Score, row of origin and token of the best continuations, the best first.
+
+    Twice the beam, because at most half of them can be an ``</s>``.
+    """
+    _, width, vocab_size = scores.shape
+    best, index = scores.flatten(1).topk(min(2 * beam_size, width * vocab_size))
+    return best, index // vocab_size, index % vocab_size
+
+
+def pad_sequences(sequences: Sequence[Sequence[int]]) -> Int[Tensor, "batch length"]:
+    """One row a sequence, padded at the end."""
+    longest = max(len(sequence) for sequence in sequences)
+    return torch.tensor([[*s, *[PAD] * (longest - len(s))] for s in sequences])

@@ -1,0 +1,87 @@
+"""BLEU and chrF by sacreBLEU, with signatures, and whether a difference is significant."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sacrebleu.metrics import BLEU, CHRF
+from sacrebleu.metrics.base import Metric
+from sacrebleu.significance import PairedTest
+
+
+@dataclass(frozen=True)
+class MetricScore:
+    """A corpus score from 0 to 100 and the signature that says how it was computed."""
+
+    score: float
+    signature: str
+    details: str
+
+
+def _reference_streams(references: Sequence[Sequence[str]]) -> list[list[str | None]]:
+    """sacreBLEU's form: one list per reference number; None where a sentence has no more."""
+    most = max(len(r) for r in references)
+    return [[r[i] if i < len(r) else None for r in references] for i in range(most)]
+
+
+def _score(
+    metric: Metric, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
+) -> MetricScore:
+    if len(hypotheses) != len(references):
+        raise ValueError(f"{len(hypotheses)} hypotheses, but {len(references)} references")
+    result = metric.corpus_score(list(hypotheses), _reference_streams(references))
+    return MetricScore(result.score, str(metric.get_signature()), str(result))
+
+
+def bleu(
+    hypotheses: Sequence[str], references: Sequence[Sequence[str]], lowercase: bool = False
+) -> MetricScore:
+    """sacreBLEU's corpus BLEU (Post 2018): detokenized text, 13a tokens, any number of references.
+
+    Raises:
+        ValueError: there are not as many hypotheses as (lists of) references.
+    """
+    return _score(BLEU(lowercase=lowercase), hypotheses, references)
+
+
+def chrf(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> MetricScore:
+    """chrF2 (Popović 2015): F-score of character n-grams.
+
+    Raises:
+        ValueError: there are not as many hypotheses as (lists of) references.
+    """
+    return _score(CHRF(), hypotheses, references)
+
+
+@dataclass(frozen=True)
+class PairedDifference:
+    """Two systems on one test set: their scores, 95% intervals, and how likely the difference is
+    chance."""
+
+    score_a: float
+    interval_a: float
+    score_b: float
+    interval_b: float
+    p_value: float
+    signature: str
+
+
+def paired_bootstrap(
+    hypotheses_a: Sequence[str],
+    hypotheses_b: Sequence[str],
+    references: Sequence[Sequence[str]],
+    samples: int = 1000,
+) -> PairedDifference:
+    """Paired bootstrap resampling of BLEU (Koehn 2004), as sacreBLEU does it, with its fixed seed.
+
+    Each interval is half the width of a 95% confidence interval around the score.
+    """
+    test = PairedTest(
+        [("A", list(hypotheses_a)), ("B", list(hypotheses_b))],
+        {"BLEU": BLEU(references=_reference_streams(references))},
+        references=None,
+        test_type="bs",
+        n_samples=samples,
+    )
+    signatures, scores = test()
+    a, b = scores["BLEU"]
+    return PairedDifference(a.score, a.ci, b.score, b.ci, b.p_value, str(signatures["BLEU"]))

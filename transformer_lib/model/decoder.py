@@ -1,0 +1,75 @@
+"""The decoder: N layers of causal self-attention, cross-attention and feed-forward (section 3.1)."""
+
+from collections.abc import Callable, Iterable
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from transformer_lib.model.cache import KeyValueCache
+from transformer_lib.model.masks import Mask
+
+LayerCache = tuple[KeyValueCache, KeyValueCache]  # of the self-attention, of the cross-attention
+
+
+class DecoderLayer(nn.Module):
+    """Causal self-attention, attention to the encoder's memory, feed-forward; each residual.
+
+    The parts come from outside; ``residual()`` makes a new connection for each sublayer.
+    """
+
+    def __init__(
+        self,
+        self_attention: nn.Module,
+        cross_attention: nn.Module,
+        feed_forward: nn.Module,
+        residual: Callable[[], nn.Module],
+    ):
+        super().__init__()
+        self.self_attention = self_attention
+        self.self_attention_residual = residual()
+        self.cross_attention = cross_attention
+        self.cross_attention_residual = residual()
+        self.feed_forward = feed_forward
+        self.feed_forward_residual = residual()
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch tgt_len d_model"],
+        memory: Float[Tensor, "batch src_len d_model"],
+        memory_mask: Mask | None,
+        cache: LayerCache | None = None,
+    ) -> Float[Tensor, "batch tgt_len d_model"]:
+        own, cross = cache or (None, None)
+        # A step that continues a cache is one position, which may see all that came before.
+        is_causal = own is None or own.is_empty
+        x = self.self_attention_residual(
+            x, lambda x: self.self_attention(x, is_causal=is_causal, cache=own)
+        )
+        x = self.cross_attention_residual(
+            x, lambda x: self.cross_attention(x, memory, mask=memory_mask, cache=cross)
+        )
+        return self.feed_forward_residual(x, self.feed_forward)
+
+
+class Decoder(nn.Module):
+    """Layers one after the other, then the final norm (``nn.Identity()`` for none).
+
+    The causal mask alone is enough for a batch of padded targets: padding comes last, so no real
+    position sees it, and what the padded positions compute is never used.
+    """
+
+    def __init__(self, layers: Iterable[DecoderLayer], final_norm: nn.Module):
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+        self.final_norm = final_norm
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch tgt_len d_model"],
+        memory: Float[Tensor, "batch src_len d_model"],
+        memory_mask: Mask | None,
+        caches: list[LayerCache] | None = None,
+    ) -> Float[Tensor, "batch tgt_len d_model"]:
+        for index, layer in enumerate(self.layers):
+            x = layer(x, memory, memory_mask, caches[index] if caches else None)
+        return self.final_norm(x)

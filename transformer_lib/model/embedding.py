@@ -1,0 +1,30 @@
+"""Tokens to vectors (section 3.4), with their positions (section 3.5)."""
+
+import math
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from transformer_lib.model.dropout import Dropout
+
+
+class Embedding(nn.Module):
+    """dropout(table[token]·√d_model + position).
+
+    The table starts at a standard deviation of 1/√d_model, so that it can serve as output
+    projection as well; the factor √d_model brings its rows to the scale of the positions.
+    """
+
+    def __init__(self, vocab_size: int, d_model: int, positions: nn.Module, dropout: float):
+        super().__init__()
+        self.table = nn.Embedding(vocab_size, d_model)
+        nn.init.normal_(self.table.weight, std=d_model**-0.5)
+        self.scale = math.sqrt(d_model)
+        self.positions = positions
+        self.dropout = Dropout(dropout)
+
+    def forward(
+        self, tokens: Int[Tensor, "batch length"], start: int = 0
+    ) -> Float[Tensor, "batch length d_model"]:
+        """``start`` is the position of the first token, for a decoder that goes step by step."""
+        return self.dropout(self.positions(self.table(tokens) * self.scale, start))

@@ -1,0 +1,18 @@
+"""The position-wise feed-forward network (section 3.3)."""
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+
+class FeedForward(nn.Module):
+    """max(0, x·W₁ + b₁)·W₂ + b₂, equation (2), on each position alone; d_ff hidden channels."""
+
+    def __init__(self, d_model: int, d_ff: int):
+        super().__init__()
+        self.hidden = nn.Linear(d_model, d_ff)
+        self.output = nn.Linear(d_ff, d_model)
+
+    def forward(
+        self, x: Float[Tensor, "batch length d_model"]
+    ) -> Float[Tensor, "batch length d_model"]:
+        return self.output(self.hidden(x).relu_())

@@ -1,0 +1,209 @@
+"""The RNN baseline: LSTM sequence-to-sequence with attention, deep as in GNMT.
+
+The encoder's first layer reads the sentence in both directions, further layers in one (Wu et al.
+2016, section 3.2). Attention is asked by the first decoder layer, and what it answers feeds the
+layers above. No layer's input depends on its own output of the step before, except through the
+LSTM: so in training each layer runs over the whole target at once, without a Python loop.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from transformer_lib.model.attention import attention
+from transformer_lib.model.dropout import Dropout
+from transformer_lib.model.masks import padding_mask
+from transformer_lib.model.seq2seq import Memory, Seq2Seq
+
+Score = Literal["luong", "bahdanau"]
+LstmState = tuple[Float[Tensor, "1 rows d_model"], Float[Tensor, "1 rows d_model"]]
+
+
+@dataclass(frozen=True)
+class RnnConfig:
+    """Sizes and variants of the RNN.
+
+    ``score``: ``luong`` is hᵀ·W·s (Luong et al. 2015, "general"), ``bahdanau`` is
+    vᵀ·tanh(W₁·h + W₂·s) (Bahdanau et al. 2015).
+    """
+
+    kind: Literal["rnn"] = "rnn"
+    d_model: int = 512
+    num_encoder_layers: int = 2
+    num_decoder_layers: int = 2
+    dropout: float = 0.2
+    score: Score = "luong"
+    tied_embeddings: bool = True
+
+    def __post_init__(self) -> None:
+        if self.d_model % 2:
+            raise ValueError(
+                f"d_model={self.d_model} is odd; the two reading directions share it, "
+                "choose an even one"
+            )
+
+
+class LuongAttention(nn.Module):
+    """softmax(hᵀ·W·s) over the memory's states s: scaled dot-product attention without heads."""
+
+    def __init__(self, d_model: int):
+        super().__init__()
+        self.key = nn.Linear(d_model, d_model, bias=False)
+
+    def forward(
+        self,
+        query: Float[Tensor, "batch tgt_len d_model"],
+        memory: Float[Tensor, "batch src_len d_model"],
+        mask: Bool[Tensor, "batch 1 1 src_len"],
+    ) -> tuple[Float[Tensor, "batch tgt_len d_model"], Float[Tensor, "batch tgt_len src_len"]]:
+        """The context of each query, and the weights that made it."""
+        context, weights = attention(
+            query[:, None], self.key(memory)[:, None], memory[:, None], mask
+        )
+        return context[:, 0], weights[:, 0]
+
+
+class BahdanauAttention(nn.Module):
+    """softmax(vᵀ·tanh(W₁·h + W₂·s)) over the memory's states s."""
+
+    def __init__(self, d_model: int):
+        super().__init__()
+        self.query = nn.Linear(d_model, d_model)
+        self.key = nn.Linear(d_model, d_model, bias=False)
+        self.score = nn.Linear(d_model, 1, bias=False)
+
+    def forward(
+        self,
+        query: Float[Tensor, "batch tgt_len d_model"],
+        memory: Float[Tensor, "batch src_len d_model"],
+        mask: Bool[Tensor, "batch 1 1 src_len"],
+    ) -> tuple[Float[Tensor, "batch tgt_len d_model"], Float[Tensor, "batch tgt_len src_len"]]:
+        """The context of each query, and the weights that made it."""
+        hidden = torch.tanh(self.query(query)[:, :, None] + self.key(memory)[:, None])
+        scores = self.score(hidden).squeeze(-1)
+        scores = scores.masked_fill(~mask[:, 0], torch.finfo(scores.dtype).min)
+        weights = scores.softmax(dim=-1)
+        return weights @ memory, weights
+
+
+ATTENTIONS: dict[Score, type[LuongAttention] | type[BahdanauAttention]] = {
+    "luong": LuongAttention,
+    "bahdanau": BahdanauAttention,
+}
+
+
+def reverse_within_length(
+    x: Float[Tensor, "batch length d_model"], lengths: Int[Tensor, " batch"]
+) -> Float[Tensor, "batch length d_model"]:
+    """Each sequence backwards, its padding still at the end."""
+    position = torch.arange(x.size(1), device=x.device)[None]
+    source = torch.where(position < lengths[:, None], lengths[:, None] - 1 - position, position)
+    return x.gather(1, source[:, :, None].expand_as(x))
+
+
+class RnnEncoder(nn.Module):
+    """One layer in both directions, half of the channels each, then layers in one direction."""
+
+    def __init__(self, d_model: int, num_layers: int, dropout: float):
+        super().__init__()
+        self.forwards = nn.LSTM(d_model, d_model // 2, batch_first=True)
+        self.backwards = nn.LSTM(d_model, d_model // 2, batch_first=True)
+        self.upper = nn.ModuleList(
+            nn.LSTM(d_model, d_model, batch_first=True) for _ in range(num_layers - 1)
+        )
+        self.dropout = Dropout(dropout)
+
+    def forward(
+        self, x: Float[Tensor, "batch src_len d_model"], lengths: Int[Tensor, " batch"]
+    ) -> Float[Tensor, "batch src_len d_model"]:
+        left_to_right, _ = self.forwards(x)
+        right_to_left, _ = self.backwards(reverse_within_length(x, lengths))
+        x = torch.cat([left_to_right, reverse_within_length(right_to_left, lengths)], dim=-1)
+        for layer in self.upper:
+            x = x + layer(self.dropout(x))[0]
+        return x
+
+
+@dataclass
+class RnnState:
+    """The LSTM state of each decoder layer, beside the memory."""
+
+    memory: Memory
+    lstm: list[LstmState]
+
+    def select(self, rows: Int[Tensor, " rows"], same_sentences: bool = False) -> None:
+        self.lstm = [
+            (hidden.index_select(1, rows), cell.index_select(1, rows)) for hidden, cell in self.lstm
+        ]
+        if not same_sentences:
+            states, mask = self.memory.states, self.memory.mask
+            self.memory = Memory(states.index_select(0, rows), mask.index_select(0, rows))
+
+
+class Rnn(Seq2Seq):
+    """LSTM encoder and attentional LSTM decoder; :func:`build_rnn` makes the usual ones."""
+
+    def __init__(self, config: RnnConfig, vocab_size: int):
+        super().__init__()
+        self.config = config
+        d_model, layers = config.d_model, config.num_decoder_layers
+        self.embedding = nn.Embedding(vocab_size, d_model)
+        nn.init.normal_(self.embedding.weight, std=d_model**-0.5)
+        self.scale = d_model**0.5
+        self.dropout = Dropout(config.dropout)
+        self.encoder = RnnEncoder(d_model, config.num_encoder_layers, config.dropout)
+        self.bridge = nn.Linear(d_model, layers * d_model)
+        self.first = nn.LSTM(d_model, d_model, batch_first=True)
+        self.attention = ATTENTIONS[config.score](d_model)
+        self.upper = nn.ModuleList(
+            nn.LSTM(2 * d_model, d_model, batch_first=True) for _ in range(layers - 1)
+        )
+        self.combine = nn.Linear(2 * d_model, d_model)
+        if config.tied_embeddings:
+            self.output_weight = self.embedding.weight
+        else:
+            self.output_weight = nn.Parameter(torch.randn(vocab_size, d_model) * d_model**-0.5)
+
+    def encode(self, src: Int[Tensor, "batch src_len"]) -> Memory:
+        mask = padding_mask(src)
+        x = self.dropout(self.embedding(src) * self.scale)
+        return Memory(self.encoder(x, mask[:, 0, 0].sum(dim=1)), mask)
+
+    def decode(
+        self, tgt_input: Int[Tensor, "batch tgt_len"], memory: Memory
+    ) -> Float[Tensor, "batch tgt_len d_model"]:
+        return self._run(tgt_input, self.start(memory))
+
+    def start(self, memory: Memory) -> RnnState:
+        """Each layer starts from a learned view of the memory's mean (its cell from zero)."""
+        real = memory.mask[:, 0, 0, :, None].to(memory.states.dtype)
+        mean = (memory.states * real).sum(dim=1) / real.sum(dim=1).clamp(min=1.0)
+        hidden = torch.tanh(self.bridge(mean)).chunk(self.config.num_decoder_layers, dim=-1)
+        return RnnState(memory, [(h[None].contiguous(), torch.zeros_like(h)[None]) for h in hidden])
+
+    def step(
+        self, tokens: Int[Tensor, " rows"], state: RnnState
+    ) -> Float[Tensor, "rows vocab_size"]:
+        return self.logits(self._run(tokens[:, None], state)[:, -1])
+
+    def _run(
+        self, tokens: Int[Tensor, "rows tgt_len"], state: RnnState
+    ) -> Float[Tensor, "rows tgt_len d_model"]:
+        """The attentional states tanh(W·[h; context]) of these tokens; moves ``state`` on."""
+        x = self.dropout(self.embedding(tokens) * self.scale)
+        x, state.lstm[0] = self.first(x, state.lstm[0])
+        context, _ = self.attention(x, state.memory.states, state.memory.mask)
+        for index, layer in enumerate(self.upper, start=1):
+            inputs = torch.cat([self.dropout(x), context], dim=-1)
+            output, state.lstm[index] = layer(inputs, state.lstm[index])
+            x = x + output
+        return self.dropout(torch.tanh(self.combine(torch.cat([x, context], dim=-1))))
+
+
+def build_rnn(config: RnnConfig, vocab_size: int) -> Rnn:
+    """A freshly initialized RNN over a joint vocabulary."""
+    return Rnn(config, vocab_size)

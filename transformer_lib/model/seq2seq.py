@@ -1,0 +1,71 @@
+"""What training and decoding need of a model, be it a Transformer or an RNN."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+
+@dataclass
+class Memory:
+    """The encoder's output for a batch of sentences, and which positions of it are real."""
+
+    states: Float[Tensor, "batch src_len d_model"]
+    mask: Bool[Tensor, "batch 1 1 src_len"]
+
+
+class DecoderState(Protocol):
+    """What a decoder remembers between steps, one row per hypothesis."""
+
+    def select(self, rows: Int[Tensor, " rows"], same_sentences: bool = False) -> None:
+        """Keep these rows, in this order.
+
+        ``same_sentences`` promises that each place keeps its source sentence (a beam that is only
+        reordered), so that what depends on the source alone may stay where it is.
+        """
+
+
+class Seq2Seq(nn.Module, ABC):
+    """An encoder and a decoder that ends in ``states · output_weightᵀ``.
+
+    ``config`` is the dataclass that the model was built from.
+    """
+
+    config: Any
+    output_weight: nn.Parameter
+
+    @abstractmethod
+    def encode(self, src: Int[Tensor, "batch src_len"]) -> Memory:
+        """Read the source sentences."""
+
+    @abstractmethod
+    def decode(
+        self, tgt_input: Int[Tensor, "batch tgt_len"], memory: Memory
+    ) -> Float[Tensor, "batch tgt_len d_model"]:
+        """The decoder's states when it is fed the right target at every step (teacher forcing)."""
+
+    @abstractmethod
+    def start(self, memory: Memory) -> Any:
+        """A :class:`DecoderState` with one hypothesis per sentence, nothing decoded yet."""
+
+    @abstractmethod
+    def step(self, tokens: Int[Tensor, " rows"], state: Any) -> Float[Tensor, "rows vocab_size"]:
+        """Feed each hypothesis its latest token; return the logits of the next one."""
+
+    def logits(self, states: Float[Tensor, "*shape d_model"]) -> Float[Tensor, "*shape vocab_size"]:
+        """Scores of every token; softmax turns them into probabilities."""
+        return F.linear(states, self.output_weight)
+
+    def forward(
+        self, src: Int[Tensor, "batch src_len"], tgt_input: Int[Tensor, "batch tgt_len"]
+    ) -> Float[Tensor, "batch tgt_len vocab_size"]:
+        """Logits of each next token, given the source and the target up to there."""
+        return self.logits(self.decode(tgt_input, self.encode(src)))
+
+
+def num_parameters(model: nn.Module) -> int:
+    """Numbers that are trained; a matrix that is used twice counts once."""
+    return sum(parameter.numel() for parameter in model.parameters())

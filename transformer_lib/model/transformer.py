@@ -1,0 +1,181 @@
+"""The Transformer, assembled from its parts (section 3, figure 1)."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from transformer_lib.model.attention import MultiHeadAttention
+from transformer_lib.model.cache import KeyValueCache
+from transformer_lib.model.decoder import Decoder, DecoderLayer, LayerCache
+from transformer_lib.model.embedding import Embedding
+from transformer_lib.model.encoder import Encoder, EncoderLayer
+from transformer_lib.model.feed_forward import FeedForward
+from transformer_lib.model.masks import padding_mask
+from transformer_lib.model.normalization import LayerNorm
+from transformer_lib.model.positional_encoding import Positions, build_positions
+from transformer_lib.model.residual import RESIDUALS, NormPlacement
+from transformer_lib.model.seq2seq import Memory, Seq2Seq
+
+TiedEmbeddings = Literal["none", "output", "all"]
+
+
+@dataclass(frozen=True)
+class TransformerConfig:
+    """Sizes and variants of a Transformer. The defaults are the paper's base model (table 3).
+
+    ``tied_embeddings``: ``output`` shares the target embedding with the output projection, ``all``
+    the source embedding too (one vocabulary for both languages), as in the paper (section 3.4).
+    """
+
+    kind: Literal["transformer"] = "transformer"
+    d_model: int = 512
+    d_ff: int = 2048
+    num_heads: int = 8
+    num_encoder_layers: int = 6
+    num_decoder_layers: int = 6
+    dropout: float = 0.1
+    norm: NormPlacement = "post"
+    positions: Positions = "sinusoidal"
+    tied_embeddings: TiedEmbeddings = "all"
+
+
+SIZES = {
+    "tiny": TransformerConfig(
+        d_model=128, d_ff=512, num_heads=4, num_encoder_layers=2, num_decoder_layers=2
+    ),
+    "base": TransformerConfig(),
+    "big": TransformerConfig(d_model=1024, d_ff=4096, num_heads=16, dropout=0.3),
+}
+
+
+class TransformerState:
+    """Keys and values of all decoder layers, the memory's mask and the position reached."""
+
+    def __init__(self, memory: Memory, num_layers: int):
+        self.memory = memory
+        self.position = 0
+        self.caches: list[LayerCache] = [
+            (KeyValueCache(), KeyValueCache()) for _ in range(num_layers)
+        ]
+
+    def select(self, rows: Int[Tensor, " rows"], same_sentences: bool = False) -> None:
+        for own, cross in self.caches:
+            own.select(rows)
+            if not same_sentences:
+                cross.select(rows)
+        if not same_sentences:
+            states, mask = self.memory.states, self.memory.mask
+            self.memory = Memory(states.index_select(0, rows), mask.index_select(0, rows))
+
+
+class Transformer(Seq2Seq):
+    """Encoder and decoder with their embeddings; :func:`build_transformer` makes the usual ones."""
+
+    def __init__(
+        self,
+        src_embedding: Embedding,
+        tgt_embedding: Embedding,
+        encoder: Encoder,
+        decoder: Decoder,
+        output_weight: nn.Parameter,
+    ):
+        super().__init__()
+        self.src_embedding = src_embedding
+        self.tgt_embedding = tgt_embedding
+        self.encoder = encoder
+        self.decoder = decoder
+        self.output_weight = output_weight
+
+    def encode(self, src: Int[Tensor, "batch src_len"]) -> Memory:
+        mask = padding_mask(src)
+        return Memory(self.encoder(self.src_embedding(src), mask), mask)
+
+    def decode(
+        self, tgt_input: Int[Tensor, "batch tgt_len"], memory: Memory
+    ) -> Float[Tensor, "batch tgt_len d_model"]:
+        return self.decoder(self.tgt_embedding(tgt_input), memory.states, memory.mask)
+
+    def start(self, memory: Memory) -> TransformerState:
+        return TransformerState(memory, len(self.decoder.layers))
+
+    def step(
+        self, tokens: Int[Tensor, " rows"], state: TransformerState
+    ) -> Float[Tensor, "rows vocab_size"]:
+        x = self.tgt_embedding(tokens[:, None], start=state.position)
+        x = self.decoder(x, state.memory.states, state.memory.mask, state.caches)
+        state.position += 1
+        return self.logits(x[:, -1])
+
+
+def build_transformer(
+    config: TransformerConfig, src_vocab_size: int, tgt_vocab_size: int | None = None
+) -> Transformer:
+    """A freshly initialized Transformer; one vocabulary for both sides if only one size is given.
+
+    Raises:
+        ValueError: d_model is not divisible by num_heads, or is odd with sinusoidal positions, or
+            all embeddings are to be tied over vocabularies of two sizes.
+    """
+    tgt_vocab_size = tgt_vocab_size or src_vocab_size
+    if config.tied_embeddings == "all" and src_vocab_size != tgt_vocab_size:
+        raise ValueError(
+            f"tied_embeddings='all' needs one vocabulary, but the sizes are {src_vocab_size} and "
+            f"{tgt_vocab_size}; choose tied_embeddings='output' or a joint vocabulary"
+        )
+    d_model, dropout = config.d_model, config.dropout
+    attention = partial(MultiHeadAttention, d_model, config.num_heads)
+    feed_forward = partial(FeedForward, d_model, config.d_ff)
+    residual = partial(RESIDUALS[config.norm], d_model, dropout)
+    # Only pre-norm leaves the sum of all branches as it is, so only there a last norm is needed.
+    final_norm = partial(LayerNorm, d_model) if config.norm == "pre" else nn.Identity
+
+    encoder = Encoder(
+        [
+            EncoderLayer(attention(), feed_forward(), residual)
+            for _ in range(config.num_encoder_layers)
+        ],
+        final_norm(),
+    )
+    decoder = Decoder(
+        [
+            DecoderLayer(attention(), attention(), feed_forward(), residual)
+            for _ in range(config.num_decoder_layers)
+        ],
+        final_norm(),
+    )
+    _initialize(encoder)
+    _initialize(decoder)
+
+    def embedding(vocab_size: int) -> Embedding:
+        positions = build_positions(config.positions, d_model)
+        return Embedding(vocab_size, d_model, positions, dropout)
+
+    tgt_embedding = embedding(tgt_vocab_size)
+    if config.tied_embeddings == "all":
+        src_embedding = tgt_embedding
+    else:
+        src_embedding = embedding(src_vocab_size)
+    if config.tied_embeddings == "none":
+        output_weight = nn.Parameter(torch.randn(tgt_vocab_size, d_model) * d_model**-0.5)
+    else:
+        output_weight = tgt_embedding.table.weight
+
+    model = Transformer(src_embedding, tgt_embedding, encoder, decoder, output_weight)
+    model.config = config
+    return model
+
+
+def _initialize(stack: nn.Module) -> None:
+    """Glorot and Bengio's uniform weights, each of W^Q, W^K, W^V by itself; biases of zero."""
+    for module in stack.modules():
+        if isinstance(module, nn.Linear):
+            nn.init.xavier_uniform_(module.weight)
+            nn.init.zeros_(module.bias)
+    for module in stack.modules():
+        if isinstance(module, MultiHeadAttention):
+            for part in module.query_key_value.weight.detach().chunk(3):
+                nn.init.xavier_uniform_(part)

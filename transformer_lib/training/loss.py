@@ -1,0 +1,103 @@
+"""Cross-entropy with label smoothing (section 5.4), without ever holding all logits."""
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from transformer_lib.vocabulary import PAD
+
+
+def label_smoothed_cross_entropy(
+    logits: Float[Tensor, "tokens vocab_size"],
+    labels: Int[Tensor, " tokens"],
+    smoothing: float,
+) -> Float[Tensor, ""]:
+    """Σ over real tokens of −Σᵥ q(v)·log p(v), q = (1 − ε)·onehot + ε/V. The form to read."""
+    log_p = logits.log_softmax(dim=-1)
+    right = log_p.gather(1, labels[:, None])[:, 0]
+    loss = -(1.0 - smoothing) * right - smoothing * log_p.mean(dim=-1)
+    return loss.masked_fill(labels == PAD, 0.0).sum()
+
+
+class Loss(NamedTuple):
+    """Sums over the real tokens; ``smoothed`` is what is trained on, ``nll`` is for perplexity."""
+
+    smoothed: Float[Tensor, ""]
+    nll: Float[Tensor, ""]
+    tokens: int
+
+
+def output_loss(
+    states: Float[Tensor, "batch tgt_len d_model"],
+    weight: Float[Tensor, "vocab_size d_model"],
+    labels: Int[Tensor, "batch tgt_len"],
+    smoothing: float = 0.0,
+) -> Loss:
+    """Output projection and :func:`label_smoothed_cross_entropy` in one. The form to run.
+
+    The vocabulary is the widest dimension of the model: here its logits exist for a few hundred
+    positions at a time, and never for padding. Their gradient is made on the spot, since softmax's
+    is known: p − q.
+    """
+    flat_labels = labels.flatten()
+    real = (flat_labels != PAD).nonzero()[:, 0]
+    if torch.is_autocast_enabled(states.device.type):
+        dtype = torch.get_autocast_dtype(states.device.type)
+        states, weight = states.to(dtype), weight.to(dtype)
+    smoothed, nll = _OutputLoss.apply(
+        states.flatten(0, 1), weight, flat_labels, real, smoothing, torch.is_grad_enabled()
+    )
+    return Loss(smoothed, nll, len(real))
+
+
+class _OutputLoss(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, states, weight, labels, real, smoothing, with_gradient):
+        vocab_size = weight.size(0)
+        states_gradient = torch.zeros_like(states) if with_gradient else None
+        weight_gradient = (
+            torch.zeros_like(weight, dtype=torch.float32) if with_gradient else None
+        )
+        smoothed = nll = torch.zeros((), device=states.device)
+        with torch.autocast(states.device.type, enabled=False):
+            for rows in real.split(_rows_per_chunk(states.device, vocab_size)):
+                chunk, label = states[rows], labels[rows, None]
+                log_p = F.linear(chunk, weight).log_softmax(dim=-1, dtype=torch.float32)
+                chunk_nll = -log_p.gather(1, label).sum()
+                nll = nll + chunk_nll
+                smoothed = smoothed + (1.0 - smoothing) * chunk_nll
+                if smoothing:
+                    smoothed = smoothed - smoothing / vocab_size * log_p.sum()
+                if with_gradient:
+                    gradient = log_p.exp_().sub_(smoothing / vocab_size)  # p − q
+                    gradient.scatter_add_(1, label, gradient.new_full(label.shape, smoothing - 1.0))
+                    gradient = gradient.to(weight.dtype)
+                    states_gradient[rows] = gradient @ weight
+                    _add_product(weight_gradient, gradient.t(), chunk)
+        ctx.save_for_backward(states_gradient, weight_gradient)
+        ctx.mark_non_differentiable(nll)
+        ctx.weight_dtype = weight.dtype
+        return smoothed, nll
+
+    @staticmethod
+    def backward(ctx, scale, _):
+        states_gradient, weight_gradient = ctx.saved_tensors
+        states_gradient = states_gradient * scale.to(states_gradient.dtype)
+        weight_gradient = (weight_gradient * scale).to(ctx.weight_dtype)
+        return states_gradient, weight_gradient, None, None, None, None
+
+
+def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+    if left.dtype == total.dtype:
+        total.addmm_(left, right)
+    else:
+        total += left @ right
+
+
+def _rows_per_chunk(device: torch.device, vocab_size: int) -> int:
+    # On a CPU, what one chunk makes should stay in the cache; a GPU wants large products.
+    elements = 2**21 if device.type == "cpu" else 2**27
+    return max(64, elements // vocab_size)
