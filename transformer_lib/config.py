@@ -69,6 +69,14 @@ def load_config(name_or_path: str, overrides: Sequence[str] = ()) -> Experiment:
     return _validate(values, name_or_path)
 
 
+def load_data_config(corpus: str, overrides: Sequence[str] = ()) -> DataConfig:
+    """The default settings of a corpus, with ``data.key=value`` overrides."""
+    values: dict[str, Any] = {"name": corpus, "data": {"corpus": corpus}, "training": {"steps": 1}}
+    for override in overrides:
+        _set(values, override)
+    return _validate(values, corpus).data
+
+
 def experiment_to_json(experiment: Experiment) -> str:
     """The whole configuration, defaults included."""
     return _EXPERIMENT.dump_json(experiment, indent=2).decode()

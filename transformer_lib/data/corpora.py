@@ -98,7 +98,8 @@ def read_pairs(source: Path, target: Path) -> Iterator[Pair]:
         raise UserError(f"{source} and {target} are empty; give files with one sentence a line")
 
 
-def _read_test_set(name: str, source: Path, target: Path) -> TestSet:
+def read_test_set(name: str, source: Path, target: Path) -> TestSet:
+    """Two files as a test set with one reference a sentence."""
     pairs = [(normalize(s), normalize(t)) for s, t in read_pairs(source, target)]
     return TestSet(name, [s for s, _ in pairs], [[t] for _, t in pairs])
 
@@ -158,8 +159,8 @@ def _multi30k(config: DataConfig, folder: Path | None) -> Splits:
 
     return Splits(
         read_pairs(*both("train")),
-        _read_test_set("multi30k-valid", *both("val")),
-        _read_test_set("multi30k-test2016", *both("test_2016_flickr")),
+        read_test_set("multi30k-valid", *both("val")),
+        read_test_set("multi30k-test2016", *both("test_2016_flickr")),
     )
 
 
@@ -173,8 +174,8 @@ def _files(config: DataConfig, folder: Path | None) -> Splits:
     checksums = [sha256(path) for path in (*train, *valid, *test)]
     return Splits(
         read_pairs(*train),
-        _read_test_set("valid", *valid),
-        _read_test_set("test", *test),
+        read_test_set("valid", *valid),
+        read_test_set("test", *test),
         fingerprint=" ".join(checksums),
     )
 

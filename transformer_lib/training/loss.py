@@ -58,46 +58,40 @@ class _OutputLoss(torch.autograd.Function):
     def forward(ctx, states, weight, labels, real, smoothing, with_gradient):
         vocab_size = weight.size(0)
         states_gradient = torch.zeros_like(states) if with_gradient else None
-        weight_gradient = (
-            torch.zeros_like(weight, dtype=torch.float32) if with_gradient else None
-        )
+        weight_gradient = torch.zeros_like(weight) if with_gradient else None
         smoothed = nll = torch.zeros((), device=states.device)
+        rows_at_once, rows_in_cache = (max(1, n // vocab_size) for n in _elements(states.device))
         with torch.autocast(states.device.type, enabled=False):
-            for rows in real.split(_rows_per_chunk(states.device, vocab_size)):
-                chunk, label = states[rows], labels[rows, None]
-                log_p = F.linear(chunk, weight).log_softmax(dim=-1, dtype=torch.float32)
-                chunk_nll = -log_p.gather(1, label).sum()
-                nll = nll + chunk_nll
-                smoothed = smoothed + (1.0 - smoothing) * chunk_nll
-                if smoothing:
-                    smoothed = smoothed - smoothing / vocab_size * log_p.sum()
+            for rows in real.split(rows_at_once):
+                chunk = states[rows]
+                logits = F.linear(chunk, weight)
+                for part, label in zip(
+                    logits.split(rows_in_cache), labels[rows, None].split(rows_in_cache), strict=True
+                ):
+                    log_p = part.float().log_softmax(dim=-1)
+                    part_nll = -log_p.gather(1, label).sum()
+                    nll = nll + part_nll
+                    smoothed = smoothed + (1.0 - smoothing) * part_nll
+                    if smoothing:
+                        smoothed = smoothed - smoothing / vocab_size * log_p.sum()
+                    if with_gradient:  # p − q, in the place of the logits
+                        gradient = log_p.exp_().sub_(smoothing / vocab_size)
+                        right = gradient.new_full(label.shape, smoothing - 1.0)
+                        part.copy_(gradient.scatter_add_(1, label, right))
                 if with_gradient:
-                    gradient = log_p.exp_().sub_(smoothing / vocab_size)  # p − q
-                    gradient.scatter_add_(1, label, gradient.new_full(label.shape, smoothing - 1.0))
-                    gradient = gradient.to(weight.dtype)
-                    states_gradient[rows] = gradient @ weight
-                    _add_product(weight_gradient, gradient.t(), chunk)
+                    states_gradient[rows] = logits @ weight
+                    weight_gradient.addmm_(logits.t(), chunk)
         ctx.save_for_backward(states_gradient, weight_gradient)
         ctx.mark_non_differentiable(nll)
-        ctx.weight_dtype = weight.dtype
         return smoothed, nll
 
     @staticmethod
     def backward(ctx, scale, _):
         states_gradient, weight_gradient = ctx.saved_tensors
-        states_gradient = states_gradient * scale.to(states_gradient.dtype)
-        weight_gradient = (weight_gradient * scale).to(ctx.weight_dtype)
-        return states_gradient, weight_gradient, None, None, None, None
+        scale = scale.to(states_gradient.dtype)
+        return states_gradient * scale, weight_gradient * scale, None, None, None, None
 
 
-def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
-    if left.dtype == total.dtype:
-        total.addmm_(left, right)
-    else:
-        total += left @ right
-
-
-def _rows_per_chunk(device: torch.device, vocab_size: int) -> int:
-    # On a CPU, what one chunk makes should stay in the cache; a GPU wants large products.
-    elements = 2**21 if device.type == "cpu" else 2**27
-    return max(64, elements // vocab_size)
+def _elements(device: torch.device) -> tuple[int, int]:
+    """How many logits to hold, and how many to turn into probabilities at a time."""
+    return (2**25, 2**18) if device.type == "cpu" else (2**28, 2**28)

@@ -1,0 +1,50 @@
+# make lab | test | train-demo | bench — each sets up .venv first, which is quick when nothing changed.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/ready
+
+.PHONY: help lab test check train-demo bench lock clean
+help:
+	@echo "make lab         open the chapters in JupyterLab"
+	@echo "make test        lint, types, tests and notebooks"
+	@echo "make train-demo  train a Transformer and an RNN on the bundled text and compare them"
+	@echo "make bench       speed against peers, into benchmarks/results.json"
+
+# Torch goes first: other packages then accept the pinned build instead of bringing their own.
+$(READY): pyproject.toml requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
+		{ echo "Python 3.11, 3.12 or 3.13 is needed, $(PYTHON) is another; try make PYTHON=python3.12"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
+		{ rm -rf $(VENV); echo "could not make a virtual environment; on Debian and Ubuntu: apt install python3-venv"; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "$$(grep '^torch==' requirements.lock | cut -d' ' -f1)"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -e '.[dev]'
+	@touch $@
+
+lab: $(READY)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python scripts/lab.py
+
+check: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: check
+	$(BIN)/python -m pytest --nbval -n 2 --dist loadscope
+
+train-demo: $(READY)
+	$(BIN)/python scripts/train_demo.py
+
+bench: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -e '.[bench]'
+	$(BIN)/python benchmarks/bench.py
+
+lock: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	echo "torch==2.13.0" | $(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 \
+		--no-annotate --no-header --quiet -c - -o requirements.tmp
+	{ echo "# Exact versions for every system and Python 3.11–3.13, used as pip constraints. Made by \`make lock\`."; \
+		cat requirements.tmp; } > requirements.lock && rm requirements.tmp
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

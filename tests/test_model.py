@@ -1,0 +1,222 @@
+"""The assembled models: torch.nn.Transformer with the same weights, sizes, and their laws."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from transformer_lib.model import (
+    SIZES,
+    RnnConfig,
+    TransformerConfig,
+    build_rnn,
+    build_transformer,
+    num_parameters,
+)
+from transformer_lib.vocabulary import PAD
+
+SMALL = dict(d_model=16, d_ff=32, num_heads=4, num_encoder_layers=2, num_decoder_layers=2)
+VOCAB = 23
+
+
+def small_transformer(**options):
+    config = TransformerConfig(**{**SMALL, "dropout": 0.0, **options})
+    return build_transformer(config, VOCAB).double().eval()
+
+
+def small_rnn(**options):
+    config = RnnConfig(d_model=16, dropout=0.0, **options)
+    return build_rnn(config, VOCAB).double().eval()
+
+
+MODELS = {
+    "post": lambda: small_transformer(norm="post"),
+    "pre": lambda: small_transformer(norm="pre"),
+    "branch": lambda: small_transformer(norm="branch", positions="learned"),
+    "rnn-luong": lambda: small_rnn(score="luong"),
+    "rnn-bahdanau": lambda: small_rnn(score="bahdanau", num_decoder_layers=3),
+    "rnn-shallow": lambda: small_rnn(num_encoder_layers=1, num_decoder_layers=1),
+}
+every_model = pytest.mark.parametrize("name", MODELS)
+
+
+def random_tokens(*shape):
+    return torch.randint(4, VOCAB, shape)
+
+
+def copy_linear(theirs, ours):
+    theirs.weight.copy_(ours.weight)
+    theirs.bias.copy_(ours.bias.normal_(std=0.1))
+
+
+def copy_norm(theirs, ours):
+    theirs.weight.copy_(ours.scale.normal_(mean=1.0, std=0.1))
+    theirs.bias.copy_(ours.shift.normal_(std=0.1))
+
+
+def copy_attention(theirs, ours):
+    theirs.in_proj_weight.copy_(ours.query_key_value.weight)
+    theirs.in_proj_bias.copy_(ours.query_key_value.bias.normal_(std=0.1))
+    copy_linear(theirs.out_proj, ours.output)
+
+
+@torch.no_grad()
+def torch_copy(model, norm_first):
+    """``nn.Transformer`` with the weights of ours (and none of its final norms for post-norm)."""
+    reference = nn.Transformer(
+        16, 4, 2, 2, 32, dropout=0.0, batch_first=True, norm_first=norm_first
+    ).double()
+    for ours, theirs in zip(model.encoder.layers, reference.encoder.layers, strict=True):
+        copy_attention(theirs.self_attn, ours.self_attention)
+        copy_linear(theirs.linear1, ours.feed_forward.hidden)
+        copy_linear(theirs.linear2, ours.feed_forward.output)
+        copy_norm(theirs.norm1, ours.self_attention_residual.norm)
+        copy_norm(theirs.norm2, ours.feed_forward_residual.norm)
+    for ours, theirs in zip(model.decoder.layers, reference.decoder.layers, strict=True):
+        copy_attention(theirs.self_attn, ours.self_attention)
+        copy_attention(theirs.multihead_attn, ours.cross_attention)
+        copy_linear(theirs.linear1, ours.feed_forward.hidden)
+        copy_linear(theirs.linear2, ours.feed_forward.output)
+        copy_norm(theirs.norm1, ours.self_attention_residual.norm)
+        copy_norm(theirs.norm2, ours.cross_attention_residual.norm)
+        copy_norm(theirs.norm3, ours.feed_forward_residual.norm)
+    for side in ("encoder", "decoder"):
+        stack = getattr(reference, side)
+        if norm_first:
+            copy_norm(stack.norm, getattr(model, side).final_norm)
+        else:
+            stack.norm = None
+    return reference.eval()
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_states_equal_nn_transformers(norm):
+    model = small_transformer(norm=norm)
+    reference = torch_copy(model, norm_first=norm == "pre")
+    src, tgt = random_tokens(3, 6), random_tokens(3, 5)
+    src[1, -2:] = PAD
+    memory = model.encode(src)
+    actual = model.decode(tgt, memory)
+    expected = reference(
+        model.src_embedding(src),
+        model.tgt_embedding(tgt),
+        tgt_mask=nn.Transformer.generate_square_subsequent_mask(5, dtype=torch.float64),
+        src_key_padding_mask=src == PAD,
+        memory_key_padding_mask=src == PAD,
+        tgt_is_causal=True,
+    )
+    assert (actual - expected).abs().max() < 1e-10
+
+
+def expected_parameters(c, vocab):
+    """What section 3 says, written out; embeddings are tied."""
+    attention = 4 * (c.d_model**2 + c.d_model)
+    feed_forward = c.d_model * c.d_ff + c.d_ff + c.d_ff * c.d_model + c.d_model
+    norm = 2 * c.d_model
+    encoder = c.num_encoder_layers * (attention + feed_forward + 2 * norm)
+    decoder = c.num_decoder_layers * (2 * attention + feed_forward + 3 * norm)
+    return vocab * c.d_model + encoder + decoder
+
+
+@pytest.mark.parametrize(
+    ("size", "paper"), [("tiny", None), ("base", 65e6), ("big", 213e6)]
+)
+def test_sizes_have_the_papers_parameter_counts(size, paper):
+    with torch.device("meta"):
+        model = build_transformer(SIZES[size], 37_000)
+    count = num_parameters(model)
+    assert count == expected_parameters(SIZES[size], 37_000)
+    if paper is not None:
+        assert abs(count / paper - 1) < 0.035  # the paper's figures are rounded
+
+
+@pytest.mark.parametrize(("tied", "matrices"), [("none", 3), ("output", 2), ("all", 1)])
+def test_tied_embeddings_share_their_matrices(tied, matrices):
+    model = small_transformer(tied_embeddings=tied)
+    weights = {
+        id(model.src_embedding.table.weight),
+        id(model.tgt_embedding.table.weight),
+        id(model.output_weight),
+    }
+    assert len(weights) == matrices
+    config = TransformerConfig(**SMALL)
+    shared = expected_parameters(config, VOCAB)
+    assert num_parameters(model) == shared + (matrices - 1) * VOCAB * 16
+
+
+def test_tying_two_vocabularies_is_refused():
+    with pytest.raises(ValueError, match="needs one vocabulary, but the sizes are 10 and 20"):
+        build_transformer(TransformerConfig(**SMALL), 10, 20)
+    two = build_transformer(TransformerConfig(**SMALL, tied_embeddings="output"), 10, 20)
+    assert two(torch.ones(1, 3).long(), torch.ones(1, 3).long()).shape == (1, 3, 20)
+
+
+@every_model
+def test_a_future_target_token_changes_no_earlier_logit(name):
+    model = MODELS[name]()
+    src, tgt = random_tokens(2, 6), random_tokens(2, 7)
+    before = model(src, tgt)
+    for position in range(1, 7):
+        changed = tgt.clone()
+        changed[:, position] = (tgt[:, position] - 3) % (VOCAB - 4) + 4
+        after = model(src, changed)
+        torch.testing.assert_close(after[:, :position], before[:, :position], rtol=0, atol=1e-12)
+        assert not torch.allclose(after[:, position], before[:, position])
+
+
+@every_model
+@given(seed=st.integers(0, 50), extra=st.integers(1, 9), lengths=st.tuples(*[st.integers(1, 8)] * 4))
+def test_padding_changes_no_sentences_result(name, seed, extra, lengths):
+    torch.manual_seed(seed)
+    model = MODELS[name]()
+    src_len, tgt_len, other_src, other_tgt = lengths
+    src, tgt = random_tokens(1, src_len), random_tokens(1, tgt_len)
+    alone = model(src, tgt)[0]
+    batch_src = torch.full((2, max(src_len, other_src) + extra), PAD)
+    batch_tgt = torch.full((2, max(tgt_len, other_tgt) + extra), PAD)
+    batch_src[0, :src_len], batch_tgt[0, :tgt_len] = src, tgt
+    batch_src[1, :other_src], batch_tgt[1, :other_tgt] = 5, 6
+    padded = model(batch_src, batch_tgt)[0, :tgt_len]
+    torch.testing.assert_close(padded, alone, rtol=0, atol=1e-10)
+
+
+@every_model
+def test_step_by_step_equals_all_at_once(name):
+    model = MODELS[name]()
+    src, tgt = random_tokens(3, 6), random_tokens(3, 40)
+    src[2, -3:] = PAD
+    at_once = model(src, tgt)
+    state = model.start(model.encode(src))
+    for position in range(40):
+        step = model.step(tgt[:, position], state)
+        torch.testing.assert_close(step, at_once[:, position], rtol=0, atol=1e-10)
+
+
+@every_model
+def test_a_state_keeps_the_selected_rows(name):
+    model = MODELS[name]()
+    src, tgt = random_tokens(3, 6), random_tokens(3, 4)
+    at_once = model(src, tgt)
+    state = model.start(model.encode(src))
+    for position in range(2):
+        model.step(tgt[:, position], state)
+    rows = torch.tensor([2, 0, 2])
+    state.select(rows)
+    for position in range(2, 4):
+        step = model.step(tgt[rows, position], state)
+        torch.testing.assert_close(step, at_once[rows, position], rtol=0, atol=1e-10)
+
+
+def test_encoder_without_positions_cannot_see_order():
+    model = small_transformer(positions="none")
+    src = random_tokens(1, 7)
+    order = torch.randperm(7)
+    expected = model.encode(src).states[:, order]
+    actual = model.encode(src[:, order]).states
+    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-12)
+
+
+def test_odd_rnn_width_is_refused():
+    with pytest.raises(ValueError, match="d_model=15 is odd"):
+        RnnConfig(d_model=15)

@@ -1,0 +1,164 @@
+"""Norms, residuals, positions, embeddings, dropout: each against a reference or a law."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from transformer_lib.model import (
+    BranchNorm,
+    FeedForward,
+    LayerNorm,
+    LearnedPositions,
+    NoPositions,
+    PostNorm,
+    PreNorm,
+    SinusoidalPositions,
+    layer_norm,
+    sinusoidal_positions,
+)
+from transformer_lib.model.dropout import Dropout
+from transformer_lib.model.embedding import Embedding
+from transformer_lib.model.positional_encoding import build_positions
+
+
+@given(width=st.integers(2, 64), seed=st.integers(0, 99), scale=st.floats(0.01, 100))
+def test_layer_norm_is_torchs_in_both_forms(width, seed, scale):
+    torch.manual_seed(seed)
+    x = torch.randn(3, 4, width).double() * scale
+    ours, theirs = LayerNorm(width).double(), nn.LayerNorm(width).double()
+    with torch.no_grad():
+        theirs.weight.copy_(ours.scale.normal_())
+        theirs.bias.copy_(ours.shift.normal_())
+    torch.testing.assert_close(ours(x), theirs(x), rtol=0, atol=1e-10)
+    torch.testing.assert_close(
+        layer_norm(x, ours.scale, ours.shift), theirs(x), rtol=0, atol=1e-10
+    )
+
+
+def test_layer_norm_of_a_constant_row_is_its_shift():
+    assert torch.equal(LayerNorm(4)(torch.full((2, 4), 7.0)), torch.zeros(2, 4))
+
+
+def test_the_three_residual_placements():
+    x = torch.randn(2, 3, 8).double()
+    sublayer = nn.Linear(8, 8).double()
+    norm = nn.LayerNorm(8).double()
+    expected = {
+        PostNorm: norm(x + sublayer(x)),
+        PreNorm: x + sublayer(norm(x)),
+        BranchNorm: x + norm(sublayer(x)),
+    }
+    for residual, value in expected.items():
+        torch.testing.assert_close(residual(8, 0.0).double()(x, sublayer), value)
+
+
+def numpy_sinusoid(length, d_model):
+    """Section 3.5, entry by entry."""
+    table = np.zeros((length, d_model))
+    for pos in range(length):
+        for i in range(d_model // 2):
+            angle = pos / 10000 ** (2 * i / d_model)
+            table[pos, 2 * i] = math.sin(angle)
+            table[pos, 2 * i + 1] = math.cos(angle)
+    return table
+
+
+@pytest.mark.parametrize("d_model", [2, 8, 64])
+def test_sinusoid_is_the_papers(d_model):
+    table = sinusoidal_positions(300, d_model).numpy()
+    np.testing.assert_allclose(table, numpy_sinusoid(300, d_model), atol=1e-6)
+
+
+def test_halves_are_the_same_channels_in_another_order():
+    interleaved = sinusoidal_positions(50, 16)
+    halves = sinusoidal_positions(50, 16, layout="halves")
+    assert torch.equal(halves, torch.cat([interleaved[:, 0::2], interleaved[:, 1::2]], dim=1))
+
+
+@given(pos=st.integers(0, 400), k=st.integers(0, 50))
+def test_a_shift_is_a_fixed_rotation_of_the_sinusoid(pos, k):
+    table = sinusoidal_positions(451, 32).double()
+    frequency = 10000.0 ** -(torch.arange(0, 32, 2).double() / 32)
+    cos, sin = (k * frequency).cos(), (k * frequency).sin()
+    s, c = table[pos, 0::2], table[pos, 1::2]
+    rotated = torch.stack([s * cos + c * sin, c * cos - s * sin], dim=1).flatten()
+    torch.testing.assert_close(table[pos + k], rotated, rtol=0, atol=1e-5)
+
+
+def test_odd_width_is_refused():
+    with pytest.raises(ValueError, match="d_model=7 is odd"):
+        sinusoidal_positions(10, 7)
+
+
+@pytest.mark.parametrize("kind", ["sinusoidal", "sinusoidal_halves", "learned", "none"])
+def test_positions_take_any_length_and_can_start_anywhere(kind):
+    positions = build_positions(kind, 8)
+    x = torch.randn(1, 1500, 8)
+    whole = positions(x)
+    tail = positions(x[:, 1200:], start=1200)
+    assert whole.shape == x.shape
+    torch.testing.assert_close(whole[:, 1200:], tail)
+
+
+def test_positions_that_add_nothing_and_positions_past_the_learned_table():
+    x = torch.randn(1, 5, 8)
+    assert NoPositions()(x) is x
+    learned = LearnedPositions(8, max_len=3)
+    added = learned(torch.zeros(1, 5, 8))[0]
+    assert torch.equal(added[3], added[2])
+    assert torch.equal(added[4], added[2])
+
+
+def test_a_longer_sentence_extends_the_sinusoid_table():
+    positions = SinusoidalPositions(8)
+    x = torch.zeros(1, 700, 8)
+    np.testing.assert_allclose(positions(x)[0], numpy_sinusoid(700, 8), atol=1e-6)
+
+
+def test_embedding_is_scaled_before_positions_are_added():
+    embedding = Embedding(10, 8, build_positions("sinusoidal", 8), dropout=0.0)
+    tokens = torch.tensor([[4, 7]])
+    expected = embedding.table.weight[tokens[0]] * math.sqrt(8) + sinusoidal_positions(2, 8)
+    torch.testing.assert_close(embedding(tokens)[0], expected)
+
+
+def test_feed_forward_is_equation_2():
+    layer = FeedForward(6, 12)
+    x = torch.randn(2, 3, 6)
+    w1, b1, w2, b2 = layer.hidden.weight, layer.hidden.bias, layer.output.weight, layer.output.bias
+    torch.testing.assert_close(layer(x), (x @ w1.T + b1).clamp(min=0) @ w2.T + b2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("probability", [0.001, 0.1, 0.5, 0.9])
+def test_dropout_drops_and_scales(probability, dtype):
+    x = torch.ones(1_000_003, dtype=dtype, requires_grad=True)
+    y = Dropout(probability)(x)
+    y.sum().backward()
+    dropped = (y == 0).double().mean().item()
+    deviation = math.sqrt(probability * (1 - probability) / len(x))
+    assert abs(dropped - probability) < 5 * deviation + 2**-16
+    kept = y.detach()[y != 0].unique()
+    torch.testing.assert_close(kept.double(), torch.tensor([1 / (1 - probability)]).double(),
+                               rtol=0.01, atol=0)  # fmt: skip
+    assert torch.equal(x.grad, y.detach())  # the same elements, the same scale
+
+
+def test_dropout_is_independent_between_neighbours():
+    y = Dropout(0.5)(torch.ones(400_000)) != 0
+    for distance in (1, 2, 3, 4, 8):
+        both = (y[:-distance] & y[distance:]).double().mean().item()
+        assert abs(both - 0.25) < 0.005
+
+
+def test_dropout_off():
+    x = torch.randn(5)
+    assert Dropout(0.5).eval()(x) is x
+    assert Dropout(0.0)(x) is x
+    with pytest.raises(ValueError, match="dropout=1.0 is not a probability"):
+        Dropout(1.0)

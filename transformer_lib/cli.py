@@ -1,0 +1,243 @@
+"""The ``transformer-lib`` command."""
+
+import json
+import os
+import sys
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from transformer_lib.errors import UserError
+
+app = typer.Typer(
+    help="Train, use and judge translation models: a Transformer, and the RNN it replaced.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+data_app = typer.Typer(help="The text that models are trained on.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
+
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="folder of a trained run")]
+From = Annotated[
+    Path | None,
+    typer.Option("--from", metavar="DIR", help="folder that already has the corpus's files"),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="change a setting, e.g. model.d_model=128"),
+]
+
+
+@data_app.command("prepare")
+def data_prepare(
+    name: Annotated[str, typer.Argument(help="a corpus (tatoeba, multi30k) or a CONFIG")],
+    files: From = None,
+    settings: Settings = None,
+) -> None:
+    """Clean a corpus, split it, learn its tokenizer and store its tokens; print a report.
+
+    \b
+    Examples:
+      transformer-lib data prepare tatoeba
+      transformer-lib data prepare multi30k --from ~/multi30k
+      transformer-lib data prepare my_experiment.toml --set data.vocab_size=8000
+    """
+    from transformer_lib.config import load_config, load_data_config
+    from transformer_lib.data import CORPORA, prepare
+    from transformer_lib.data.prepare import describe
+
+    if name in CORPORA:
+        config = load_data_config(name, settings or [])
+    else:
+        config = load_config(name, settings or []).data
+    prepared = prepare(config, files)
+    typer.echo(f"{config.corpus}: {describe(prepared.report)}")
+    typer.echo(
+        f"{len(prepared.tokenizer):,} pieces; {len(prepared.valid):,} validation and "
+        f"{len(prepared.test):,} test sentences; in {prepared.folder}"
+    )
+
+
+@app.command()
+def train(
+    config: Annotated[str, typer.Argument(metavar="CONFIG", help="a named config or a .toml file")],
+    out: Annotated[Path | None, typer.Option(help="folder for the run [runs/CONFIG]")] = None,
+    minutes: Annotated[float | None, typer.Option(help="train this long")] = None,
+    steps: Annotated[int | None, typer.Option(help="train this many steps")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="continue the run in --out")] = False,
+    files: From = None,
+    settings: Settings = None,
+) -> None:
+    """Train an experiment; preparing its data is part of it.
+
+    \b
+    Examples:
+      transformer-lib train cpu_tatoeba_transformer
+      transformer-lib train cpu_tatoeba_rnn --minutes 1 --out runs/quick
+      transformer-lib train my_experiment.toml --set training.learning_rate=1e-3
+      transformer-lib train cpu_tatoeba_transformer --resume
+    """
+    from transformer_lib.config import load_config
+    from transformer_lib.run import train as train_run
+
+    if minutes is not None and steps is not None:
+        raise UserError("give --minutes or --steps, not both")
+    experiment = load_config(config, settings or [])
+    if minutes is not None or steps is not None:
+        training = replace_checked(experiment.training, minutes=minutes, steps=steps)
+        experiment = replace(experiment, training=training)
+    folder = out or Path("runs") / experiment.name
+    if train_run(experiment, folder, files, resume, on_validation=_print_validation):
+        typer.echo(f"trained: {folder}", err=True)
+    else:
+        again = f"transformer-lib train {config} --resume --out {folder}"
+        typer.echo(f"interrupted and saved; continue with: {again}", err=True)
+        raise typer.Exit(130)
+
+
+@app.command()
+def translate(
+    run: RunFolder,
+    beam: Annotated[int | None, typer.Option(help="beam size; 1 is greedy")] = None,
+) -> None:
+    """Translate standard input to standard output, line for line.
+
+    \b
+    Examples:
+      echo "Where is the station?" | transformer-lib translate runs/cpu_tatoeba_transformer
+      transformer-lib translate runs/mine --beam 8 < news.en > news.de
+    """
+    from itertools import islice
+
+    from transformer_lib.run import load_run
+
+    loaded = load_run(run)
+    decoding = _decoding(loaded.experiment.decoding, beam)
+    lines = _standard_input()
+    # The first answer comes at once, later ones in batches.
+    size = 1 if sys.stdin.isatty() else 512
+    while chunk := list(islice(lines, size)):
+        for translation in loaded.translate(chunk, decoding):
+            sys.stdout.write(translation + "\n")
+        sys.stdout.flush()
+
+
+@app.command()
+def evaluate(
+    run: RunFolder,
+    test: Annotated[
+        str, typer.Option(metavar="SET", help="test, valid, or SOURCE,TARGET: two text files")
+    ] = "test",
+    beam: Annotated[int | None, typer.Option(help="beam size; 1 is greedy")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+    files: From = None,
+) -> None:
+    """Translate a test set and score it: BLEU and chrF with their signatures, and the cost.
+
+    \b
+    Examples:
+      transformer-lib evaluate runs/cpu_tatoeba_transformer
+      transformer-lib evaluate runs/mine --test news.en,news.de --beam 1 --json
+    """
+    from transformer_lib.evaluation.evaluate import evaluate_run
+    from transformer_lib.run import load_run
+
+    loaded = load_run(run)
+    result = evaluate_run(loaded, test, _decoding(loaded.experiment.decoding, beam), files)
+    typer.echo(json.dumps(result.as_dict()) if as_json else result.as_text())
+
+
+@app.command()
+def compare(
+    run_a: Annotated[Path, typer.Argument(metavar="RUN_A", help="folder of a trained run")],
+    run_b: Annotated[Path, typer.Argument(metavar="RUN_B", help="folder of another one")],
+    test: Annotated[
+        str, typer.Option(metavar="SET", help="test, valid, or SOURCE,TARGET: two text files")
+    ] = "test",
+    out: Annotated[Path, typer.Option(help="the report")] = Path("comparison.html"),
+    files: From = None,
+) -> None:
+    """Compare two runs on one test set: significance, cost, curves, examples; writes HTML.
+
+    \b
+    Examples:
+      transformer-lib compare runs/cpu_tatoeba_transformer runs/cpu_tatoeba_rnn
+    """
+    from transformer_lib.evaluation.comparison import compare_runs
+    from transformer_lib.run import load_run
+
+    comparison = compare_runs(load_run(run_a), load_run(run_b), test, files)
+    comparison.write_html(out)
+    typer.echo(comparison.as_text())
+    typer.echo(f"report: {out}")
+
+
+@app.command()
+def average(
+    run: RunFolder,
+    last: Annotated[int, typer.Option(help="how many checkpoints")],
+) -> None:
+    """Make the mean of the last checkpoints the run's model.
+
+    \b
+    Examples:
+      transformer-lib average runs/mine --last 5
+    """
+    from transformer_lib.run import average_checkpoints
+
+    typer.echo(f"averaged: {average_checkpoints(run, last)}")
+
+
+def main() -> None:
+    """Entry point: a user's mistake is one line on standard error and exit code 2."""
+    warnings.showwarning = lambda message, *rest, **more: print(f"warning: {message}", file=sys.stderr)
+    try:
+        app()
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    except BrokenPipeError:  # the reader of our output has gone, as in `… | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)
+
+
+def replace_checked(config, **changes):  # type: ignore[no-untyped-def]
+    """``dataclasses.replace`` whose complaint is for the user."""
+    try:
+        return replace(config, **changes)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+
+
+def _decoding(config, beam: int | None):  # type: ignore[no-untyped-def]
+    return config if beam is None else replace_checked(config, beam_size=beam)
+
+
+def _standard_input():  # type: ignore[no-untyped-def]
+    for number, line in enumerate(sys.stdin.buffer, start=1):
+        try:
+            yield line.rstrip(b"\r\n").decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise UserError(f"standard input, line {number}: not UTF-8 ({error.reason})") from error
+
+
+def _print_validation(trainer, record) -> None:  # type: ignore[no-untyped-def]
+    from tqdm.auto import tqdm
+
+    tqdm.write(
+        f"step {record['step']:>6,}  {record['seconds'] / 60:5.1f} min  "
+        f"validation loss {record['loss']:.3f}  BLEU {record['bleu']:.1f}",
+        file=sys.stderr,
+    )
+
+
+if __name__ == "__main__":
+    main()

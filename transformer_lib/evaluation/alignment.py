@@ -1,0 +1,47 @@
+"""Where a trained model looks in the source while it says each target token."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from transformer_lib.data.tokenizer import Tokenizer
+from transformer_lib.model.attention import recorded_attention
+from transformer_lib.model.rnn import Rnn
+from transformer_lib.model.seq2seq import Seq2Seq
+from transformer_lib.vocabulary import BOS, EOS
+
+
+def cross_attention(
+    model: Seq2Seq, tokenizer: Tokenizer, source: str, target: str
+) -> tuple[Float[Tensor, "layers heads tgt_len src_len"], list[str], list[str]]:
+    """Attention from the target to the source: weights, target pieces, source pieces.
+
+    Row t is where the model looks while it is about to say target token t, given the ones before.
+    An RNN has one layer and one head.
+    """
+    src, tgt = tokenizer.encode([source, target])
+    device = model.output_weight.device
+    src_tokens = torch.tensor([[*src, EOS]], device=device)
+    tgt_input = torch.tensor([[BOS, *tgt]], device=device)
+    model.eval()
+    with torch.no_grad():
+        if isinstance(model, Rnn):
+            weights = _rnn_weights(model, src_tokens, tgt_input)
+        else:
+            with recorded_attention(model) as recorded:
+                model(src_tokens, tgt_input)
+            layers = [w[0] for name, w in recorded.items() if name.endswith("cross_attention")]
+            weights = torch.stack(layers)
+    return weights.cpu(), tokenizer.pieces([*tgt, EOS]), tokenizer.pieces([*src, EOS])
+
+
+def _rnn_weights(
+    model: Rnn, src: Tensor, tgt_input: Tensor
+) -> Float[Tensor, "1 1 tgt_len src_len"]:
+    recorded: list[Tensor] = []
+    hook = model.attention.register_forward_hook(lambda *call: recorded.append(call[2][1]))
+    try:
+        model(src, tgt_input)
+    finally:
+        hook.remove()
+    return recorded[0][None]

@@ -1,0 +1,164 @@
+"""Two systems side by side: scores, significance, cost, curves, examples; as text and as HTML."""
+
+import base64
+import io
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from matplotlib.figure import Figure
+
+from transformer_lib.data.corpora import TestSet
+from transformer_lib.errors import UserError
+from transformer_lib.evaluation.alignment import cross_attention
+from transformer_lib.evaluation.bleu import PairedDifference, bleu, paired_bootstrap
+from transformer_lib.evaluation.evaluate import Evaluation, evaluate_run, find_test_set
+from transformer_lib.files import write_text
+from transformer_lib.plots.attention import attention_heatmap
+from transformer_lib.plots.curves import learning_curves, scores_by_length
+from transformer_lib.run import Run
+from transformer_lib.training.trainer import read_metrics
+
+NUM_EXAMPLES = 12
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Everything the report shows."""
+
+    runs: tuple[Run, Run]
+    test_set: TestSet
+    evaluations: tuple[Evaluation, Evaluation]
+    difference: PairedDifference
+
+    @property
+    def names(self) -> tuple[str, str]:
+        a, b = (run.experiment.name for run in self.runs)
+        return (a, b) if a != b else (str(self.runs[0].folder), str(self.runs[1].folder))
+
+    def verdict(self) -> str:
+        """The answer in one sentence."""
+        d = self.difference
+        better, worse = self.names if d.score_a >= d.score_b else self.names[::-1]
+        gap = f"{abs(d.score_a - d.score_b):.2f} BLEU"
+        if d.p_value < 0.05:
+            return f"{better} is better than {worse} by {gap}, significantly (p = {d.p_value:.3f})."
+        return f"The difference of {gap} is not significant (p = {d.p_value:.3f})."
+
+    def as_text(self) -> str:
+        d = self.difference
+        lines = [evaluation.as_text() for evaluation in self.evaluations]
+        lines.append(
+            f"BLEU {d.score_a:.2f} ± {d.interval_a:.2f} against {d.score_b:.2f} ± "
+            f"{d.interval_b:.2f} (95%, paired bootstrap). {self.verdict()}"
+        )
+        return "\n".join(lines)
+
+    def write_html(self, path: Path) -> None:
+        """One self-contained file: figures are inside, nothing is loaded from elsewhere."""
+        template = jinja2.Template(
+            (resources.files("transformer_lib.evaluation") / "comparison.html").read_text("utf-8"),
+            autoescape=True,
+            undefined=jinja2.StrictUndefined,
+        )
+        write_text(path, template.render(self._content()))
+
+    def _content(self) -> dict[str, Any]:
+        figures = {
+            "Learning curves": (
+                learning_curves(
+                    {
+                        name: read_metrics(run.folder)
+                        for name, run in zip(self.names, self.runs, strict=True)
+                    }
+                ),
+                "Validation BLEU of both systems over training time, tokens and FLOPs.",
+            ),
+            "BLEU by sentence length": (
+                scores_by_length(self._by_length()),
+                "BLEU of both systems for short to long source sentences.",
+            ),
+        }
+        sentence = self._attention_example()
+        for name, run in zip(self.names, self.runs, strict=True):
+            target = run.translate([sentence])[0]
+            weights, tgt, src = cross_attention(run.model, run.tokenizer, sentence, target)
+            figures[f"Attention of {name}"] = (
+                attention_heatmap(weights.mean(dim=(0, 1)), tgt, src),
+                f"Attention from “{target}” to “{sentence}”, mean over layers and heads.",
+            )
+        return {
+            "names": self.names,
+            "verdict": self.verdict(),
+            "difference": self.difference,
+            "evaluations": self.evaluations,
+            "test": self.test_set.name,
+            "figures": [
+                {"title": title, "image": _as_data_uri(figure), "text": text}
+                for title, (figure, text) in figures.items()
+            ],
+            "examples": self._examples(),
+        }
+
+    def _by_length(self) -> dict[str, dict[str, float]]:
+        """BLEU in up to five buckets with about equally many sentences."""
+        lengths = [len(source.split()) for source in self.test_set.sources]
+        ranked = sorted(lengths)
+        cuts = sorted({ranked[len(ranked) * i // 5] for i in range(1, 5)})
+        edges = [1, *(cut + 1 for cut in cuts if cut + 1 <= ranked[-1]), ranked[-1] + 1]
+        scores: dict[str, dict[str, float]] = {name: {} for name in self.names}
+        for low, high in zip(edges, edges[1:], strict=False):
+            rows = [i for i, n in enumerate(lengths) if low <= n < high]
+            if not rows:
+                continue
+            bucket = f"{low}" if high == low + 1 else f"{low}–{high - 1}"
+            for name, evaluation in zip(self.names, self.evaluations, strict=True):
+                hypotheses = [evaluation.hypotheses[i] for i in rows]
+                references = [self.test_set.references[i] for i in rows]
+                scores[name][bucket] = bleu(hypotheses, references).score
+        return scores
+
+    def _attention_example(self) -> str:
+        """A sentence of middling length (a long one would not be readable)."""
+        return min(self.test_set.sources, key=lambda source: abs(len(source.split()) - 8))
+
+    def _examples(self) -> list[dict[str, str]]:
+        """Sentences at regular distances, not picked by hand."""
+        step = max(1, len(self.test_set) // NUM_EXAMPLES)
+        a, b = self.evaluations
+        return [
+            {
+                "source": self.test_set.sources[i],
+                "reference": self.test_set.references[i][0],
+                "a": a.hypotheses[i],
+                "b": b.hypotheses[i],
+            }
+            for i in range(0, len(self.test_set), step)
+        ][:NUM_EXAMPLES]
+
+
+def compare_runs(
+    run_a: Run, run_b: Run, test: str = "test", files: Path | None = None
+) -> Comparison:
+    """Evaluate both runs on one test set and compare them.
+
+    Raises:
+        UserError: they were trained on different data, so that ``test`` means two things.
+    """
+    test_set = find_test_set(run_a, test, files)
+    if find_test_set(run_b, test, files) != test_set:
+        raise UserError(
+            f"{run_a.folder} and {run_b.folder} have different {test} sets; "
+            "give one for both with --test SOURCE,TARGET"
+        )
+    a, b = (evaluate_run(run, test, files=files) for run in (run_a, run_b))
+    difference = paired_bootstrap(a.hypotheses, b.hypotheses, test_set.references)
+    return Comparison((run_a, run_b), test_set, (a, b), difference)
+
+
+def _as_data_uri(figure: Figure) -> str:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="svg", metadata={"Date": None})
+    return "data:image/svg+xml;base64," + base64.b64encode(buffer.getvalue()).decode()

@@ -1,0 +1,127 @@
+"""Translate a test set and score it."""
+
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from transformer_lib.data.corpora import TestSet, read_test_set
+from transformer_lib.data.prepare import prepare
+from transformer_lib.decoding.translate import DecodingConfig
+from transformer_lib.errors import UserError
+from transformer_lib.evaluation.bleu import MetricScore, bleu, chrf
+from transformer_lib.run import Run
+from transformer_lib.training.cost import flops_by_time
+from transformer_lib.training.trainer import read_metrics
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What training took. Both counts of floating-point operations are explained in ``cost``."""
+
+    parameters: int
+    seconds: float
+    tokens: int
+    flops_by_parameters: float
+    flops_by_time: float
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One run on one test set."""
+
+    run: str
+    test: str
+    decoding: DecodingConfig
+    hypotheses: list[str]
+    bleu: MetricScore
+    bleu_one_reference: MetricScore
+    chrf: MetricScore
+    decoding_seconds: float
+    cost: Cost
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON; without the hypotheses."""
+        values = asdict(self)
+        del values["hypotheses"]
+        return values
+
+    def as_text(self) -> str:
+        """For people."""
+        several = self.bleu.signature != self.bleu_one_reference.signature
+        scores = [("chrF", self.chrf)]
+        if several:
+            scores.insert(0, ("BLEU, all references", self.bleu))
+        scores.insert(0, ("BLEU, one reference" if several else "BLEU", self.bleu_one_reference))
+        speed = len(self.hypotheses) / self.decoding_seconds
+        lines = [f"{self.run} on {self.test} ({len(self.hypotheses):,} sentences)"]
+        lines += [f"  {name:<22}{s.score:6.2f}   {s.signature}" for name, s in scores]
+        lines += [
+            f"  decoding              beam {self.decoding.beam_size}, "
+            f"{self.decoding_seconds:.1f} s, {speed:,.0f} sentences/s",
+            describe_cost(self.cost),
+        ]
+        return "\n".join(lines)
+
+
+def describe_cost(cost: Cost) -> str:
+    """Training cost in one line."""
+    return (
+        f"  training              {cost.parameters / 1e6:.1f} M parameters, "
+        f"{cost.seconds / 60:.1f} min, {cost.tokens / 1e6:.1f} M tokens, "
+        f"{cost.flops_by_parameters:.1e} FLOPs (6·N·tokens), "
+        f"{cost.flops_by_time:.1e} (time × the device's rate)"
+    )
+
+
+def evaluate_run(
+    run: Run, test: str = "test", decoding: DecodingConfig | None = None, files: Path | None = None
+) -> Evaluation:
+    """Translate ``test`` (the corpus's ``test`` or ``valid``, or ``SOURCE,TARGET``) and score it."""
+    test_set = find_test_set(run, test, files)
+    decoding = decoding or run.experiment.decoding
+    started = time.perf_counter()
+    hypotheses = run.translate(test_set.sources, decoding)
+    seconds = time.perf_counter() - started
+    return Evaluation(
+        run=run.experiment.name,
+        test=test_set.name,
+        decoding=decoding,
+        hypotheses=hypotheses,
+        bleu=bleu(hypotheses, test_set.references),
+        bleu_one_reference=bleu(hypotheses, [r[:1] for r in test_set.references]),
+        chrf=chrf(hypotheses, test_set.references),
+        decoding_seconds=seconds,
+        cost=training_cost(run),
+    )
+
+
+def find_test_set(run: Run, test: str, files: Path | None = None) -> TestSet:
+    """The corpus's own ``test`` or ``valid`` set, or two files ``SOURCE,TARGET``.
+
+    Raises:
+        UserError: there is no such set.
+    """
+    source, comma, target = test.partition(",")
+    if comma:
+        return read_test_set(Path(source).name, Path(source), Path(target))
+    if test not in ("test", "valid"):
+        raise UserError(f"no test set {test!r}; give test, valid, or SOURCE,TARGET (two files)")
+    prepared = prepare(run.experiment.data, files)
+    return prepared.test if test == "test" else prepared.valid
+
+
+def training_cost(run: Run) -> Cost:
+    """Read from the run's records."""
+    last = read_metrics(run.folder)[-1]
+    rate = run.info["flops_per_second"]
+    assert isinstance(rate, float)
+    parameters = run.info["parameters"]
+    assert isinstance(parameters, int)
+    return Cost(
+        parameters=parameters,
+        seconds=last["seconds"],
+        tokens=last["tokens"],
+        flops_by_parameters=last["flops"],
+        flops_by_time=flops_by_time(last["seconds"], 1, rate),
+    )

@@ -1,0 +1,104 @@
+"""Pictures of attention weights: a heat map on paper, an explorer on the screen."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import matplotlib
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from transformer_lib.plots.style import RC, SEQUENTIAL, new_figure
+
+if TYPE_CHECKING:
+    import altair
+
+
+def attention_heatmap(
+    weights: Float[Tensor, "tgt_len src_len"], tgt_pieces: Sequence[str], src_pieces: Sequence[str]
+) -> Figure:
+    """One head's (or a mean's) weights: a row for each target token, dark to bright from 0 to 1."""
+    width, height = 1.8 + 0.42 * len(src_pieces), 1.2 + 0.34 * len(tgt_pieces)
+    with matplotlib.rc_context(RC):
+        figure = new_figure(width, height)
+        draw_attention(figure.axes[0], weights, tgt_pieces, src_pieces)
+    return figure
+
+
+def draw_attention(
+    axes: Axes,
+    weights: Float[Tensor, "tgt_len src_len"],
+    tgt_pieces: Sequence[str],
+    src_pieces: Sequence[str],
+) -> None:
+    """The heat map of :func:`attention_heatmap` into existing axes."""
+    import seaborn
+
+    seaborn.heatmap(
+        weights.numpy(),
+        vmin=0.0,
+        vmax=1.0,
+        cmap=SEQUENTIAL,
+        xticklabels=list(src_pieces),
+        yticklabels=list(tgt_pieces),
+        linewidths=0.5,
+        cbar_kws={"label": "attention weight"},
+        ax=axes,
+    )
+    axes.tick_params(axis="x", rotation=60)
+    axes.tick_params(axis="y", rotation=0)
+    axes.set_xlabel("source token")
+    axes.set_ylabel("target token about to be said")
+
+
+def attention_explorer(
+    weights: Float[Tensor, "layers heads tgt_len src_len"],
+    tgt_pieces: Sequence[str],
+    src_pieces: Sequence[str],
+) -> "altair.Chart":
+    """An interactive heat map: choose layer and head, point at a cell to read its weight."""
+    import altair
+    import pandas
+
+    num_layers, num_heads, *_ = weights.shape
+    rows = [
+        {
+            "layer": layer + 1,
+            "head": head + 1,
+            "target": f"{t + 1:02d} {tgt_piece}",
+            "source": f"{s + 1:02d} {src_piece}",
+            "weight": round(float(weights[layer, head, t, s]), 3),
+        }
+        for layer in range(num_layers)
+        for head in range(num_heads)
+        for t, tgt_piece in enumerate(tgt_pieces)
+        for s, src_piece in enumerate(src_pieces)
+    ]
+
+    def choice(name: str, count: int) -> altair.Parameter:
+        slider = altair.binding_range(min=1, max=count, step=1, name=f"{name} ")
+        return altair.param(name=f"chosen_{name}", value=1, bind=slider)
+
+    layer, head = choice("layer", num_layers), choice("head", num_heads)
+    words = "substring(datum.label, 3)"  # the number before each piece only keeps the order
+    return (
+        altair.Chart(
+            pandas.DataFrame(rows),
+            description="Attention weights from each target token to each source token.",
+        )
+        .mark_rect(stroke="white", strokeWidth=0.5)
+        .encode(
+            x=altair.X("source:O", title="source token", axis=altair.Axis(labelExpr=words)),
+            y=altair.Y("target:O", title="target token", axis=altair.Axis(labelExpr=words)),
+            color=altair.Color(
+                "weight:Q",
+                scale=altair.Scale(scheme=SEQUENTIAL, domain=[0, 1]),
+                title="weight",
+            ),
+            tooltip=["target", "source", "weight"],
+        )
+        .add_params(layer, head)
+        .transform_filter((altair.datum.layer == layer) & (altair.datum.head == head))
+        .properties(width=32 * len(src_pieces), height=28 * len(tgt_pieces), background="white")
+    )

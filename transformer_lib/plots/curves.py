@@ -1,0 +1,57 @@
+"""Learning curves and scores by sentence length."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import matplotlib
+from matplotlib.figure import Figure
+
+from transformer_lib.plots.style import RC, new_figure
+
+Against = Literal["seconds", "tokens", "flops"]
+AXES: dict[Against, tuple[str, float]] = {
+    "seconds": ("training time (minutes)", 60.0),
+    "tokens": ("training tokens, source and target (millions)", 1e6),
+    "flops": ("training cost, 6·N·tokens (10¹² FLOPs)", 1e12),
+}
+
+
+def learning_curves(
+    records: Mapping[str, Sequence[Mapping[str, Any]]],
+    against: Sequence[Against] = ("seconds", "tokens", "flops"),
+    value: str = "bleu",
+    label: str = "validation BLEU (greedy)",
+) -> Figure:
+    """A validation value of each run over what it cost; ``records`` by the run's name."""
+    with matplotlib.rc_context(RC):
+        figure = new_figure(3.6 * len(against), 3.2, len(against))
+        for axes, quantity in zip(figure.axes, against, strict=True):
+            name, unit = AXES[quantity]
+            for (run, lines), marker in zip(records.items(), "osD^v*", strict=False):
+                points = [line for line in lines if line["kind"] == "validation"]
+                x = [point[quantity] / unit for point in points]
+                axes.plot(x, [point[value] for point in points], marker=marker, label=run)
+            axes.set_xlabel(name)
+            axes.set_xlim(left=0)
+        figure.axes[0].set_ylabel(label)
+        figure.axes[0].legend()
+    return figure
+
+
+def scores_by_length(scores: Mapping[str, Mapping[str, float]]) -> Figure:
+    """BLEU of each run in buckets of source length; ``scores[run][bucket]``."""
+    with matplotlib.rc_context(RC):
+        figure = new_figure(6.0, 3.2)
+        axes = figure.axes[0]
+        buckets = list(next(iter(scores.values())))
+        width = 0.8 / len(scores)
+        for number, ((run, values), hatch) in enumerate(
+            zip(scores.items(), ("", "//", "..", "xx"), strict=False)
+        ):
+            x = [i + (number - (len(scores) - 1) / 2) * width for i in range(len(buckets))]
+            axes.bar(x, [values[b] for b in buckets], width, label=run, hatch=hatch, alpha=0.9)
+        axes.set_xticks(range(len(buckets)), buckets)
+        axes.set_xlabel("source length (words)")
+        axes.set_ylabel("BLEU")
+        axes.legend()
+    return figure
