@@ -1,0 +1,230 @@
+"""The command as a user meets it: in a pipe, by mistake, on a full disk."""
+
+import errno
+import json
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from transformer_lib import cli
+from transformer_lib.config import load_config, named_configs
+from transformer_lib.errors import UserError
+from transformer_lib.run import train
+
+
+def run_command(*arguments, stdin=None):
+    return subprocess.run(
+        [sys.executable, "-m", "transformer_lib", *map(str, arguments)],
+        input=stdin, capture_output=True, text=not isinstance(stdin, bytes),
+    )  # fmt: skip
+
+
+def called(monkeypatch, capsys, *arguments):
+    """The command in this process: exit code, standard output, standard error."""
+    monkeypatch.setattr(sys, "argv", ["transformer-lib", *map(str, arguments)])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    output = capsys.readouterr()
+    return stop.value.code or 0, output.out, output.err
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory, toy_files):
+    from conftest import TOY_CONFIG
+
+    folder = tmp_path_factory.mktemp("cli")
+    text = TOY_CONFIG
+    for name in ("train", "valid", "test"):
+        for side in ("en", "de"):
+            text = text.replace(f'"{name}.{side}"', f"'{toy_files / f'{name}.{side}'}'")
+    (folder / "toy.toml").write_text(text, encoding="utf-8")
+    config = load_config(str(folder / "toy.toml"), ["training.steps=120", "data.max_len=12"])
+    train(config, folder / "run")
+    return folder / "run"
+
+
+@pytest.mark.parametrize(
+    "command", [[], ["data"], ["data", "prepare"], ["train"], ["translate"], ["evaluate"],
+                ["compare"], ["average"]],
+)  # fmt: skip
+def test_help_is_there_and_shows_examples(monkeypatch, capsys, command):
+    code, out, _ = called(monkeypatch, capsys, *command, "--help")
+    assert code == 0
+    if command and command != ["data"]:
+        assert "Examples:" in out
+        assert "transformer-lib " + " ".join(command) in out
+
+
+def test_translate_works_in_a_pipe_line_for_line(run_folder):
+    lines = ["the old cat sees a mouse", "", "a woman finds the cat today", "ünknown wörds"]
+    result = run_command("translate", run_folder, stdin="\n".join(lines) + "\n")
+    assert result.returncode == 0
+    out = result.stdout.split("\n")
+    assert len(out) == len(lines) + 1
+    assert out[0].startswith("die alte Katze")
+    assert out[1] == ""
+    greedy = run_command("translate", run_folder, "--beam", 1, stdin="the old cat sees a mouse")
+    assert greedy.stdout.startswith("die alte Katze")
+
+
+def test_a_long_sentence_is_split_with_a_warning(run_folder):
+    result = run_command("translate", run_folder, stdin="the old cat sees a mouse today " * 20)
+    assert result.returncode == 0
+    assert result.stdout.count("\n") == 1
+    assert re.search(r"warning: sentence 1 has \d+ tokens, more than the 12", result.stderr)
+
+
+def test_standard_input_that_is_not_utf8(run_folder):
+    result = run_command("translate", run_folder, stdin=b"the cat\nna\xefve\n")
+    assert result.returncode == 2
+    assert b"standard input, line 2: not UTF-8" in result.stderr
+    assert b"Traceback" not in result.stderr
+
+
+def test_a_reader_that_leaves_is_no_error(run_folder):
+    command = f"yes 'the cat' | head -n 3000 | {sys.executable} -m transformer_lib translate "
+    command += f"'{run_folder}' --beam 1 | head -n 1"
+    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert result.stderr == ""
+    assert result.stdout.count("\n") == 1
+
+
+def test_evaluate_prints_text_or_json(monkeypatch, capsys, run_folder):
+    code, out, _ = called(monkeypatch, capsys, "evaluate", run_folder)
+    assert code == 0
+    assert "BLEU" in out
+    code, out, _ = called(monkeypatch, capsys, "evaluate", run_folder, "--json", "--beam", 1)
+    assert json.loads(out)["decoding"]["beam_size"] == 1
+
+
+def test_data_prepare_reports(monkeypatch, capsys, toy_config):
+    code, out, _ = called(monkeypatch, capsys, "data", "prepare", toy_config)
+    assert code == 0
+    assert re.search(r"kept \d+ pairs; dropped", out)
+    assert "60 pieces; 20 validation and 20 test sentences" in out
+
+
+def mistakes():
+    yield ["train", "nothing"], r"no configuration 'nothing': .* cpu_tatoeba_transformer"
+    yield ["train", "CONFIG", "--set", "model.d_mdl=3"], r"model.d_mdl: there is no such key"
+    yield ["train", "CONFIG", "--set", "model.d_model='big'"], r"model.d_model: Input should be .*integer"
+    yield ["train", "CONFIG", "--set", "model.d_model=30"], r"d_model=30 is not divisible by num_heads=4"
+    yield ["train", "CONFIG", "--set", "model.dropout=1.5"], r"dropout=1.5 is not a probability"
+    yield ["train", "CONFIG", "--set", "steps"], r"write it as key=value"
+    yield ["train", "CONFIG", "--set", "name.x=1"], r"name is a value, not a section"
+    yield ["train", "CONFIG", "--set", "training.minutes=1.0"], r"give either steps or minutes"
+    yield ["train", "CONFIG", "--steps", "0"], r"steps=0 must be above zero"
+    yield ["train", "CONFIG", "--steps", "5", "--minutes", "1"], r"--minutes or --steps, not both"
+    yield ["train", "CONFIG", "--out", "NEW", "--resume"], r"NEW is no run"
+    yield ["translate", "NEW"], r"NEW is no run: it has no run.json"
+    yield ["translate", "RUN", "--beam", "0"], r"beam_size=0 is below 1"
+    yield ["evaluate", "RUN", "--test", "x"], r"no test set 'x'"
+    yield ["evaluate", "RUN", "--test", "a,b"], r"cannot read a: No such file"
+    yield ["average", "RUN", "--last", "99"], r"has 3 checkpoints"
+    yield ["data", "prepare", "tatoeba", "--set", "data.vocab_size=1.5"], r"data.vocab_size: .*integer"
+    yield ["train", "RUN/run.json"], r"no configuration .*neither a .toml file"
+
+
+@pytest.mark.parametrize(("arguments", "message"), mistakes())
+def test_a_mistake_is_one_line_and_exit_code_2(
+    monkeypatch, capsys, tmp_path, toy_config, run_folder, arguments, message
+):
+    monkeypatch.chdir(tmp_path)
+    names = {"CONFIG": str(toy_config), "RUN": str(run_folder)}
+    code, out, err = called(monkeypatch, capsys, *(names.get(a, a) for a in arguments))
+    assert code == 2
+    assert out == ""
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert re.search(message, err)
+    assert not (tmp_path / "NEW").exists()
+    assert not (tmp_path / "runs").exists()
+
+
+def damaged(run_folder, tmp_path, name, content):
+    copy = tmp_path / "copy"
+    shutil.copytree(run_folder, copy)
+    path = copy / name
+    if content is None:
+        path.unlink()
+    else:
+        path.write_bytes(content(path.read_bytes()))
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("model.safetensors", lambda b: b[: len(b) // 2], r"cannot read the checkpoint"),
+        ("model.safetensors", lambda b: b"", r"cannot read the checkpoint"),
+        ("tokenizer.model", lambda b: b[:100], r"not a SentencePiece model"),
+        ("tokenizer.model", None, r"cannot read .*tokenizer.model"),
+        ("experiment.json", lambda b: b[:50], r"experiment.json is damaged"),
+        ("experiment.json", lambda b: b.replace(b'"d_ff"', b'"d_old"'), r"d_old: there is no such"),
+        ("experiment.json", lambda b: b.replace(b'"d_ff": 64', b'"d_ff": 65'), r"holds another model"),
+        ("run.json", lambda b: b.replace(b'"format": 1', b'"format": 9'), r"another version .*format 9"),
+        ("run.json", lambda b: b"[]", r"another version"),
+        ("run.json", lambda b: b"{", r"run.json is damaged"),
+    ],
+)
+def test_a_damaged_run(monkeypatch, capsys, run_folder, tmp_path, name, content, message):
+    copy = damaged(run_folder, tmp_path, name, content)
+    code, _, err = called(monkeypatch, capsys, "translate", copy)
+    assert code == 2
+    assert err.count("\n") == 1
+    assert re.search(message, err)
+
+
+def test_a_run_is_not_overwritten_and_not_resumed_with_other_settings(
+    monkeypatch, capsys, tmp_path, toy_config
+):
+    out = tmp_path / "run"
+    arguments = ["train", toy_config, "--out", out]
+    monkeypatch.setattr(sys, "argv", list(map(str, ["transformer-lib", *arguments])))
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert not stop.value.code
+    capsys.readouterr()
+    code, _, err = called(monkeypatch, capsys, *arguments)
+    assert (code, err.count("\n")) == (2, 1)
+    assert "already holds a run; continue it with --resume" in err
+    code, _, err = called(monkeypatch, capsys, *arguments, "--resume", "--set", "seed=2")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "was started with seed=1, not 2" in err
+    code, _, err = called(
+        monkeypatch, capsys, *arguments, "--resume", "--set", "data.vocab_size=50"
+    )
+    assert (code, err.count("\n")) == (2, 1)
+    assert "was trained with another vocabulary" in err
+
+
+def test_a_full_disk_is_one_line_and_harms_nothing(monkeypatch, capsys, tmp_path, toy_config):
+    from transformer_lib.training import checkpoint
+
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    out = tmp_path / "run"
+    train(load_config(str(toy_config)), out)
+    before = {p.name: p.read_bytes() for p in out.glob("*.safetensors")}
+    monkeypatch.setattr(checkpoint, "save_file", full)
+    code, _, err = called(monkeypatch, capsys, "average", out, "--last", 2)
+    assert code == 2
+    assert "No space left on device; nothing was changed, free some space" in err
+    assert {p.name: p.read_bytes() for p in out.glob("*.safetensors")} == before
+    assert not list(out.glob(".*"))
+
+
+def test_named_configs_are_valid():
+    assert {"cpu_tatoeba_transformer", "cpu_tatoeba_rnn"} <= set(named_configs())
+    for name in named_configs():
+        assert load_config(name).name == name
+
+
+def test_a_config_file_that_is_not_toml(tmp_path):
+    (tmp_path / "x.toml").write_text("[model\n")
+    with pytest.raises(UserError, match="is not valid TOML"):
+        load_config(str(tmp_path / "x.toml"))

@@ -1,0 +1,278 @@
+"""Text in, batches out: cleaning, splits, tokenizer, token store, batching, downloads."""
+
+import functools
+import hashlib
+import http.server
+import json
+import threading
+import unicodedata
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transformer_lib.data import DataConfig, make_batch, plan_batches, prepare
+from transformer_lib.data.cleaning import Cleaner, normalize, sentence_key
+from transformer_lib.data.corpora import MULTI30K_SHA256, load_corpus
+from transformer_lib.data.download import download
+from transformer_lib.data.tokenizer import Tokenizer
+from transformer_lib.errors import UserError
+from transformer_lib.vocabulary import BOS, EOS, PAD
+
+
+@pytest.fixture(scope="module")
+def tatoeba():
+    return prepare(DataConfig(vocab_size=1000))
+
+
+def files_config(folder, **options):
+    names = {name: (f"{name}.en", f"{name}.de") for name in ("train", "valid", "test")}
+    return DataConfig(corpus="files", vocab_size=60, **{**names, **options})
+
+
+def test_normalize_composes_characters_and_collapses_space():
+    assert normalize(" Cafe\N{COMBINING ACUTE ACCENT}\t\n au  lait ") == "Café au lait"
+
+
+@given(st.text())
+def test_normalize_is_stable(text):
+    once = normalize(text)
+    assert normalize(once) == once
+    assert unicodedata.is_normalized("NFC", once)
+
+
+def test_sentence_key_forgets_case_and_punctuation():
+    assert sentence_key("Don't  go!") == sentence_key("don’t GO.") != sentence_key("do go")
+
+
+def test_cleaner_drops_and_counts_by_reason():
+    cleaner = Cleaner(max_words=5, max_ratio=2.0, held_out=frozenset({"secret"}))
+    pairs = [
+        ("a b", "c d"),
+        ("a  b", "c d "),  # the same after normalization
+        ("", "c"),
+        ("a", " "),
+        ("a b c d e f", "c"),
+        ("a", "c" * 30),
+        ("Secret!", "Geheim!"),
+        ("a b", "c e"),
+    ]
+    assert list(cleaner(pairs)) == [("a b", "c d"), ("a b", "c e")]
+    assert cleaner.report == {
+        "kept": 2,
+        "a duplicate": 1,
+        "an empty side": 2,
+        "more than 5 words": 1,
+        "lengths differ by a factor over 2": 1,
+        "source sentence held out for validation or test": 1,
+    }
+
+
+def test_no_held_out_sentence_is_trained_on(tatoeba):
+    splits = load_corpus(DataConfig())
+    decoded = set()
+    store, tokenizer = tatoeba.train, tatoeba.tokenizer
+    texts = tokenizer.decode([store.src[i].tolist() for i in range(len(store))])
+    decoded = {sentence_key(text) for text in texts}
+    assert len(tatoeba.test) == 1000
+    assert len(tatoeba.valid) == 500
+    for held_out in (tatoeba.test, tatoeba.valid):
+        keys = {sentence_key(source) for source in held_out.sources}
+        assert len(keys) == len(held_out)
+        assert not keys & decoded
+    total = sum(1 for _ in splits.train)
+    assert sum(tatoeba.report.values()) == total == 50_001
+
+
+def test_every_reference_of_a_held_out_sentence_is_kept(tatoeba):
+    all_pairs = list(load_corpus(DataConfig()).train)
+    source = next(s for s, r in zip(tatoeba.test.sources, tatoeba.test.references, strict=True)
+                  if len(r) > 1)  # fmt: skip
+    key = sentence_key(source)
+    expected = list(dict.fromkeys(g for e, g in all_pairs if sentence_key(e) == key))
+    assert tatoeba.test.references[tatoeba.test.sources.index(source)] == expected
+
+
+def test_preparing_twice_is_the_same_and_done_once(tmp_path, toy_files):
+    first = prepare(files_config(toy_files), toy_files, cache=tmp_path / "a")
+    stamp = (first.folder / "report.json").stat().st_mtime_ns
+    again = prepare(files_config(toy_files), toy_files, cache=tmp_path / "a")
+    assert (again.folder / "report.json").stat().st_mtime_ns == stamp
+    other = prepare(files_config(toy_files), toy_files, cache=tmp_path / "b")
+    for name in ("tokenizer.model", "train.src.tokens", "train.tgt.tokens", "test.json"):
+        assert (first.folder / name).read_bytes() == (other.folder / name).read_bytes()
+
+
+def test_tokenizer_round_trips_and_has_its_special_tokens(tatoeba):
+    sentences = tatoeba.test.sources[:100]
+    tokens = tatoeba.tokenizer.encode(sentences)
+    assert tatoeba.tokenizer.decode(tokens) == sentences
+    assert tatoeba.tokenizer.pieces([PAD, BOS, EOS]) == ["<pad>", "<s>", "</s>"]
+    assert len(tatoeba.tokenizer) == 1000
+    with_special = [[BOS, *tokens[0], EOS, PAD]]
+    assert tatoeba.tokenizer.decode(with_special) == sentences[:1]
+    assert Tokenizer(tatoeba.tokenizer.model).encode(["Tom"]) == tatoeba.tokenizer.encode(["Tom"])
+
+
+def test_tokens_are_mapped_not_loaded(tatoeba):
+    assert isinstance(tatoeba.train.src.tokens, np.memmap)
+    assert tatoeba.train.src.tokens.dtype == np.uint16
+
+
+@given(
+    lengths=st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=200),
+    budget=st.integers(1, 100),
+    seed=st.integers(0, 9),
+)
+def test_batches_keep_the_budget_and_every_sentence(lengths, budget, seed):
+    src, tgt = np.array(lengths).T
+    batches = plan_batches(src, tgt, budget, (seed, 0))
+    assert sorted(np.concatenate(batches).tolist()) == list(range(len(lengths)))
+    for batch in batches:
+        padded = len(batch) * max(src[batch].max(), tgt[batch].max())
+        assert padded <= budget or len(batch) == 1
+    again = plan_batches(src, tgt, budget, (seed, 0))
+    assert all(np.array_equal(a, b) for a, b in zip(batches, again, strict=True))
+
+
+def test_epochs_differ_and_little_is_padding(tatoeba):
+    src, tgt = tatoeba.train.src.lengths, tatoeba.train.tgt.lengths
+    first, second = (plan_batches(src, tgt, 1024, (1, epoch)) for epoch in (0, 1))
+    assert not np.array_equal(first[0], second[0])
+    batches = [make_batch(tatoeba.train, indices) for indices in first]
+    cells = sum(b.src.numel() + b.labels.numel() for b in batches)
+    real = sum(b.num_src_tokens + b.num_tgt_tokens for b in batches)
+    assert real / cells > 0.97
+
+
+def test_a_batch_is_shifted_right(tatoeba):
+    batch = make_batch(tatoeba.train, np.array([0, 2000, 30000]))
+    for row, index in enumerate([0, 2000, 30000]):
+        labels = tatoeba.train.tgt[index].tolist()
+        n = len(labels)
+        assert labels[-1] == EOS
+        assert batch.labels[row, :n].tolist() == labels
+        assert batch.tgt_input[row, :n].tolist() == [BOS, *labels[:-1]]
+        assert (batch.labels[row, n:] == PAD).all()
+        assert (batch.tgt_input[row, n:] == PAD).all()
+        assert batch.src[row, : len(tatoeba.train.src[index])].tolist() == list(
+            tatoeba.train.src[index]
+        )
+
+
+def test_different_numbers_of_lines(toy_files, tmp_path):
+    (tmp_path / "short.de").write_text("eins\nzwei\n")
+    config = files_config(toy_files, train=("train.en", str(tmp_path / "short.de")))
+    with pytest.raises(UserError, match=r"same number of lines, but .*short\.de ends after 2"):
+        prepare(config, toy_files, cache=tmp_path)
+    assert not [p for p in (tmp_path / "prepared").iterdir()]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "are empty"),
+        (b"\n\n", "no sentence pair is left after cleaning: kept 0 pairs; dropped 2 an empty side"),
+        (b"gut\nna\xefve\n", "line 2: not UTF-8"),
+    ],
+)
+def test_unusable_files(toy_files, tmp_path, content, message):
+    for side in ("en", "de"):
+        (tmp_path / f"bad.{side}").write_bytes(content)
+    bad = (str(tmp_path / "bad.en"), str(tmp_path / "bad.de"))
+    with pytest.raises(UserError, match=message):
+        prepare(files_config(toy_files, train=bad), toy_files, cache=tmp_path)
+
+
+def test_missing_and_truncated_files(toy_files, tmp_path):
+    missing = files_config(toy_files, train=("no.en", "train.de"))
+    with pytest.raises(UserError, match=r"cannot read .*no\.en: No such file"):
+        prepare(missing, toy_files, cache=tmp_path)
+    prepared = prepare(files_config(toy_files), toy_files, cache=tmp_path)
+    tokens = prepared.folder / "train.src.tokens"
+    tokens.write_bytes(tokens.read_bytes()[:100])
+    with pytest.raises(UserError, match="truncated"):
+        prepare(files_config(toy_files), toy_files, cache=tmp_path)
+
+
+def test_too_many_pieces_for_the_text(toy_files, tmp_path):
+    config = files_config(toy_files)
+    config = DataConfig(**{**vars(config), "vocab_size": 5000})
+    with pytest.raises(UserError, match="cannot learn vocab_size=5000 pieces"):
+        prepare(config, toy_files, cache=tmp_path)
+    assert not [p for p in (tmp_path / "prepared").iterdir()]
+
+
+def test_wrong_multi30k_file(tmp_path):
+    for name in MULTI30K_SHA256:
+        (tmp_path / name).write_bytes(b"something else")
+    with pytest.raises(UserError, match="is not the Multi30k file of that name"):
+        prepare(DataConfig(corpus="multi30k"), tmp_path, cache=tmp_path)
+
+
+class Server(http.server.SimpleHTTPRequestHandler):
+    """Serves one file, with ranges; breaks the connection half-way as often as told."""
+
+    content = bytes(range(256)) * 4000
+    break_next = 0
+    requests: list = []  # noqa: RUF012
+
+    def do_GET(self):
+        start = 0
+        if given := self.headers.get("Range"):
+            start = int(given.removeprefix("bytes=").rstrip("-"))
+        type(self).requests.append(start)
+        body = self.content[start:]
+        self.send_response(206 if start else 200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if type(self).break_next > 0:
+            type(self).break_next -= 1
+            body = body[: len(body) // 2]
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def server(monkeypatch):
+    Server.requests.clear()
+    Server.break_next = 0
+    monkeypatch.setattr("transformer_lib.data.download.time.sleep", lambda seconds: None)
+    http_server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Server))
+    threading.Thread(target=http_server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{http_server.server_port}/file"
+    http_server.shutdown()
+    http_server.server_close()
+
+
+def test_a_download_resumes_where_it_broke(server, tmp_path):
+    Server.break_next = 2
+    checksum = hashlib.sha256(Server.content).hexdigest()
+    path = download(server, tmp_path / "file", checksum)
+    assert path.read_bytes() == Server.content
+    assert Server.requests[0] == 0
+    assert 0 < Server.requests[1] < Server.requests[2]
+    download(server, tmp_path / "file", checksum)
+    assert len(Server.requests) == 3  # it is there, nothing is asked for
+
+
+def test_a_download_with_another_checksum_is_refused_and_removed(server, tmp_path):
+    with pytest.raises(UserError, match=r"has SHA-256 [0-9a-f]{12}…, expected 0000"):
+        download(server, tmp_path / "file", "0" * 64)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_unreachable_server_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr("transformer_lib.data.download.time.sleep", lambda seconds: None)
+    with pytest.raises(UserError, match="check the network and run the command again"):
+        download("http://127.0.0.1:9/file", tmp_path / "file", "0" * 64, attempts=2)
+
+
+def test_the_report_adds_up(toy_files, tmp_path):
+    prepared = prepare(files_config(toy_files), toy_files, cache=tmp_path)
+    stored = json.loads((prepared.folder / "report.json").read_text())
+    assert stored == prepared.report
+    assert stored["kept"] == len(prepared.train)

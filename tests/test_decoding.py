@@ -1,0 +1,168 @@
+"""Search against exhaustive enumeration and against itself."""
+
+import itertools
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from transformer_lib.decoding import (
+    DecodingConfig,
+    beam_search,
+    greedy_search,
+    length_penalty,
+    translate,
+)
+from transformer_lib.decoding.search import pad_sequences
+from transformer_lib.model import (
+    RnnConfig,
+    TransformerConfig,
+    build_rnn,
+    build_transformer,
+)
+from transformer_lib.vocabulary import BOS, EOS, PAD
+
+
+def sharp_model(seed, vocab=12, kind="transformer"):
+    """An untrained model whose choices are clear and differ between sentences."""
+    torch.manual_seed(seed)
+    if kind == "rnn":
+        model = build_rnn(RnnConfig(d_model=16, dropout=0.0), vocab)
+    else:
+        config = TransformerConfig(
+            d_model=16, d_ff=32, num_heads=2, num_encoder_layers=1, num_decoder_layers=2,
+            dropout=0.0, tied_embeddings="none",
+        )  # fmt: skip
+        model = build_transformer(config, vocab)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                parameter.mul_(1.5)
+    return model.double().eval()
+
+
+def log_probability(model, src, tokens):
+    """log p(tokens </s> | src), in one pass with teacher forcing; PAD and BOS are never said."""
+    tgt = [*tokens, EOS]
+    logits = model(src, torch.tensor([[BOS, *tokens]]))[0]
+    log_p = logits.log_softmax(-1)
+    return sum(log_p[i, token].item() for i, token in enumerate(tgt))
+
+
+kinds = pytest.mark.parametrize("kind", ["transformer", "rnn"])
+
+
+@kinds
+@given(seed=st.integers(0, 30), alpha=st.sampled_from([0.0, 0.6, 1.0]))
+def test_a_beam_as_wide_as_the_space_finds_the_optimum(kind, seed, alpha):
+    model = sharp_model(seed, vocab=6, kind=kind)  # three words can be said: 1, 4 and 5
+    src = torch.tensor([[4, 5, EOS]])
+    max_len = 3
+    space = [
+        list(words) for n in range(max_len) for words in itertools.product((1, 4, 5), repeat=n)
+    ]
+    scores = {
+        tuple(words): log_probability(model, src, words) / length_penalty(len(words) + 1, alpha)
+        for words in space
+    }
+    found = beam_search(model, src, beam_size=3**max_len, alpha=alpha, max_extra=max_len - 3)[0]
+    best = max(scores, key=scores.get)
+    assert tuple(found[0].tokens) == best
+    assert found[0].score == pytest.approx(scores[best], abs=1e-4)
+    assert {tuple(h.tokens) for h in found} == set(scores)  # n-best: all of them, in order
+    assert [h.score for h in found] == sorted((h.score for h in found), reverse=True)
+
+
+@kinds
+@given(seed=st.integers(0, 60))
+def test_beam_one_is_greedy(kind, seed):
+    model = sharp_model(seed, kind=kind)
+    src = pad_sequences([[5, 6, 7, EOS], [8, EOS], [9, 10, EOS]])
+    greedy = greedy_search(model, src, max_extra=10)
+    beam = beam_search(model, src, beam_size=1, max_extra=10)
+    assert [hypotheses[0].tokens for hypotheses in beam] == greedy
+
+
+@kinds
+@given(seed=st.integers(0, 60))
+def test_cached_greedy_equals_decoding_the_prefix_anew(kind, seed):
+    model = sharp_model(seed, kind=kind)
+    src = torch.tensor([[5, 6, 7, EOS]])
+    prefix = [BOS]
+    for _ in range(9):
+        logits = model(src, torch.tensor([prefix]))[0, -1]
+        logits[[PAD, BOS]] = -torch.inf
+        token = int(logits.argmax())
+        if token == EOS:
+            break
+        prefix.append(token)
+    assert greedy_search(model, src, max_extra=6) == [prefix[1:]]
+
+
+@kinds
+@given(seed=st.integers(0, 40), beam_size=st.integers(1, 5))
+def test_a_sentences_translation_does_not_depend_on_its_batch(kind, seed, beam_size):
+    model = sharp_model(seed, kind=kind)
+    sentences = [[5, 6, 7, EOS], [8, EOS], [9, 10, 11, 4, 6, EOS]]
+    together = beam_search(model, pad_sequences(sentences), beam_size, max_extra=6)
+    for sentence, hypotheses in zip(sentences, together, strict=True):
+        alone = beam_search(model, torch.tensor([sentence]), beam_size, max_extra=6)[0]
+        assert [h.tokens for h in alone] == [h.tokens for h in hypotheses]
+        assert [h.score for h in alone] == pytest.approx([h.score for h in hypotheses], abs=1e-5)
+
+
+def test_scores_are_the_models_log_probabilities_over_the_penalty():
+    model = sharp_model(7)
+    src = torch.tensor([[5, 6, 7, EOS]])
+    for hypothesis in beam_search(model, src, beam_size=4, alpha=0.6, max_extra=4)[0]:
+        expected = log_probability(model, src, hypothesis.tokens)
+        assert hypothesis.log_p == pytest.approx(expected, abs=1e-4)
+        penalty = ((5 + len(hypothesis.tokens) + 1) / 6) ** 0.6
+        assert hypothesis.score == pytest.approx(expected / penalty, abs=1e-4)
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_an_endless_model_stops_at_the_limit(beam_size):
+    model = sharp_model(3)
+    end = torch.nn.functional.one_hot(torch.tensor(EOS), 12)[:, None]
+    model.output_weight = nn.Parameter(model.output_weight.detach() * (1 - end))
+    model.logits = lambda states: states @ model.output_weight.T - 1e9 * end[:, 0]
+    src = pad_sequences([[5, 6, EOS], [7, EOS]])
+    outputs = [h[0].tokens for h in beam_search(model, src, beam_size, max_extra=5)]
+    assert [len(tokens) for tokens in outputs] == [3 + 5 - 1, 2 + 5 - 1]  # </s> is the last one
+    if beam_size == 1:
+        assert greedy_search(model, src, max_extra=5) == outputs
+
+
+def test_beam_below_one_is_refused():
+    with pytest.raises(ValueError, match="beam_size=0 is below 1"):
+        DecodingConfig(beam_size=0)
+
+
+class EchoTokenizer:
+    """Letters as tokens from 10 on."""
+
+    def encode(self, sentences):
+        return [[ord(c) - 87 for c in s if c != " "] for s in sentences]
+
+    def decode(self, tokens):
+        return ["".join(chr(t + 87) for t in ts) for ts in tokens]
+
+    def pieces(self, tokens):
+        return ["x" for _ in tokens]
+
+
+def test_empty_and_long_sentences_are_translated(monkeypatch):
+    """With a search that returns its input: nothing is lost, reordered or crashed on."""
+    model = sharp_model(0, vocab=40)
+    monkeypatch.setattr(
+        "transformer_lib.decoding.translate.greedy_search",
+        lambda model, src, extra: [[t for t in row if t > EOS] for row in src.tolist()],
+    )
+    sentences = ["abc", "", "b", "   ", "abcdefghij" * 3, "cc"]
+    with pytest.warns(UserWarning, match="sentence 5 has 30 tokens, more than the 8"):
+        result = translate(model, EchoTokenizer(), sentences, DecodingConfig(beam_size=1), 8)
+    assert [r.replace(" ", "") for r in result] == ["abc", "", "b", "", "abcdefghij" * 3, "cc"]
+    assert model.training is False

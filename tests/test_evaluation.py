@@ -1,0 +1,146 @@
+"""Scores against sacreBLEU's own command, and the comparison report."""
+
+import html.parser
+import json
+import subprocess
+import sys
+
+import pytest
+
+from transformer_lib.config import load_config
+from transformer_lib.errors import UserError
+from transformer_lib.evaluation.bleu import bleu, chrf, paired_bootstrap
+from transformer_lib.evaluation.comparison import compare_runs
+from transformer_lib.evaluation.evaluate import evaluate_run
+from transformer_lib.run import load_run, train
+
+HYPOTHESES = ["Der Hund läuft schnell.", "Eine Katze schläft auf dem Sofa", "Guten Morgen!", "Ja."]
+REFERENCES = [
+    ["Der Hund rennt schnell.", "Der Hund läuft sehr schnell."],
+    ["Eine Katze schläft auf dem Sofa."],
+    ["Guten Morgen!", "Morgen!", "Einen guten Morgen!"],
+    ["Ja."],
+]
+
+
+def sacrebleu_command(tmp_path, hypotheses, references, *options):
+    """sacreBLEU's own command line on files, one per reference number."""
+    (tmp_path / "hyp").write_text("\n".join(hypotheses) + "\n", encoding="utf-8")
+    files = []
+    for number in range(max(len(r) for r in references)):
+        path = tmp_path / f"ref{number}"
+        lines = [r[number] if number < len(r) else "" for r in references]
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        files.append(str(path))
+    command = [sys.executable, "-m", "sacrebleu", *files, "-i", str(tmp_path / "hyp"), *options]
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def test_bleu_and_chrf_are_those_of_sacrebleus_command(tmp_path):
+    one = [r[:1] for r in REFERENCES]
+    result = sacrebleu_command(tmp_path, HYPOTHESES, one, "-m", "bleu", "chrf", "-w", "6")
+    scores = {entry["name"]: entry for entry in result}
+    assert bleu(HYPOTHESES, one).score == pytest.approx(scores["BLEU"]["score"], abs=1e-5)
+    assert chrf(HYPOTHESES, one).score == pytest.approx(scores["chrF2"]["score"], abs=1e-5)
+    assert bleu(HYPOTHESES, one).signature == scores["BLEU"]["signature"]
+
+
+def test_several_references_are_those_of_sacrebleus_command(tmp_path):
+    three = [[*r, *[""] * (3 - len(r))] for r in REFERENCES]
+    result = sacrebleu_command(tmp_path, HYPOTHESES, three, "-w", "6")
+    assert bleu(HYPOTHESES, REFERENCES).score == pytest.approx(result["score"], abs=1e-5)
+    assert bleu(HYPOTHESES, REFERENCES).score > bleu(HYPOTHESES, [r[:1] for r in REFERENCES]).score
+    assert "nrefs:var" in bleu(HYPOTHESES, REFERENCES).signature
+
+
+def test_lower_case_is_in_the_signature():
+    assert "case:lc" in bleu(HYPOTHESES, REFERENCES, lowercase=True).signature
+
+
+def test_different_numbers_of_sentences_are_refused():
+    with pytest.raises(ValueError, match="1 hypotheses, but 4 references"):
+        bleu(["Ja."], REFERENCES)
+
+
+def test_bootstrap_finds_a_real_difference_and_no_difference():
+    references = [[f"Das ist der Satz Nummer {i} von allen."] for i in range(100)]
+    right = [r[0] for r in references]
+    wrong = [text.replace("der Satz", "ein Wort") for text in right]
+    real = paired_bootstrap(right, wrong, references, samples=200)
+    assert real.score_a == pytest.approx(100.0)
+    assert real.p_value < 0.05
+    mixed = [w if i % 2 else r for i, (r, w) in enumerate(zip(right, wrong, strict=True))]
+    other = [r if i % 2 else w for i, (r, w) in enumerate(zip(right, wrong, strict=True))]
+    chance = paired_bootstrap(mixed, other, references, samples=200)
+    assert chance.p_value > 0.05
+
+
+@pytest.fixture(scope="module")
+def two_runs(tmp_path_factory, toy_files):
+    from conftest import TOY_CONFIG
+
+    folder = tmp_path_factory.mktemp("runs")
+    text = TOY_CONFIG
+    for name in ("train", "valid", "test"):
+        for side in ("en", "de"):
+            text = text.replace(f'"{name}.{side}"', f"'{toy_files / f'{name}.{side}'}'")
+    path = folder / "toy.toml"
+    path.write_text(text, encoding="utf-8")
+    train(load_config(str(path), ["name=long", "training.steps=120"]), folder / "long")
+    train(load_config(str(path), ["name=short", "training.steps=10"]), folder / "short")
+    return load_run(folder / "long"), load_run(folder / "short")
+
+
+def test_evaluation_says_score_signature_and_cost(two_runs):
+    result = evaluate_run(two_runs[0])
+    assert result.bleu.score > 80
+    text = result.as_text()
+    for part in ("long on test (20 sentences)", "tok:13a", "chrF2", "sentences/s", "6·N·tokens"):
+        assert part in text
+    assert json.loads(json.dumps(result.as_dict()))["cost"]["tokens"] > 0
+
+
+def test_evaluation_on_two_files_and_on_no_such_set(two_runs, toy_files):
+    files = f"{toy_files / 'valid.en'},{toy_files / 'valid.de'}"
+    assert evaluate_run(two_runs[0], files).bleu.score == pytest.approx(
+        evaluate_run(two_runs[0], "valid").bleu.score
+    )
+    with pytest.raises(UserError, match="no test set 'dev'; give test, valid, or SOURCE,TARGET"):
+        evaluate_run(two_runs[0], "dev")
+
+
+class _Checker(html.parser.HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.images, self.open, self.outside = [], [], []
+
+    def handle_starttag(self, tag, attributes):
+        values = dict(attributes)
+        if tag == "img":
+            self.images.append(values)
+        self.outside += [v for k, v in values.items() if k in ("src", "href") and "data:" not in v]
+        if tag not in ("img", "meta", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_comparison_names_the_better_one_and_writes_one_file(two_runs, tmp_path):
+    comparison = compare_runs(*two_runs)
+    assert comparison.verdict().startswith("long is better than short by ")
+    assert "significantly" in comparison.verdict()
+    comparison.write_html(tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    checker = _Checker()
+    checker.feed(page)
+    assert not checker.open
+    assert checker.outside == []  # nothing is loaded from elsewhere
+    assert len(checker.images) == 4
+    assert all(len(image["alt"]) > 20 for image in checker.images)
+    assert comparison.test_set.sources[0] in page
+    assert comparison.evaluations[0].bleu.signature in page
+
+
+def test_a_run_is_not_better_than_itself(two_runs):
+    assert "is not significant" in compare_runs(two_runs[0], two_runs[0]).verdict()

@@ -1,0 +1,258 @@
+"""Loss, schedule, checkpoints, and the promise that a resumed run is the uninterrupted one."""
+
+import json
+import math
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+
+from transformer_lib.config import load_config
+from transformer_lib.errors import UserError
+from transformer_lib.model import TransformerConfig, build_transformer
+from transformer_lib.run import average_checkpoints, load_run, train
+from transformer_lib.training.checkpoint import checkpoints_in
+from transformer_lib.training.cost import flops_by_parameters
+from transformer_lib.training.loss import label_smoothed_cross_entropy, output_loss
+from transformer_lib.training.schedule import budget_rate, noam_rate
+from transformer_lib.training.trainer import read_metrics
+
+
+@given(
+    batch=st.integers(1, 4), length=st.integers(1, 9), vocab=st.integers(5, 40),
+    smoothing=st.sampled_from([0.0, 0.1, 0.5]), seed=st.integers(0, 99),
+)  # fmt: skip
+def test_loss_and_gradients_are_torchs(batch, length, vocab, smoothing, seed):
+    torch.manual_seed(seed)
+    states = torch.randn(batch, length, 6, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(vocab, 6, dtype=torch.float64, requires_grad=True)
+    labels = torch.randint(0, vocab, (batch, length))
+    logits = (states @ weight.T).flatten(0, 1)
+    options = dict(ignore_index=0, reduction="sum")
+    expected = F.cross_entropy(logits, labels.flatten(), label_smoothing=smoothing, **options)
+    gradients = torch.autograd.grad(expected, [states, weight])
+
+    readable = label_smoothed_cross_entropy(logits, labels.flatten(), smoothing)
+    torch.testing.assert_close(readable, expected)
+    loss = output_loss(states, weight, labels, smoothing)
+    # log-softmax is computed in float32 whatever the model's type is.
+    torch.testing.assert_close(loss.smoothed.double(), expected, rtol=1e-5, atol=1e-5)
+    nll = F.cross_entropy(logits, labels.flatten(), **options)
+    torch.testing.assert_close(loss.nll.double(), nll, rtol=1e-5, atol=1e-5)
+    assert loss.tokens == (labels != 0).sum()
+    for actual, reference in zip(
+        torch.autograd.grad(3 * loss.smoothed, [states, weight]), gradients, strict=True
+    ):
+        torch.testing.assert_close(actual, 3 * reference, rtol=1e-4, atol=1e-5)
+
+
+def test_loss_in_many_chunks(monkeypatch):
+    torch.manual_seed(0)
+    states = torch.randn(7, 11, 6, requires_grad=True)
+    weight = torch.randn(50, 6, requires_grad=True)
+    labels = torch.randint(0, 50, (7, 11))
+    whole = output_loss(states, weight, labels, 0.1).smoothed
+    expected = torch.autograd.grad(whole, [states, weight])
+    monkeypatch.setattr("transformer_lib.training.loss._elements", lambda device: (1000, 150))
+    chunked = output_loss(states, weight, labels, 0.1).smoothed
+    torch.testing.assert_close(chunked, whole)
+    for actual, reference in zip(
+        torch.autograd.grad(chunked, [states, weight]), expected, strict=True
+    ):
+        torch.testing.assert_close(actual, reference)
+
+
+def test_loss_under_autocast_is_close():
+    states, weight = torch.randn(4, 8, 16), torch.randn(30, 16)
+    labels = torch.randint(1, 30, (4, 8))
+    expected = output_loss(states, weight, labels, 0.1).smoothed
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        actual = output_loss(states, weight, labels, 0.1).smoothed
+    torch.testing.assert_close(actual, expected, rtol=0.02, atol=0)
+
+
+def test_noam_rate_is_equation_3():
+    assert noam_rate(1, 512, 4000) == pytest.approx(512**-0.5 * 4000**-1.5)
+    assert noam_rate(4000, 512, 4000) == pytest.approx(512**-0.5 * 4000**-0.5)
+    assert noam_rate(16000, 512, 4000) == pytest.approx(noam_rate(4000, 512, 4000) / 2)
+    with pytest.raises(ValueError, match="counted from 1"):
+        noam_rate(0, 512, 4000)
+
+
+def test_budget_rate_rises_to_its_peak_and_falls_to_zero():
+    assert budget_rate(0.05, 1.0, 0.1) == pytest.approx(0.5)
+    assert budget_rate(0.1, 1.0, 0.1) == pytest.approx(1.0)
+    assert budget_rate(0.55, 1.0, 0.1) == pytest.approx(0.5)
+    assert budget_rate(1.0, 1.0, 0.1) == pytest.approx(0.0)
+    assert budget_rate(1.2, 1.0, 0.1) == pytest.approx(0.0)
+    assert budget_rate(0.0, 1.0, 0.0) == pytest.approx(1.0)
+
+
+def test_flops_are_six_per_weight_and_token():
+    config = TransformerConfig(
+        d_model=8, d_ff=16, num_heads=2, num_encoder_layers=1, num_decoder_layers=1
+    )
+    vocab = 10
+    attention, feed_forward, norm = 4 * (64 + 8), 2 * 128 + 24, 16
+    encoder = attention + feed_forward + 2 * norm
+    decoder = 2 * attention + feed_forward + 3 * norm
+    for tied in ("all", "none"):
+        model = build_transformer(TransformerConfig(**{**vars(config), "tied_embeddings": tied}), vocab)
+        expected = 6 * (encoder * 100 + (decoder + vocab * 8) * 50)
+        assert flops_by_parameters(model, 100, 50) == expected
+
+
+def losses(folder):
+    return [(r["kind"], r["step"], r["loss"]) for r in read_metrics(folder)]
+
+
+@pytest.mark.parametrize("kind", ["transformer", "rnn"])
+def test_training_learns_and_leaves_a_run(toy_config, tmp_path, kind):
+    overrides = ["training.steps=120"]
+    if kind == "rnn":
+        overrides += ["training.learning_rate=2e-2"]
+        text = toy_config.read_text().replace(
+            'kind = "transformer"\nd_model = 32\nd_ff = 64\nnum_heads = 4',
+            'kind = "rnn"\nd_model = 32\ndropout = 0.1',
+        )
+        toy_config.write_text(text.replace('norm = "pre"', ""))
+    assert train(load_config(str(toy_config), overrides), tmp_path / "run")
+    validations = [r for r in read_metrics(tmp_path / "run") if r["kind"] == "validation"]
+    assert len(validations) == 4
+    assert validations[-1]["loss"] < 0.3 * math.log(60)
+    run = load_run(tmp_path / "run")
+    translation = run.translate(["the old cat sees a mouse today", ""])
+    assert translation[0].startswith("die alte Katze")
+    assert translation[1] == ""
+
+
+def test_two_runs_from_one_seed_are_the_same(toy_config, tmp_path):
+    for name in ("a", "b"):
+        train(load_config(str(toy_config)), tmp_path / name)
+    assert losses(tmp_path / "a") == losses(tmp_path / "b")
+
+
+def test_accumulated_batches_equal_the_large_batch(toy_config, tmp_path):
+    """Half the batch, twice: the same sentences give the same step (no dropout, plain sum)."""
+    from transformer_lib.data import prepare
+    from transformer_lib.run import build_model
+    from transformer_lib.training.trainer import Trainer, _Interval
+
+    experiment = load_config(str(toy_config), ["model.dropout=0.0"])
+    data = prepare(experiment.data)
+    weights = []
+    for split in (False, True):
+        trainer = Trainer(
+            build_model(experiment, len(data.tokenizer)), data, experiment.training, tmp_path
+        )
+        batch = next(trainer._batches())
+        half = len(batch.src) // 2
+        parts = [batch]
+        if split:
+            parts = [
+                type(batch)(batch.src[rows], batch.tgt_input[rows], batch.labels[rows])
+                for rows in (slice(0, half), slice(half, None))
+            ]
+        trainer._step(parts, 1e-3, _Interval())
+        weights.append([p.detach().clone() for p in trainer.model.parameters()])
+    for one, two in zip(*weights, strict=True):
+        torch.testing.assert_close(one, two, rtol=0, atol=2e-4)
+
+
+@pytest.mark.parametrize("attempt", range(3))
+def test_killed_and_resumed_equals_uninterrupted(toy_config, tmp_path, attempt):
+    """SIGKILL at a random moment, as often as it takes, then the end: every number is the same."""
+    arguments = [sys.executable, "-m", "transformer_lib", "train", str(toy_config)]
+    arguments += ["--set", "training.steps=60", "--set", "training.validations=12"]
+    subprocess.run([*arguments, "--out", tmp_path / "whole"], check=True, capture_output=True)
+
+    killed = tmp_path / "killed"
+    dice = random.Random(attempt)
+    process = subprocess.Popen(
+        [*arguments, "--out", killed], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    while not checkpoints_in(killed) and process.poll() is None:
+        time.sleep(0.01)
+    time.sleep(dice.random() * 0.5)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    subprocess.run([*arguments, "--out", killed, "--resume"], check=True, capture_output=True)
+
+    assert losses(killed) == losses(tmp_path / "whole")
+    expected = load_file(tmp_path / "whole" / "model.safetensors")
+    actual = load_file(killed / "model.safetensors")
+    assert expected.keys() == actual.keys()
+    for name, tensor in expected.items():
+        assert torch.equal(tensor, actual[name]), name
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT to send to another process")
+def test_ctrl_c_saves(toy_config, tmp_path):
+    arguments = [sys.executable, "-m", "transformer_lib", "train", str(toy_config)]
+    arguments += ["--set", "training.steps=100000", "--set", "training.validations=5000"]
+    process = subprocess.Popen(
+        [*arguments, "--out", tmp_path / "run"], stderr=subprocess.PIPE, text=True
+    )
+    while not checkpoints_in(tmp_path / "run") and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, message = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "interrupted and saved; continue with: transformer-lib train" in message
+    newest = checkpoints_in(tmp_path / "run")[-1]
+    assert load_run(tmp_path / "run").translate(["the cat"])
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["format"] == 1
+    assert newest.stat().st_size > 0
+
+
+def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_checkpoint(
+    toy_config, tmp_path, monkeypatch
+):
+    from transformer_lib.training import trainer as module
+
+    real = module.output_loss
+    calls = 0
+
+    def poisoned(states, *rest):
+        nonlocal calls
+        calls += 1
+        return real(states * float("nan") if calls > 25 and torch.is_grad_enabled() else states, *rest)
+
+    monkeypatch.setattr(module, "output_loss", poisoned)
+    with pytest.raises(UserError, match=r"not finite in step \d+ \(batch \d+ of epoch \d+\)"):
+        train(load_config(str(toy_config)), tmp_path / "run")
+    weights = load_file(checkpoints_in(tmp_path / "run")[-1])
+    assert all(tensor.isfinite().all() for tensor in weights.values() if tensor.is_floating_point())
+    monkeypatch.setattr(module, "output_loss", real)
+    assert train(load_config(str(toy_config)), tmp_path / "run", resume=True)
+
+
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(toy_config, tmp_path, capsys):
+    experiment = load_config(str(toy_config))
+    train(experiment, tmp_path / "run")
+    expected = losses(tmp_path / "run")
+    newest = checkpoints_in(tmp_path / "run")[-1]
+    newest.write_bytes(newest.read_bytes()[:1000])
+    assert train(experiment, tmp_path / "run", resume=True)
+    assert losses(tmp_path / "run") == expected
+    assert "trying the one before it" in capsys.readouterr().out
+
+
+def test_average_is_the_mean_of_the_last_checkpoints(toy_config, tmp_path):
+    train(load_config(str(toy_config)), tmp_path / "run")
+    paths = checkpoints_in(tmp_path / "run")[-2:]
+    average_checkpoints(tmp_path / "run", 2)
+    one, two = (load_file(path) for path in paths)
+    for name, tensor in load_file(tmp_path / "run" / "model.safetensors").items():
+        torch.testing.assert_close(tensor, (one[name] + two[name]) / 2)
+    with pytest.raises(UserError, match="has 3 checkpoints, so the last 9 cannot be averaged"):
+        average_checkpoints(tmp_path / "run", 9)
