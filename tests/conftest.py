@@ -12,7 +12,6 @@ from hypothesis import settings  # noqa: E402
 
 settings.register_profile("course", deadline=None, derandomize=True, max_examples=25)
 settings.load_profile("course")
-os.environ["TQDM_DISABLE"] = "1"
 
 
 @pytest.fixture(autouse=True)
@@ -79,6 +78,7 @@ num_heads = 4
 num_encoder_layers = 1
 num_decoder_layers = 1
 norm = "pre"
+tied_embeddings = "none"
 
 [training]
 steps = 40

@@ -100,7 +100,7 @@ def test_preparing_twice_is_the_same_and_done_once(tmp_path, toy_files):
     again = prepare(files_config(toy_files), toy_files, cache=tmp_path / "a")
     assert (again.folder / "report.json").stat().st_mtime_ns == stamp
     other = prepare(files_config(toy_files), toy_files, cache=tmp_path / "b")
-    for name in ("tokenizer.model", "train.src.tokens", "train.tgt.tokens", "test.json"):
+    for name in ("tokenizer.model", "src.tokens", "tgt.tokens", "test.json"):
         assert (first.folder / name).read_bytes() == (other.folder / name).read_bytes()
 
 
@@ -190,7 +190,7 @@ def test_missing_and_truncated_files(toy_files, tmp_path):
     with pytest.raises(UserError, match=r"cannot read .*no\.en: No such file"):
         prepare(missing, toy_files, cache=tmp_path)
     prepared = prepare(files_config(toy_files), toy_files, cache=tmp_path)
-    tokens = prepared.folder / "train.src.tokens"
+    tokens = prepared.folder / "src.tokens"
     tokens.write_bytes(tokens.read_bytes()[:100])
     with pytest.raises(UserError, match="truncated"):
         prepare(files_config(toy_files), toy_files, cache=tmp_path)

@@ -5,4 +5,5 @@ import sys
 
 def progress_is_shown() -> bool:
     """In a terminal and in a notebook, but not in a log file or a pipe."""
-    return sys.stderr.isatty() or "ipykernel" in sys.modules
+    ipython = sys.modules.get("IPython")
+    return sys.stderr.isatty() or (ipython is not None and ipython.get_ipython() is not None)

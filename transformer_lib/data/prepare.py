@@ -8,17 +8,20 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 from tqdm.auto import tqdm
 
 from transformer_lib.data.cleaning import Cleaner, Pair, sentence_key
 from transformer_lib.data.corpora import DataConfig, TestSet, load_corpus
-from transformer_lib.data.store import PairStore, TokenStore
+from transformer_lib.data.store import PairStore
 from transformer_lib.data.tokenizer import Tokenizer
 from transformer_lib.errors import UserError
 from transformer_lib.files import cache_folder, read_lines, write_text
 from transformer_lib.progress import progress_is_shown
 from transformer_lib.vocabulary import EOS
+
+T = TypeVar("T")
 
 FORMAT = 1
 TOKENIZER_SENTENCES = 1_000_000  # enough to learn the pieces of any corpus
@@ -69,10 +72,7 @@ def prepare(
 def open_prepared(folder: Path) -> PreparedData:
     """A folder that :func:`prepare` made."""
     tokenizer = Tokenizer.load(folder / "tokenizer.model")
-    train = PairStore(
-        TokenStore.open(folder, "train.src", len(tokenizer)),
-        TokenStore.open(folder, "train.tgt", len(tokenizer)),
-    )
+    train = PairStore.open(folder, len(tokenizer))
     valid, test = (_read_set(folder / f"{name}.json") for name in ("valid", "test"))
     report = json.loads("\n".join(read_lines(folder / "report.json")))
     return PreparedData(folder, tokenizer, train, valid, test, report)
@@ -98,13 +98,8 @@ def _make(
     tokenizer = Tokenizer.train(sentences, config.vocab_size)
 
     too_long = f"more than {config.max_len} tokens"
-    for name in ("src", "tgt"):
-        cleaner.report["kept"] = TokenStore.write(
-            folder,
-            f"train.{name}",
-            (pair[name] for pair in _tokenize(clean, tokenizer, config.max_len)),
-            len(tokenizer),
-        )
+    tokens = _with_progress(_tokenize(clean, tokenizer, config.max_len), "tokenizing")
+    cleaner.report["kept"] = PairStore.write(folder, tokens, len(tokenizer))
     cleaner.report[too_long] = kept - cleaner.report["kept"]
     clean.unlink()
     (folder / "tokenizer.model").write_bytes(tokenizer.model)
@@ -113,17 +108,19 @@ def _make(
     write_text(folder / "report.json", json.dumps(+cleaner.report))
 
 
-def _tokenize(clean: Path, tokenizer: Tokenizer, max_len: int) -> Iterator[dict[str, list[int]]]:
+def _tokenize(
+    clean: Path, tokenizer: Tokenizer, max_len: int
+) -> Iterator[tuple[list[int], list[int]]]:
     lines = read_lines(clean)
     while chunk := list(islice(lines, 10_000)):
         sources, targets = zip(*(line.split("\t") for line in chunk), strict=True)
         for src, tgt in zip(tokenizer.encode(sources), tokenizer.encode(targets), strict=True):
             if max(len(src), len(tgt)) < max_len:
-                yield {"src": [*src, EOS], "tgt": [*tgt, EOS]}
+                yield [*src, EOS], [*tgt, EOS]
 
 
-def _with_progress(pairs: Iterable[Pair], name: str) -> Iterable[Pair]:
-    return tqdm(pairs, desc=name, unit=" pairs", unit_scale=True, disable=not progress_is_shown())
+def _with_progress(pairs: Iterable[T], name: str) -> Iterator[T]:
+    yield from tqdm(pairs, desc=name, unit=" pairs", unit_scale=True, disable=not progress_is_shown())
 
 
 def _read_set(path: Path) -> TestSet:

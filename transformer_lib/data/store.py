@@ -1,12 +1,11 @@
 """Token sequences in memory-mapped files: millions of sentences without their weight in RAM."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from transformer_lib.errors import UserError
-from transformer_lib.files import atomic_path
 from transformer_lib.vocabulary import PAD
 
 
@@ -38,29 +37,15 @@ class TokenStore:
         return batch
 
     @classmethod
-    def write(cls, folder: Path, name: str, sequences: Iterable[list[int]], vocab_size: int) -> int:
-        """Write the sequences one by one; returns how many there were."""
-        dtype = np.uint16 if vocab_size <= 2**16 else np.uint32
-        lengths = [0]
-        with atomic_path(folder / f"{name}.tokens") as path, path.open("wb") as file:
-            for sequence in sequences:
-                file.write(np.asarray(sequence, dtype=dtype).tobytes())
-                lengths.append(len(sequence))
-        with atomic_path(folder / f"{name}.offsets.npy") as path, path.open("wb") as file:
-            np.save(file, np.cumsum(lengths, dtype=np.int64))
-        return len(lengths) - 1
-
-    @classmethod
     def open(cls, folder: Path, name: str, vocab_size: int) -> "TokenStore":
-        """Map a store that :meth:`write` made.
+        """Map one side of what :meth:`PairStore.write` wrote.
 
         Raises:
             UserError: it is missing or truncated.
         """
-        dtype = np.uint16 if vocab_size <= 2**16 else np.uint32
         try:
             offsets = np.load(folder / f"{name}.offsets.npy", allow_pickle=False)
-            tokens = np.memmap(folder / f"{name}.tokens", dtype=dtype, mode="r")
+            tokens = np.memmap(folder / f"{name}.tokens", dtype=_dtype(vocab_size), mode="r")
         except (OSError, ValueError) as error:
             raise UserError(f"cannot read the tokens in {folder}: {error}; prepare again") from error
         if len(tokens) != offsets[-1]:
@@ -77,3 +62,28 @@ class PairStore:
 
     def __len__(self) -> int:
         return len(self.src)
+
+    @classmethod
+    def open(cls, folder: Path, vocab_size: int) -> "PairStore":
+        """Map what :meth:`write` wrote."""
+        return cls(*(TokenStore.open(folder, name, vocab_size) for name in ("src", "tgt")))
+
+    @staticmethod
+    def write(
+        folder: Path, pairs: Iterable[tuple[Sequence[int], Sequence[int]]], vocab_size: int
+    ) -> int:
+        """Write the pairs one by one; returns how many there were."""
+        lengths: tuple[list[int], list[int]] = ([0], [0])
+        dtype = _dtype(vocab_size)
+        with (folder / "src.tokens").open("wb") as src, (folder / "tgt.tokens").open("wb") as tgt:
+            for pair in pairs:
+                for file, side_lengths, tokens in zip((src, tgt), lengths, pair, strict=True):
+                    file.write(np.asarray(tokens, dtype=dtype).tobytes())
+                    side_lengths.append(len(tokens))
+        for name, side_lengths in zip(("src", "tgt"), lengths, strict=True):
+            np.save(folder / f"{name}.offsets.npy", np.cumsum(side_lengths, dtype=np.int64))
+        return len(lengths[0]) - 1
+
+
+def _dtype(vocab_size: int) -> type[np.unsignedinteger]:
+    return np.uint16 if vocab_size <= 2**16 else np.uint32
