@@ -30,7 +30,8 @@ check: $(READY)
 	$(BIN)/mypy
 
 test: check
-	$(BIN)/python -m pytest --nbval -n 2 --dist loadscope
+	# Two processes with one thread each: two times two threads on two cores wait for each other.
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --nbval -n 2 --dist loadscope
 
 train-demo: $(READY)
 	$(BIN)/python scripts/train_demo.py

@@ -65,7 +65,7 @@ def toy_files(tmp_path_factory):
 TOY_CONFIG = """
 [data]
 corpus = "files"
-vocab_size = 60
+vocab_size = 80
 train = ["train.en", "train.de"]
 valid = ["valid.en", "valid.de"]
 test = ["test.en", "test.de"]
@@ -77,13 +77,15 @@ d_ff = 64
 num_heads = 4
 num_encoder_layers = 1
 num_decoder_layers = 1
+dropout = 0.0
 norm = "pre"
 tied_embeddings = "none"
 
 [training]
 steps = 40
 batch_tokens = 256
-learning_rate = 1e-2
+learning_rate = 2e-2
+warmup = 0.3
 validations = 4
 validation_sentences = 5
 precision = "fp32"

@@ -1,6 +1,7 @@
 """Search against exhaustive enumeration and against itself."""
 
 import itertools
+import sys
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from transformer_lib.data.tokenizer import Tokenizer
 from transformer_lib.decoding import (
     DecodingConfig,
     beam_search,
@@ -141,8 +143,11 @@ def test_beam_below_one_is_refused():
         DecodingConfig(beam_size=0)
 
 
-class EchoTokenizer:
+class EchoTokenizer(Tokenizer):
     """Letters as tokens from 10 on."""
+
+    def __init__(self):
+        pass
 
     def encode(self, sentences):
         return [[ord(c) - 87 for c in s if c != " "] for s in sentences]
@@ -158,7 +163,10 @@ def test_empty_and_long_sentences_are_translated(monkeypatch):
     """With a search that returns its input: nothing is lost, reordered or crashed on."""
     model = sharp_model(0, vocab=40)
     monkeypatch.setattr(
-        "transformer_lib.decoding.translate.greedy_search",
+        sys.modules[
+            "transformer_lib.decoding.translate"
+        ],  # the package's `translate` is a function
+        "greedy_search",
         lambda model, src, extra: [[t for t in row if t > EOS] for row in src.tolist()],
     )
     sentences = ["abc", "", "b", "   ", "abcdefghij" * 3, "cc"]

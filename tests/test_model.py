@@ -119,9 +119,7 @@ def expected_parameters(c, vocab):
     return vocab * c.d_model + encoder + decoder
 
 
-@pytest.mark.parametrize(
-    ("size", "paper"), [("tiny", None), ("base", 65e6), ("big", 213e6)]
-)
+@pytest.mark.parametrize(("size", "paper"), [("tiny", None), ("base", 65e6), ("big", 213e6)])
 def test_sizes_have_the_papers_parameter_counts(size, paper):
     with torch.device("meta"):
         model = build_transformer(SIZES[size], 37_000)
@@ -166,7 +164,9 @@ def test_a_future_target_token_changes_no_earlier_logit(name):
 
 
 @every_model
-@given(seed=st.integers(0, 50), extra=st.integers(1, 9), lengths=st.tuples(*[st.integers(1, 8)] * 4))
+@given(
+    seed=st.integers(0, 50), extra=st.integers(1, 9), lengths=st.tuples(*[st.integers(1, 8)] * 4)
+)
 def test_padding_changes_no_sentences_result(name, seed, extra, lengths):
     torch.manual_seed(seed)
     model = MODELS[name]()

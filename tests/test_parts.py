@@ -35,9 +35,7 @@ def test_layer_norm_is_torchs_in_both_forms(width, seed, scale):
         theirs.weight.copy_(ours.scale.normal_())
         theirs.bias.copy_(ours.shift.normal_())
     torch.testing.assert_close(ours(x), theirs(x), rtol=0, atol=1e-10)
-    torch.testing.assert_close(
-        layer_norm(x, ours.scale, ours.shift), theirs(x), rtol=0, atol=1e-10
-    )
+    torch.testing.assert_close(layer_norm(x, ours.scale, ours.shift), theirs(x), rtol=0, atol=1e-10)
 
 
 def test_layer_norm_of_a_constant_row_is_its_shift():

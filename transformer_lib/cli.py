@@ -195,7 +195,9 @@ def average(
 
 def main() -> None:
     """Entry point: a user's mistake is one line on standard error and exit code 2."""
-    warnings.showwarning = lambda message, *rest, **more: print(f"warning: {message}", file=sys.stderr)
+    warnings.showwarning = lambda message, *rest, **more: print(
+        f"warning: {message}", file=sys.stderr
+    )
     try:
         app()
     except UserError as error:

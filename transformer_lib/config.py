@@ -32,7 +32,14 @@ class Experiment:
     decoding: DecodingConfig = field(default_factory=DecodingConfig)
 
 
-for _config in (Experiment, TrainingConfig, DataConfig, TransformerConfig, RnnConfig, DecodingConfig):
+for _config in (
+    Experiment,
+    TrainingConfig,
+    DataConfig,
+    TransformerConfig,
+    RnnConfig,
+    DecodingConfig,
+):
     _config.__pydantic_config__ = pydantic.ConfigDict(extra="forbid")  # type: ignore[union-attr]
 _EXPERIMENT = pydantic.TypeAdapter(Experiment)
 

@@ -185,7 +185,9 @@ def _weights(folder: Path) -> Path:
 def _read_info(folder: Path) -> dict[str, object]:
     path = folder / "run.json"
     if not path.exists():
-        raise UserError(f"{folder} is no run: it has no run.json; make one with transformer-lib train")
+        raise UserError(
+            f"{folder} is no run: it has no run.json; make one with transformer-lib train"
+        )
     try:
         info = json.loads("\n".join(read_lines(path)))
     except ValueError as error:

@@ -169,7 +169,8 @@ def _files(config: DataConfig, folder: Path | None) -> Splits:
     assert config.train and config.valid and config.test
     root = folder or Path()
     train, valid, test = (
-        (root / source, root / target) for source, target in (config.train, config.valid, config.test)
+        (root / source, root / target)
+        for source, target in (config.train, config.valid, config.test)
     )
     checksums = [sha256(path) for path in (*train, *valid, *test)]
     return Splits(

@@ -120,7 +120,9 @@ def _tokenize(
 
 
 def _with_progress(pairs: Iterable[T], name: str) -> Iterator[T]:
-    yield from tqdm(pairs, desc=name, unit=" pairs", unit_scale=True, disable=not progress_is_shown())
+    yield from tqdm(
+        pairs, desc=name, unit=" pairs", unit_scale=True, disable=not progress_is_shown()
+    )
 
 
 def _read_set(path: Path) -> TestSet:

@@ -43,6 +43,8 @@ class Comparison:
         d = self.difference
         better, worse = self.names if d.score_a >= d.score_b else self.names[::-1]
         gap = f"{abs(d.score_a - d.score_b):.2f} BLEU"
+        if self.evaluations[0].hypotheses == self.evaluations[1].hypotheses:
+            return "Both translate every sentence alike."
         if d.p_value < 0.05:
             return f"{better} is better than {worse} by {gap}, significantly (p = {d.p_value:.3f})."
         return f"The difference of {gap} is not significant (p = {d.p_value:.3f})."

@@ -49,7 +49,7 @@ class Evaluation:
     def as_text(self) -> str:
         """For people."""
         several = self.bleu.signature != self.bleu_one_reference.signature
-        scores = [("chrF", self.chrf)]
+        scores = [("chrF2", self.chrf)]
         if several:
             scores.insert(0, ("BLEU, all references", self.bleu))
         scores.insert(0, ("BLEU, one reference" if several else "BLEU", self.bleu_one_reference))

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from transformer_lib.model.attention import attention
 from transformer_lib.model.dropout import Dropout
 from transformer_lib.model.masks import padding_mask
-from transformer_lib.model.seq2seq import Memory, Seq2Seq
+from transformer_lib.model.seq2seq import Memory, Seq2Seq, TiedEmbeddings
 
 Score = Literal["luong", "bahdanau"]
 LstmState = tuple[Float[Tensor, "1 rows d_model"], Float[Tensor, "1 rows d_model"]]
@@ -37,7 +37,7 @@ class RnnConfig:
     num_decoder_layers: int = 2
     dropout: float = 0.2
     score: Score = "luong"
-    tied_embeddings: bool = True
+    tied_embeddings: TiedEmbeddings = "all"
 
     def __post_init__(self) -> None:
         if self.d_model % 2:
@@ -151,8 +151,10 @@ class Rnn(Seq2Seq):
         super().__init__()
         self.config = config
         d_model, layers = config.d_model, config.num_decoder_layers
-        self.embedding = nn.Embedding(vocab_size, d_model)
-        nn.init.normal_(self.embedding.weight, std=d_model**-0.5)
+        self.tgt_embedding = _embedding(vocab_size, d_model)
+        self.src_embedding = self.tgt_embedding
+        if config.tied_embeddings != "all":
+            self.src_embedding = _embedding(vocab_size, d_model)
         self.scale = d_model**0.5
         self.dropout = Dropout(config.dropout)
         self.encoder = RnnEncoder(d_model, config.num_encoder_layers, config.dropout)
@@ -163,14 +165,14 @@ class Rnn(Seq2Seq):
             nn.LSTM(2 * d_model, d_model, batch_first=True) for _ in range(layers - 1)
         )
         self.combine = nn.Linear(2 * d_model, d_model)
-        if config.tied_embeddings:
-            self.output_weight = self.embedding.weight
+        if config.tied_embeddings == "none":
+            self.output_weight = _embedding(vocab_size, d_model).weight
         else:
-            self.output_weight = nn.Parameter(torch.randn(vocab_size, d_model) * d_model**-0.5)
+            self.output_weight = self.tgt_embedding.weight
 
     def encode(self, src: Int[Tensor, "batch src_len"]) -> Memory:
         mask = padding_mask(src)
-        x = self.dropout(self.embedding(src) * self.scale)
+        x = self.dropout(self.src_embedding(src) * self.scale)
         return Memory(self.encoder(x, mask[:, 0, 0].sum(dim=1)), mask)
 
     def decode(
@@ -194,7 +196,7 @@ class Rnn(Seq2Seq):
         self, tokens: Int[Tensor, "rows tgt_len"], state: RnnState
     ) -> Float[Tensor, "rows tgt_len d_model"]:
         """The attentional states tanh(W·[h; context]) of these tokens; moves ``state`` on."""
-        x = self.dropout(self.embedding(tokens) * self.scale)
+        x = self.dropout(self.tgt_embedding(tokens) * self.scale)
         x, state.lstm[0] = self.first(x, state.lstm[0])
         context, _ = self.attention(x, state.memory.states, state.memory.mask)
         for index, layer in enumerate(self.upper, start=1):
@@ -202,6 +204,12 @@ class Rnn(Seq2Seq):
             output, state.lstm[index] = layer(inputs, state.lstm[index])
             x = x + output
         return self.dropout(torch.tanh(self.combine(torch.cat([x, context], dim=-1))))
+
+
+def _embedding(vocab_size: int, d_model: int) -> nn.Embedding:
+    embedding = nn.Embedding(vocab_size, d_model)
+    nn.init.normal_(embedding.weight, std=d_model**-0.5)
+    return embedding
 
 
 def build_rnn(config: RnnConfig, vocab_size: int) -> Rnn:

@@ -2,11 +2,15 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+
+TiedEmbeddings = Literal["none", "output", "all"]
+"""``output`` shares the target embedding with the output projection, ``all`` the source embedding
+too (one vocabulary for both languages), as the paper does (section 3.4)."""
 
 
 @dataclass

@@ -18,18 +18,12 @@ from transformer_lib.model.masks import padding_mask
 from transformer_lib.model.normalization import LayerNorm
 from transformer_lib.model.positional_encoding import Positions, build_positions
 from transformer_lib.model.residual import RESIDUALS, NormPlacement
-from transformer_lib.model.seq2seq import Memory, Seq2Seq
-
-TiedEmbeddings = Literal["none", "output", "all"]
+from transformer_lib.model.seq2seq import Memory, Seq2Seq, TiedEmbeddings
 
 
 @dataclass(frozen=True)
 class TransformerConfig:
-    """Sizes and variants of a Transformer. The defaults are the paper's base model (table 3).
-
-    ``tied_embeddings``: ``output`` shares the target embedding with the output projection, ``all``
-    the source embedding too (one vocabulary for both languages), as in the paper (section 3.4).
-    """
+    """Sizes and variants of a Transformer. The defaults are the paper's base model (table 3)."""
 
     kind: Literal["transformer"] = "transformer"
     d_model: int = 512

@@ -66,7 +66,9 @@ class _OutputLoss(torch.autograd.Function):
                 chunk = states[rows]
                 logits = F.linear(chunk, weight)
                 for part, label in zip(
-                    logits.split(rows_in_cache), labels[rows, None].split(rows_in_cache), strict=True
+                    logits.split(rows_in_cache),
+                    labels[rows, None].split(rows_in_cache),
+                    strict=True,
                 ):
                     log_p = part.float().log_softmax(dim=-1)
                     part_nll = -log_p.gather(1, label).sum()
