@@ -1,4 +1,4 @@
-"""Open JupyterLab on the chapters: in the browser where there is a screen, else print the address."""
+"""Open JupyterLab on the chapters; without a screen, only print the address."""
 
 import os
 import subprocess

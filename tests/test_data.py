@@ -166,7 +166,7 @@ def test_different_numbers_of_lines(toy_files, tmp_path):
     config = files_config(toy_files, train=("train.en", str(tmp_path / "short.de")))
     with pytest.raises(UserError, match=r"same number of lines, but .*short\.de ends after 2"):
         prepare(config, toy_files, cache=tmp_path)
-    assert not [p for p in (tmp_path / "prepared").iterdir()]
+    assert not list((tmp_path / "prepared").iterdir())
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_too_many_pieces_for_the_text(toy_files, tmp_path):
     config = DataConfig(**{**vars(config), "vocab_size": 5000})
     with pytest.raises(UserError, match="cannot learn vocab_size=5000 pieces"):
         prepare(config, toy_files, cache=tmp_path)
-    assert not [p for p in (tmp_path / "prepared").iterdir()]
+    assert not list((tmp_path / "prepared").iterdir())
 
 
 def test_wrong_multi30k_file(tmp_path):

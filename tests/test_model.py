@@ -16,7 +16,13 @@ from transformer_lib.model import (
 )
 from transformer_lib.vocabulary import PAD
 
-SMALL = dict(d_model=16, d_ff=32, num_heads=4, num_encoder_layers=2, num_decoder_layers=2)
+SMALL = {
+    "d_model": 16,
+    "d_ff": 32,
+    "num_heads": 4,
+    "num_encoder_layers": 2,
+    "num_decoder_layers": 2,
+}
 VOCAB = 23
 
 

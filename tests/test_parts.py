@@ -158,5 +158,5 @@ def test_dropout_off():
     x = torch.randn(5)
     assert Dropout(0.5).eval()(x) is x
     assert Dropout(0.0)(x) is x
-    with pytest.raises(ValueError, match="dropout=1.0 is not a probability"):
+    with pytest.raises(ValueError, match=r"dropout=1\.0 is not a probability"):
         Dropout(1.0)

@@ -38,7 +38,7 @@ def test_loss_and_gradients_are_torchs(batch, length, vocab, smoothing, seed):
     weight = torch.randn(vocab, 6, dtype=torch.float64, requires_grad=True)
     labels = torch.randint(0, vocab, (batch, length))
     logits = (states @ weight.T).flatten(0, 1)
-    options = dict(ignore_index=0, reduction="sum")
+    options = {"ignore_index": 0, "reduction": "sum"}
     expected = F.cross_entropy(logits, labels.flatten(), label_smoothing=smoothing, **options)
     gradients = torch.autograd.grad(expected, [states, weight])
 

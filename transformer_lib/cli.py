@@ -211,7 +211,7 @@ def main() -> None:
         sys.exit(130)
 
 
-def replace_checked(config, **changes):  # type: ignore[no-untyped-def]
+def replace_checked(config, **changes):
     """``dataclasses.replace`` whose complaint is for the user."""
     try:
         return replace(config, **changes)
@@ -219,11 +219,11 @@ def replace_checked(config, **changes):  # type: ignore[no-untyped-def]
         raise UserError(str(error)) from error
 
 
-def _decoding(config, beam: int | None):  # type: ignore[no-untyped-def]
+def _decoding(config, beam: int | None):
     return config if beam is None else replace_checked(config, beam_size=beam)
 
 
-def _standard_input():  # type: ignore[no-untyped-def]
+def _standard_input():
     for number, line in enumerate(sys.stdin.buffer, start=1):
         try:
             yield line.rstrip(b"\r\n").decode("utf-8")
@@ -231,7 +231,7 @@ def _standard_input():  # type: ignore[no-untyped-def]
             raise UserError(f"standard input, line {number}: not UTF-8 ({error.reason})") from error
 
 
-def _print_validation(trainer, record) -> None:  # type: ignore[no-untyped-def]
+def _print_validation(trainer, record) -> None:
     from tqdm.auto import tqdm
 
     tqdm.write(

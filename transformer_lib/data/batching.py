@@ -31,8 +31,9 @@ class Batch:
         return int((self.labels != PAD).sum())
 
     def to(self, device: torch.device) -> "Batch":
-        move = {"device": device, "non_blocking": True}
-        return Batch(self.src.to(**move), self.tgt_input.to(**move), self.labels.to(**move))
+        """The same batch on ``device``."""
+        tensors = (self.src, self.tgt_input, self.labels)
+        return Batch(*(tensor.to(device, non_blocking=True) for tensor in tensors))
 
 
 def plan_batches(

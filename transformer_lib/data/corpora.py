@@ -166,7 +166,9 @@ def _multi30k(config: DataConfig, folder: Path | None) -> Splits:
 
 def _files(config: DataConfig, folder: Path | None) -> Splits:
     """Any pairs of text files."""
-    assert config.train and config.valid and config.test
+    assert config.train
+    assert config.valid
+    assert config.test
     root = folder or Path()
     train, valid, test = (
         (root / source, root / target)

@@ -4,6 +4,7 @@ import base64
 import io
 from dataclasses import dataclass
 from importlib import resources
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +112,7 @@ class Comparison:
         cuts = sorted({ranked[len(ranked) * i // 5] for i in range(1, 5)})
         edges = [1, *(cut + 1 for cut in cuts if cut + 1 <= ranked[-1]), ranked[-1] + 1]
         scores: dict[str, dict[str, float]] = {name: {} for name in self.names}
-        for low, high in zip(edges, edges[1:], strict=False):
+        for low, high in pairwise(edges):
             rows = [i for i, n in enumerate(lengths) if low <= n < high]
             if not rows:
                 continue

@@ -77,7 +77,7 @@ def describe_cost(cost: Cost) -> str:
 def evaluate_run(
     run: Run, test: str = "test", decoding: DecodingConfig | None = None, files: Path | None = None
 ) -> Evaluation:
-    """Translate ``test`` (the corpus's ``test`` or ``valid``, or ``SOURCE,TARGET``) and score it."""
+    """Translate ``test`` (see :func:`find_test_set`) and score it."""
     test_set = find_test_set(run, test, files)
     decoding = decoding or run.experiment.decoding
     started = time.perf_counter()

@@ -109,31 +109,35 @@ class MultiHeadAttention(nn.Module):
         With a ``cache``, keys and values of earlier calls are kept: self-attention appends those of
         ``x`` to them, cross-attention computes those of ``memory`` once.
         """
+        weight, bias = self.query_key_value.weight, self.query_key_value.bias
         if memory is None:
-            query, key, value = self._project(x, 0, 3)
+            query, key, value = self._project(x, weight, bias)
             if cache is not None:
                 key, value = cache.append(key, value)
         else:
-            (query,) = self._project(x, 0, 1)
+            sizes = [self.d_model, 2 * self.d_model]
+            query_weight, memory_weight = weight.split(sizes)
+            query_bias, memory_bias = bias.split(sizes)
+            (query,) = self._project(x, query_weight, query_bias)
             if cache is None:
-                key, value = self._project(memory, 1, 3)
+                key, value = self._project(memory, memory_weight, memory_bias)
             else:
                 if cache.is_empty:
-                    cache.append(*self._project(memory, 1, 3))
+                    cache.append(*self._project(memory, memory_weight, memory_bias))
                 key, value = cache.key, cache.value
         heads = self.attention_function(query, key, value, mask=mask, is_causal=is_causal)
         return self.output(heads.transpose(1, 2).flatten(2))
 
     def _project(
-        self, x: Float[Tensor, "batch length d_model"], first: int, last: int
+        self,
+        x: Float[Tensor, "batch length d_model"],
+        weight: Float[Tensor, "rows d_model"],
+        bias: Float[Tensor, " rows"],
     ) -> tuple[Float[Tensor, "batch heads length d_k"], ...]:
-        """Parts ``first`` … ``last``−1 of (query, key, value), each split into heads."""
-        weight, bias = self.query_key_value.weight, self.query_key_value.bias
-        if last - first < 3:
-            rows = slice(first * self.d_model, last * self.d_model)
-            weight, bias = weight[rows], bias[rows]
+        """As many of (query, key, value) as ``weight`` holds, each split into heads."""
         batch, length, _ = x.shape
-        parts = F.linear(x, weight, bias).view(batch, length, last - first, self.num_heads, -1)
+        d_k = self.d_model // self.num_heads
+        parts = F.linear(x, weight, bias).view(batch, length, -1, self.num_heads, d_k)
         return parts.permute(2, 0, 3, 1, 4).unbind(0)
 
 

@@ -1,4 +1,4 @@
-"""The decoder: N layers of causal self-attention, cross-attention and feed-forward (section 3.1)."""
+"""The decoder: layers of causal self-attention, cross-attention and feed-forward (section 3.1)."""
 
 from collections.abc import Callable, Iterable
 

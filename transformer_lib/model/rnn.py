@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
@@ -165,10 +164,10 @@ class Rnn(Seq2Seq):
             nn.LSTM(2 * d_model, d_model, batch_first=True) for _ in range(layers - 1)
         )
         self.combine = nn.Linear(2 * d_model, d_model)
+        output = self.tgt_embedding
         if config.tied_embeddings == "none":
-            self.output_weight = _embedding(vocab_size, d_model).weight
-        else:
-            self.output_weight = self.tgt_embedding.weight
+            output = _embedding(vocab_size, d_model)
+        self.output_weight = output.weight
 
     def encode(self, src: Int[Tensor, "batch src_len"]) -> Memory:
         mask = padding_mask(src)

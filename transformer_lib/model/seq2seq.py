@@ -39,7 +39,7 @@ class Seq2Seq(nn.Module, ABC):
     """
 
     config: Any
-    output_weight: nn.Parameter
+    output_weight: Tensor
 
     @abstractmethod
     def encode(self, src: Int[Tensor, "batch src_len"]) -> Memory:

@@ -75,7 +75,7 @@ class Transformer(Seq2Seq):
         tgt_embedding: Embedding,
         encoder: Encoder,
         decoder: Decoder,
-        output_weight: nn.Parameter,
+        output_weight: Tensor,
     ):
         super().__init__()
         self.src_embedding = src_embedding
@@ -149,14 +149,11 @@ def build_transformer(
         return Embedding(vocab_size, d_model, positions, dropout)
 
     tgt_embedding = embedding(tgt_vocab_size)
-    if config.tied_embeddings == "all":
-        src_embedding = tgt_embedding
-    else:
-        src_embedding = embedding(src_vocab_size)
+    all_tied = config.tied_embeddings == "all"
+    src_embedding = tgt_embedding if all_tied else embedding(src_vocab_size)
+    output_weight: Tensor = tgt_embedding.table.weight
     if config.tied_embeddings == "none":
         output_weight = nn.Parameter(torch.randn(tgt_vocab_size, d_model) * d_model**-0.5)
-    else:
-        output_weight = tgt_embedding.table.weight
 
     model = Transformer(src_embedding, tgt_embedding, encoder, decoder, output_weight)
     model.config = config

@@ -1,16 +1,19 @@
 """One look for all figures: white ground, colours that colour-blind readers can tell apart."""
 
+from typing import Any, Literal
+
 import matplotlib
+from cycler import cycler
 from matplotlib.figure import Figure
 
 # Okabe and Ito's colours: distinguishable with every common kind of colour blindness.
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
-SEQUENTIAL = "cividis"
+SEQUENTIAL: Literal["cividis"] = "cividis"
 
-RC = {
+RC: Any = {
     "figure.facecolor": "white",
     "figure.dpi": 110,
-    "axes.prop_cycle": matplotlib.cycler(color=COLOURS),
+    "axes.prop_cycle": cycler(color=COLOURS),
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,

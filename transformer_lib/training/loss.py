@@ -80,7 +80,7 @@ class _OutputLoss(torch.autograd.Function):
                         gradient = log_p.exp_().sub_(smoothing / vocab_size)
                         right = gradient.new_full(label.shape, smoothing - 1.0)
                         part.copy_(gradient.scatter_add_(1, label, right))
-                if with_gradient:
+                if states_gradient is not None and weight_gradient is not None:
                     states_gradient[rows] = logits @ weight
                     weight_gradient.addmm_(logits.t(), chunk)
         ctx.save_for_backward(states_gradient, weight_gradient)
