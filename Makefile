@@ -4,11 +4,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
-.PHONY: help lab test check train-demo bench lock clean
+.PHONY: help lab test check notebooks train-demo bench lock clean
 help:
 	@echo "make lab         open the chapters in JupyterLab"
 	@echo "make test        lint, types, tests and notebooks"
 	@echo "make train-demo  train a Transformer and an RNN on the bundled text and compare them"
+	@echo "make notebooks   run the chapters anew from chapters/text and store their outputs"
 	@echo "make bench       speed against peers, into benchmarks/results.json"
 
 # Torch goes first: other packages then accept the pinned build instead of bringing their own.
@@ -32,6 +33,9 @@ check: $(READY)
 test: check
 	# Two processes with one thread each: two times two threads on two cores wait for each other.
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --nbval -n 2 --dist loadscope
+
+notebooks: $(READY)
+	$(BIN)/python scripts/notebooks.py
 
 train-demo: $(READY)
 	$(BIN)/python scripts/train_demo.py

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -219,7 +220,32 @@ def test_a_run_is_not_overwritten_and_not_resumed_with_other_settings(
     assert "was trained with another vocabulary" in err
 
 
-def test_a_full_disk_is_one_line_and_harms_nothing(monkeypatch, capsys, tmp_path, toy_config):
+@pytest.mark.skipif(os.name == "nt", reason="Windows cannot limit the size of files")
+@pytest.mark.parametrize(
+    ("arguments", "kilobytes"), [(["data", "prepare"], 8), (["train", "--out", "RUN"], 100)]
+)
+def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(
+    tmp_path, toy_config, arguments, kilobytes
+):
+    """The system itself refuses to write more than this into a file."""
+    words = [str(tmp_path / "run") if word == "RUN" else word for word in arguments]
+    command = [sys.executable, "-m", "transformer_lib", *words, str(toy_config)]
+    result = subprocess.run(
+        ["bash", "-c", f'ulimit -f {kilobytes}; exec "$@"', "bash", *command],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TRANSFORMER_LIB_CACHE": str(tmp_path / "cache")},
+    )
+    assert result.returncode == 2, result.stderr
+    *rest, last = result.stderr.splitlines()
+    assert re.match(r"error: cannot write .*File too large", last)
+    assert not [line for line in rest if "error" in line.lower()]
+    left = [path.name for path in tmp_path.rglob("*") if path.name.startswith(".")]
+    assert left == []
+    assert not list((tmp_path / "cache").glob("prepared/*")) or "train" in arguments
+
+
+def test_a_full_disk_keeps_the_model_that_was_there(monkeypatch, capsys, tmp_path, toy_config):
     from transformer_lib.training import checkpoint
 
     def full(*_, **__):
@@ -234,6 +260,15 @@ def test_a_full_disk_is_one_line_and_harms_nothing(monkeypatch, capsys, tmp_path
     assert "No space left on device; nothing was changed, free some space" in err
     assert {p.name: p.read_bytes() for p in out.glob("*.safetensors")} == before
     assert not list(out.glob(".*"))
+
+
+def test_a_folder_that_may_not_be_written(monkeypatch, capsys, tmp_path, toy_config):
+    (tmp_path / "file").write_text("in the way")
+    code, _, err = called(
+        monkeypatch, capsys, "train", toy_config, "--out", tmp_path / "file" / "run"
+    )
+    assert (code, err.count("\n")) == (2, 1)
+    assert re.match("error: cannot write .*Not a directory", err)
 
 
 def test_named_configs_are_valid():

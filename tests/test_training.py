@@ -135,6 +135,16 @@ def test_training_learns_and_leaves_a_run(toy_config, tmp_path, kind):
     assert run.translate(["", "the cat"])[0] == ""
 
 
+def test_tensorboard_shows_what_the_metrics_say(toy_config, tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    train(load_config(str(toy_config), ["training.tensorboard=true"]), tmp_path / "run")
+    events = EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()
+    shown = [(event.step, event.value) for event in events.Scalars("validation/loss")]
+    written = [r for r in read_metrics(tmp_path / "run") if r["kind"] == "validation"]
+    assert shown == [(r["step"], pytest.approx(r["loss"], rel=1e-6)) for r in written]
+
+
 def test_two_runs_from_one_seed_are_the_same(toy_config, tmp_path):
     for name in ("a", "b"):
         train(load_config(str(toy_config)), tmp_path / name)

@@ -1,7 +1,6 @@
 """A run: the folder in which an experiment was trained, and what can be made of it."""
 
 import json
-import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -14,7 +13,7 @@ from transformer_lib.data.tokenizer import Tokenizer
 from transformer_lib.decoding.translate import DecodingConfig, translate
 from transformer_lib.device import choose_device, choose_dtype, describe_device
 from transformer_lib.errors import UserError
-from transformer_lib.files import read_lines, write_text
+from transformer_lib.files import atomic_path, read_lines, write_text
 from transformer_lib.model.rnn import RnnConfig, build_rnn
 from transformer_lib.model.seq2seq import Seq2Seq, num_parameters
 from transformer_lib.model.transformer import build_transformer
@@ -136,7 +135,8 @@ def _start(folder: Path, experiment: Experiment, data: PreparedData, model: Seq2
     device = choose_device(experiment.training.device)
     dtype = choose_dtype(device, experiment.training.precision)
     write_text(folder / "experiment.json", experiment_to_json(experiment))
-    shutil.copyfile(data.folder / "tokenizer.model", folder / "tokenizer.model")
+    with atomic_path(folder / "tokenizer.model") as temporary:
+        temporary.write_bytes(data.tokenizer.model)
     info = {
         "format": FORMAT,
         "model": experiment.model.kind,

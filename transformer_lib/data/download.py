@@ -1,5 +1,6 @@
 """Downloads that resume where they broke off and are verified before use."""
 
+import errno
 import http.client
 import time
 import urllib.error
@@ -13,6 +14,7 @@ from transformer_lib.files import sha256
 from transformer_lib.progress import progress_is_shown
 
 CHUNK = 2**18
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES)
 
 
 def download(url: str, path: Path, expected_sha256: str, attempts: int = 5) -> Path:
@@ -34,6 +36,11 @@ def download(url: str, path: Path, expected_sha256: str, attempts: int = 5) -> P
         except (OSError, http.client.HTTPException) as error:
             if isinstance(error, urllib.error.HTTPError) and error.code == 416:
                 break  # nothing left to fetch; the checksum decides
+            if isinstance(error, OSError) and error.errno in DISK_ERRORS:
+                raise UserError(
+                    f"cannot write {part}: {error.strerror}; free some space or choose another "
+                    "folder with TRANSFORMER_LIB_CACHE, and run the command again"
+                ) from error
             if attempt == attempts:
                 raise UserError(
                     f"cannot download {url}: {error}; check the network and run the command again "

@@ -56,16 +56,21 @@ def prepare(
     key = hashlib.sha256(identity.encode()).hexdigest()[:12]
     folder = (cache or cache_folder()) / "prepared" / f"{config.corpus}-{key}"
     if not (folder / "report.json").exists():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        making = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+        making = None
         try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            making = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
             _make(config, splits.train, splits.valid, splits.test, making)
             shutil.rmtree(folder, ignore_errors=True)
             making.rename(folder)
         except OSError as error:
-            raise UserError(f"cannot write {folder}: {error.strerror or error}") from error
+            raise UserError(
+                f"cannot write {folder}: {error.strerror or error}; nothing was kept, free some "
+                "space or choose another folder with TRANSFORMER_LIB_CACHE"
+            ) from error
         finally:
-            shutil.rmtree(making, ignore_errors=True)
+            if making is not None:
+                shutil.rmtree(making, ignore_errors=True)
     return open_prepared(folder)
 
 

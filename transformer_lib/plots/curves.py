@@ -55,3 +55,20 @@ def scores_by_length(scores: Mapping[str, Mapping[str, float]]) -> Figure:
         axes.set_ylabel("BLEU")
         axes.legend()
     return figure
+
+
+def length_histogram(lengths: Mapping[str, Sequence[int]]) -> Figure:
+    """How many sentences have how many tokens, one outline per language."""
+    with matplotlib.rc_context(RC):
+        figure = new_figure(6.0, 3.0)
+        axes = figure.axes[0]
+        longest = max(int(max(values)) for values in lengths.values())
+        edges = [edge - 0.5 for edge in range(1, longest + 2)]
+        for (language, values), style in zip(lengths.items(), ("-", "--", ":"), strict=False):
+            axes.hist(
+                values, edges, histtype="step", linewidth=1.8, linestyle=style, label=language
+            )
+        axes.set_xlabel("sentence length (tokens)")
+        axes.set_ylabel("sentence pairs")
+        axes.legend()
+    return figure

@@ -15,8 +15,9 @@ import torch
 from torch import nn
 from tqdm.auto import tqdm
 
-from transformer_lib.data.batching import Batch, make_batch, plan_batches
+from transformer_lib.data.batching import Batch, make_batch, plan_batches, shift_right
 from transformer_lib.data.prepare import PreparedData
+from transformer_lib.decoding.search import pad_sequences
 from transformer_lib.decoding.translate import DecodingConfig, translate
 from transformer_lib.device import Precision, choose_device, choose_dtype
 from transformer_lib.errors import UserError
@@ -34,6 +35,7 @@ from transformer_lib.training.checkpoint import (
 from transformer_lib.training.cost import flops_by_parameters
 from transformer_lib.training.loss import output_loss
 from transformer_lib.training.schedule import ScheduleName, budget_rate, noam_rate
+from transformer_lib.vocabulary import EOS
 
 
 @dataclass(frozen=True)
@@ -275,10 +277,6 @@ class Trainer:
     @torch.no_grad()
     def _validation_loss(self, sources: list[str], targets: list[str]) -> float:
         """Mean −log p of a target token, in nats."""
-        from transformer_lib.data.batching import shift_right
-        from transformer_lib.decoding.search import pad_sequences
-        from transformer_lib.vocabulary import EOS
-
         encode = self.data.tokenizer.encode
         self.model.eval()
         total, tokens = 0.0, 0

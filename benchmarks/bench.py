@@ -1,0 +1,289 @@
+"""Training and decoding speed beside two peers, in one run: ``make bench``.
+
+Same sizes, same batches of real text, the same steps in turn; each figure is the median of repeats.
+Writes a table to the screen and everything to ``benchmarks/results.json``.
+"""
+
+import argparse
+import json
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import transformers
+from peers import MarianModel, TorchModel
+from torch import Tensor, nn
+from tqdm.auto import tqdm
+
+from transformer_lib.data import Batch, DataConfig, make_batch, plan_batches, prepare
+from transformer_lib.decoding import beam_search, greedy_search
+from transformer_lib.decoding.search import pad_sequences
+from transformer_lib.device import choose_device, choose_dtype, describe_device
+from transformer_lib.files import write_text
+from transformer_lib.model import Transformer, TransformerConfig, build_transformer
+from transformer_lib.training.loss import output_loss
+from transformer_lib.training.schedule import budget_rate
+from transformer_lib.vocabulary import EOS
+
+CONFIG = TransformerConfig(
+    d_model=256,
+    d_ff=1024,
+    num_heads=4,
+    num_encoder_layers=3,
+    num_decoder_layers=3,
+    positions="sinusoidal_halves",
+)
+DATA = DataConfig(vocab_size=6000)
+BATCH_TOKENS = 2048
+SMOOTHING = 0.1
+SYSTEMS = ("transformer_lib", "torch.nn.Transformer", "MarianMTModel")
+SETTINGS = {
+    "fp32": "all in fp32, fused Adam, no dropout of attention weights",
+    "bf16": "all under bf16 autocast, fused Adam, no dropout of attention weights",
+    "default": "each as it comes: ours in the precision that it chooses, the others in fp32",
+}
+DEVICE = choose_device()
+
+
+@dataclass
+class System:
+    """A model, its optimizer and its loss on a batch."""
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    loss: Callable[[Batch], Tensor]
+    dtype: torch.dtype
+
+    def step(self, batch: Batch) -> None:
+        """One step of training."""
+        with torch.autocast(DEVICE.type, self.dtype, enabled=self.dtype != torch.float32):
+            loss = self.loss(batch)
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+
+def build(name: str, setting: str) -> System:
+    """One of ``SYSTEMS`` in one of ``SETTINGS``."""
+    torch.manual_seed(1)
+    model: nn.Module
+    dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}.get(setting, torch.float32)
+    if name == "transformer_lib":
+        model = ours = build_transformer(CONFIG, DATA.vocab_size)
+        if setting == "default":
+            dtype = choose_dtype(DEVICE)
+
+        def loss(batch: Batch) -> Tensor:
+            states = ours.decode(batch.tgt_input, ours.encode(batch.src))
+            result = output_loss(states, ours.output_weight, batch.labels, SMOOTHING)
+            return result.smoothed / result.tokens
+    else:
+        if name == "MarianMTModel":
+            model = peer = MarianModel(CONFIG, DATA.vocab_size)
+        else:
+            model = peer = TorchModel(CONFIG, DATA.vocab_size, setting == "default")
+
+        def loss(batch: Batch) -> Tensor:
+            return peer.loss(batch, SMOOTHING)
+
+    model.to(DEVICE).train()
+    fused = True if setting != "default" or name == "transformer_lib" else None
+    optimizer = torch.optim.Adam(
+        model.parameters(), lr=1e-3, betas=(0.9, 0.98), eps=1e-9, fused=fused
+    )
+    return System(model, optimizer, loss, dtype)
+
+
+def real_batches() -> Iterator[Batch]:
+    """Training batches of the bundled text, without end."""
+    train = prepare(DATA).train
+    epoch = 0
+    while True:
+        plan = plan_batches(train.src.lengths, train.tgt.lengths, BATCH_TOKENS, (1, epoch))
+        yield from (make_batch(train, indices).to(DEVICE) for indices in plan)
+        epoch += 1
+
+
+def measure_training(repeats: int, steps: int) -> dict[str, dict[str, float]]:
+    """Median tokens per second (source and target, padding not counted)."""
+    source = real_batches()
+    batches = [next(source) for _ in range(steps)]
+    tokens = sum(batch.num_src_tokens + batch.num_tgt_tokens for batch in batches)
+    results = {}
+    for setting in SETTINGS:
+        systems = {name: build(name, setting) for name in SYSTEMS}
+        rates: dict[str, list[float]] = {name: [] for name in SYSTEMS}
+        for repeat in tqdm(range(repeats + 1), desc=f"training, {setting}"):
+            for name, system in systems.items():
+                seconds = _time(lambda system=system: [system.step(batch) for batch in batches])
+                if repeat:  # the first one warms up
+                    rates[name].append(tokens / seconds)
+        results[setting] = {name: statistics.median(r) for name, r in rates.items()}
+    return results
+
+
+def measure_decoding(repeats: int, train_seconds: float) -> dict[str, dict[str, float]]:
+    """Median sentences per second, both models with the same trained weights, in fp32."""
+    ours = _trained(train_seconds)
+    theirs = MarianModel(CONFIG, DATA.vocab_size).to(DEVICE).eval()
+    theirs.take_weights(ours)
+    prepared = prepare(DATA)
+    tokens = sorted(prepared.tokenizer.encode(prepared.test.sources), key=len)
+    sentences = [[*sentence, EOS] for sentence in tokens]
+    batches = [
+        pad_sequences(sentences[start : start + 64]).to(DEVICE)
+        for start in range(0, len(sentences), 64)
+    ]
+    decoders = {
+        "greedy": (
+            lambda src: greedy_search(ours, src),
+            lambda src: theirs.translate(src, 1, 50),
+        ),
+        "beam 4": (
+            lambda src: [beam[0].tokens for beam in beam_search(ours, src)],
+            lambda src: theirs.translate(src, 4, 50),
+        ),
+    }
+    results = {}
+    for name, pair in decoders.items():
+        rates: tuple[list[float], list[float]] = ([], [])
+        outputs: list[list[list[int]]] = [[], []]
+        for _ in tqdm(range(repeats), desc=f"decoding, {name}"):
+            for system, decode in enumerate(pair):
+                outputs[system] = []
+                seconds = _time(
+                    lambda decode=decode, out=outputs[system]: [
+                        out.extend(decode(src)) for src in batches
+                    ]
+                )
+                rates[system].append(len(sentences) / seconds)
+        alike = sum(a == b for a, b in zip(*outputs, strict=True)) / len(sentences)
+        results[name] = {
+            "transformer_lib": statistics.median(rates[0]),
+            "MarianMTModel": statistics.median(rates[1]),
+            "same translations": alike,
+        }
+    return results
+
+
+def _trained(seconds: float) -> Transformer:
+    """A model that has learnt where sentences end, so that decoding is realistic work."""
+    system = build("transformer_lib", "default")
+    started = time.perf_counter()
+    with tqdm(total=round(seconds), desc="training for decoding", unit=" s") as bar:
+        for batch in real_batches():
+            used = (time.perf_counter() - started) / seconds
+            if used >= 1.0:
+                break
+            system.optimizer.param_groups[0]["lr"] = budget_rate(used, 1e-3, 0.1)
+            system.step(batch)
+            bar.update(round(used * seconds) - bar.n)
+    assert isinstance(system.model, Transformer)
+    return system.model.eval()
+
+
+def measure_memory() -> dict[str, dict[str, float]]:
+    """Peak memory of training above that of the loaded libraries, in MiB; a process for each."""
+    results: dict[str, dict[str, float]] = {}
+    for setting in SETTINGS:
+        for name in tqdm(SYSTEMS, desc=f"memory, {setting}"):
+            command = [sys.executable, __file__, "--peak-memory", name, setting]
+            output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+            results.setdefault(setting, {})[name] = float(output)
+    return results
+
+
+def peak_memory(name: str, setting: str) -> float:
+    """What :func:`measure_memory` runs in a process of its own."""
+    source = real_batches()
+    batches = [next(source) for _ in range(20)]
+    before = _peak()
+    system = build(name, setting)
+    for batch in batches:
+        system.step(batch)
+    return _peak() - before
+
+
+def _peak() -> float:
+    if DEVICE.type == "cuda":
+        return torch.cuda.max_memory_allocated() / 2**20
+    import resource
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
+
+
+def _time(work: Callable[[], object]) -> float:
+    if DEVICE.type == "cuda":
+        torch.cuda.synchronize()
+    started = time.perf_counter()
+    work()
+    if DEVICE.type == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter() - started
+
+
+def as_table(results: dict[str, dict[str, dict[str, float]]]) -> str:
+    """Markdown; the ratio is ours over theirs."""
+    lines = [
+        "| training, tokens/s | transformer_lib | torch.nn.Transformer | ratio | "
+        "MarianMTModel | ratio | peak memory (MiB) |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for setting, rates in results["training"].items():
+        ours, torchs, marians = (rates[name] for name in SYSTEMS)
+        memory = " / ".join(f"{results['memory'][setting][name]:,.0f}" for name in SYSTEMS)
+        lines.append(
+            f"| {setting} | {ours:,.0f} | {torchs:,.0f} | {ours / torchs:.2f} | "
+            f"{marians:,.0f} | {ours / marians:.2f} | {memory} |"
+        )
+    lines += [
+        "",
+        "| decoding, sentences/s | transformer_lib | MarianMTModel | ratio | same translations |",
+        "|---|---|---|---|---|",
+    ]
+    for name, rates in results["decoding"].items():
+        ours, theirs = rates["transformer_lib"], rates["MarianMTModel"]
+        same = rates["same translations"]
+        lines.append(f"| {name} | {ours:,.0f} | {theirs:,.0f} | {ours / theirs:.2f} | {same:.1%} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repeats", type=int, default=7, help="measured repeats of each [7]")
+    parser.add_argument("--steps", type=int, default=20, help="training steps in a repeat [20]")
+    parser.add_argument("--train-seconds", type=float, default=90.0, help="before decoding [90]")
+    parser.add_argument(
+        "--peak-memory", nargs=2, metavar=("SYSTEM", "SETTING"), help=argparse.SUPPRESS
+    )
+    arguments = parser.parse_args()
+    if arguments.peak_memory:
+        print(peak_memory(*arguments.peak_memory))
+        return
+    results = {
+        "machine": {
+            "device": describe_device(DEVICE),
+            "processor": platform.processor() or platform.machine(),
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+        },
+        "training": measure_training(arguments.repeats, arguments.steps),
+        "memory": measure_memory(),
+        "decoding": measure_decoding(max(1, arguments.repeats // 2), arguments.train_seconds),
+    }
+    path = Path(__file__).parent / "results.json"
+    write_text(path, json.dumps(results, indent=2) + "\n")
+    print(as_table(results))
+    print(f"\nall figures: {path}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""Make the chapters from their text twins, run them, and store their outputs.
+
+Run it after a change in ``chapters/text``: ``make notebooks`` for all, or name some:
+``.venv/bin/python scripts/notebooks.py 01``.
+"""
+
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import jupytext
+import nbformat
+from nbclient import NotebookClient
+
+from transformer_lib.files import atomic_path, write_text
+from transformer_lib.plots.architecture import architecture
+
+CHAPTERS = Path(__file__).parent.parent / "chapters"
+
+
+def make(twin: Path) -> None:
+    """Convert, execute in an empty folder, store."""
+    notebook = jupytext.read(twin)
+    for number, cell in enumerate(notebook.cells):
+        cell["id"] = f"cell-{number:03d}"  # the same from run to run, so that changes are readable
+    started = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        client = NotebookClient(
+            notebook, record_timing=False, resources={"metadata": {"path": folder}}
+        )
+        client.execute()
+    target = CHAPTERS / f"{twin.stem}.ipynb"
+    write_text(target, nbformat.writes(notebook) + "\n")
+    print(f"{target.name}: {time.perf_counter() - started:.0f} s")
+
+
+def main() -> None:
+    twins = sorted((CHAPTERS / "text").glob("*.py"))
+    wanted = [
+        twin for twin in twins if not sys.argv[1:] or twin.name.startswith(tuple(sys.argv[1:]))
+    ]
+    if not wanted:
+        sys.exit("no chapter starts with " + " or ".join(sys.argv[1:]))
+    for twin in wanted:
+        make(twin)
+    with atomic_path(CHAPTERS / "images" / "architecture.png") as temporary:
+        architecture().savefig(temporary, format="png", dpi=110, metadata={"Software": None})
+
+
+if __name__ == "__main__":
+    main()

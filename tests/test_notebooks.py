@@ -1,0 +1,108 @@
+"""Rules that hold for every notebook of the course."""
+
+import re
+from pathlib import Path
+
+import jupytext
+import nbformat
+import pytest
+
+CHAPTERS = Path(__file__).parent.parent / "chapters"
+NOTEBOOKS = sorted(CHAPTERS.glob("*.ipynb"))
+MAX_LINES = 25
+
+
+@pytest.fixture(params=NOTEBOOKS, ids=lambda path: path.stem)
+def path(request):
+    return request.param
+
+
+@pytest.fixture
+def notebook(path):
+    return nbformat.read(path, as_version=4)
+
+
+def code_cells(notebook):
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def test_there_is_a_chapter():
+    assert NOTEBOOKS
+
+
+def test_every_text_twin_has_its_notebook():
+    assert {p.stem for p in (CHAPTERS / "text").glob("*.py")} == {p.stem for p in NOTEBOOKS}
+
+
+def test_notebook_and_text_twin_agree(path, notebook):
+    twin = jupytext.read(CHAPTERS / "text" / f"{path.stem}.py")
+
+    def content(cells):
+        return [(c.cell_type, c.source, c.metadata.get("tags", [])) for c in cells]
+
+    assert content(notebook.cells) == content(twin.cells), "run `make notebooks`"
+
+
+def test_outputs_are_stored_from_one_run_without_errors(notebook):
+    cells = code_cells(notebook)
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
+    outputs = [output for cell in cells for output in cell.outputs]
+    assert outputs
+    for output in outputs:
+        assert output.output_type != "error"
+        assert not (output.output_type == "stream" and output.name == "stderr"), output.text
+
+
+def test_ignored_outputs_are_asserted_and_nothing_is_skipped(notebook):
+    for cell in code_cells(notebook):
+        tags = cell.metadata.get("tags", [])
+        assert not {"nbval-skip", "nbval-raises-exception", "raises-exception"} & set(tags)
+        if "nbval-ignore-output" in tags:
+            assert re.search(r"\bassert\b|\bassert_close\(|\bcheck\(", cell.source), cell.source
+        assert "NBVAL" not in cell.source
+
+
+def test_cells_are_short(notebook):
+    for cell in code_cells(notebook):
+        assert cell.source.count("\n") < MAX_LINES, cell.source
+
+
+def test_prose_stands_around_the_code(notebook):
+    """A chapter begins and ends with prose, and never runs more than two code cells together."""
+    kinds = "".join(cell.cell_type[0] for cell in notebook.cells)
+    assert kinds.startswith("m")
+    assert kinds.endswith("m")
+    assert "ccc" not in kinds
+
+
+def test_pictures_have_a_text_alternative(notebook):
+    for cell in code_cells(notebook):
+        for output in cell.outputs:
+            data = output.get("data", {})
+            if "image/png" in data:
+                assert len(data.get("text/plain", "")) > 30
+                assert not data["text/plain"].startswith("<"), "show it with plots.notebook.show"
+
+
+def test_no_output_needs_the_network(notebook):
+    for cell in code_cells(notebook):
+        for output in cell.outputs:
+            html = "".join(output.get("data", {}).get("text/html", ""))
+            assert "<script" not in html
+            assert "src=" not in html
+
+
+def test_links_to_files_resolve(path, notebook):
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            for link in re.findall(r"\]\(([^)#]+)", cell.source):
+                if not link.startswith(("http://", "https://", "attachment:")):
+                    assert (path.parent / link).exists(), link
+
+
+def test_links_of_the_readme_resolve():
+    root = CHAPTERS.parent
+    text = (root / "README.md").read_text(encoding="utf-8")
+    for link in re.findall(r"\]\(([^)#]+)", text):
+        if not link.startswith(("http://", "https://")):
+            assert (root / link).exists(), link
