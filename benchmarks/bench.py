@@ -7,6 +7,7 @@ Writes a table to the screen and everything to ``benchmarks/results.json``.
 import argparse
 import json
 import platform
+import re
 import statistics
 import subprocess
 import sys
@@ -214,10 +215,12 @@ def peak_memory(name: str, setting: str) -> float:
 def _peak() -> float:
     if DEVICE.type == "cuda":
         return torch.cuda.max_memory_allocated() / 2**20
+    if sys.platform == "linux":  # there, ru_maxrss starts from what the parent process had
+        (line,) = re.findall(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text())
+        return int(line) / 2**10
     import resource
 
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # macOS counts bytes
 
 
 def _time(work: Callable[[], object]) -> float:

@@ -14,7 +14,7 @@ from transformer_lib.model import (
     build_transformer,
     num_parameters,
 )
-from transformer_lib.vocabulary import PAD
+from transformer_lib.vocabulary import BOS, PAD
 
 SMALL = {
     "d_model": 16,
@@ -207,11 +207,25 @@ def test_a_state_keeps_the_selected_rows(name):
     state = model.start(model.encode(src))
     for position in range(2):
         model.step(tgt[:, position], state)
-    rows = torch.tensor([2, 0, 2])
-    state.select(rows)
+    rows = torch.tensor([2, 0])
+    state.select(rows, rows)
     for position in range(2, 4):
         step = model.step(tgt[rows, position], state)
         torch.testing.assert_close(step, at_once[rows, position], rtol=0, atol=1e-10)
+
+
+@every_model
+def test_hypotheses_of_a_sentence_share_its_memory(name):
+    model = MODELS[name]()
+    src, tgt = random_tokens(2, 6), random_tokens(6, 4)
+    tgt[:, 0] = BOS
+    at_once = model(src.repeat_interleave(3, dim=0), tgt)
+    state = model.start(model.encode(src))
+    model.step(tgt[::3, 0], state)
+    state.select(torch.tensor([0, 0, 0, 1, 1, 1]))
+    for position in range(1, 4):
+        step = model.step(tgt[:, position], state)
+        torch.testing.assert_close(step, at_once[:, position], rtol=0, atol=1e-10)
 
 
 def test_encoder_without_positions_cannot_see_order():

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from transformer_lib.model.seq2seq import Seq2Seq
@@ -42,14 +42,14 @@ def greedy_search(
     outputs = src.new_full((len(src), int(limits.max())), EOS)
     for length in range(1, outputs.size(1) + 1):
         logits = model.step(tokens, state)
-        logits[:, NEVER_SAID] = -torch.inf
-        tokens = logits.argmax(dim=-1).masked_fill(length >= limits[sentences], EOS)
+        _forbid(logits, NEVER_SAID)
+        tokens = logits.max(dim=-1).indices.masked_fill(length >= limits[sentences], EOS)
         outputs[sentences, length - 1] = tokens
         going_on = (tokens != EOS).nonzero()[:, 0]
         if len(going_on) == 0:
             break
         if len(going_on) < len(tokens):
-            state.select(going_on)
+            state.select(going_on, going_on)
             tokens, sentences = tokens[going_on], sentences[going_on]
     return [_until_end(row) for row in outputs.tolist()]
 
@@ -84,8 +84,9 @@ def beam_search(
     prefixes = src.new_full((len(src), 1, 1), BOS)  # (sentence, width, length)
     scores = torch.zeros(len(src), 1, device=src.device)
     for length in range(1, int(limits.max()) + 1):
-        log_p = _next_log_p(model, prefixes[:, :, -1], state, limits[sentences] <= length)
-        candidates, origins, tokens = _best_candidates(scores[:, :, None] + log_p, beam_size)
+        logits = model.step(prefixes[:, :, -1].flatten(), state).unflatten(0, scores.shape)
+        must_end = limits[sentences] <= length
+        candidates, origins, tokens = _best_candidates(scores, logits, must_end, beam_size)
 
         ended = (tokens == EOS) & (candidates > -torch.inf)
         for row, rank in ended[:, :beam_size].nonzero().tolist():
@@ -109,32 +110,19 @@ def beam_search(
         scores = scores[going_on]
         origins, tokens = (x[going_on].gather(1, kept[going_on]) for x in (origins, tokens))
         prefixes = torch.cat([prefixes[going_on[:, None], origins], tokens[:, :, None]], dim=2)
-        width_before = log_p.size(1)
         state.select(
-            (going_on[:, None] * width_before + origins).flatten(),
-            same_sentences=len(rows) == len(sentences) and width_before == scores.size(1),
+            (going_on[:, None] * logits.size(1) + origins).flatten(),
+            going_on if len(rows) < len(sentences) else None,
         )
         sentences = [sentences[row] for row in rows]
     return [sorted(hypotheses, key=lambda h: -h.score)[:beam_size] for hypotheses in finished]
 
 
-def _next_log_p(
-    model: Seq2Seq,
-    tokens: Int[Tensor, "sentences width"],
-    state: object,
-    must_end: Tensor,
-) -> Float[Tensor, "sentences width vocab_size"]:
-    logits = model.step(tokens.flatten(), state).float()
-    log_p = logits.log_softmax(dim=-1).unflatten(0, tokens.shape)
-    log_p[:, :, NEVER_SAID] = -torch.inf
-    end = log_p[:, :, EOS].clone()
-    log_p[must_end] = -torch.inf
-    log_p[:, :, EOS] = end
-    return log_p
-
-
 def _best_candidates(
-    scores: Float[Tensor, "sentences width vocab_size"], beam_size: int
+    scores: Float[Tensor, "sentences width"],
+    logits: Float[Tensor, "sentences width vocab_size"],
+    must_end: Bool[Tensor, " sentences"],
+    beam_size: int,
 ) -> tuple[
     Float[Tensor, "sentences candidates"],
     Int[Tensor, "sentences candidates"],
@@ -144,9 +132,30 @@ def _best_candidates(
 
     Twice the beam, because at most half of them can be an ``</s>``.
     """
-    _, width, vocab_size = scores.shape
-    best, index = scores.flatten(1).topk(min(2 * beam_size, width * vocab_size))
-    return best, index // vocab_size, index % vocab_size
+    normalizer = _log_normalizer(logits.flatten(0, 1)).view_as(scores)
+    _forbid(logits, NEVER_SAID)
+    if must_end.any():
+        end = logits[must_end, :, EOS]
+        logits[must_end] = -torch.inf
+        logits[must_end, :, EOS] = end
+    few = min(2 * beam_size, logits.size(-1))
+    of_row, tokens = logits.topk(few)  # the best of a sentence are among the best of its rows
+    continued = (of_row + (scores - normalizer)[:, :, None]).flatten(1)
+    best, index = continued.topk(min(2 * beam_size, continued.size(1)))
+    return best, index // few, tokens.flatten(1).gather(1, index)
+
+
+def _forbid(logits: Float[Tensor, "*rows vocab_size"], tokens: tuple[int, ...]) -> None:
+    for token in tokens:
+        logits[..., token] = -torch.inf
+
+
+def _log_normalizer(
+    logits: Float[Tensor, "rows vocab_size"],
+) -> Float[Tensor, " rows"]:
+    """What turns logits into log-probabilities when subtracted: log Σ exp, a cacheful at a time."""
+    rows = max(1, 2**18 // logits.size(1)) if logits.device.type == "cpu" else len(logits)
+    return torch.cat([part.float().logsumexp(dim=-1) for part in logits.split(rows)])
 
 
 def pad_sequences(sequences: Sequence[Sequence[int]]) -> Int[Tensor, "batch length"]:

@@ -64,7 +64,7 @@ def translate(
         desc="translating",
         unit=" batches",
         leave=False,
-        disable=not progress_is_shown() or len(parts) < 100,
+        disable=not progress_is_shown() or len(parts) < 500,
     ):
         src = pad_sequences([[*parts[row], EOS] for row in rows]).to(device)
         if config.beam_size == 1:

@@ -13,8 +13,8 @@ class KeyValueCache:
 
     def __init__(self) -> None:
         self.length = 0
-        self._keys: Tensor | None = None
-        self._values: Tensor | None = None
+        self._keys_and_kalues: Tensor | None = None  # (2, batch, heads, room, d_k)
+        self._spare: Tensor | None = None  # of an earlier selection, to be written next
 
     @property
     def is_empty(self) -> bool:
@@ -22,39 +22,44 @@ class KeyValueCache:
 
     @property
     def key(self) -> Float[Tensor, "batch heads length d_k"]:
-        assert self._keys is not None
-        return self._keys[:, :, : self.length]
+        assert self._keys_and_kalues is not None
+        return self._keys_and_kalues[0, :, :, : self.length]
 
     @property
-    def value(self) -> Float[Tensor, "batch heads length d_v"]:
-        assert self._values is not None
-        return self._values[:, :, : self.length]
+    def value(self) -> Float[Tensor, "batch heads length d_k"]:
+        assert self._keys_and_kalues is not None
+        return self._keys_and_kalues[1, :, :, : self.length]
 
     def append(
         self,
         key: Float[Tensor, "batch heads new d_k"],
-        value: Float[Tensor, "batch heads new d_v"],
-    ) -> tuple[Float[Tensor, "batch heads length d_k"], Float[Tensor, "batch heads length d_v"]]:
+        value: Float[Tensor, "batch heads new d_k"],
+    ) -> tuple[Float[Tensor, "batch heads length d_k"], Float[Tensor, "batch heads length d_k"]]:
         """Add the keys and values of new positions; return those of all positions."""
         start, self.length = self.length, self.length + key.size(2)
-        self._keys = _with_room(self._keys, key, self.length)
-        self._values = _with_room(self._values, value, self.length)
-        self._keys[:, :, start : self.length] = key
-        self._values[:, :, start : self.length] = value
+        kept = self._keys_and_kalues
+        if kept is None or kept.size(3) < self.length:
+            room = key.size(2) if kept is None else max(16, 2 * self.length)
+            self._keys_and_kalues = key.new_empty(2, *key.shape[:2], room, key.size(3))
+            if kept is not None:
+                self._keys_and_kalues[:, :, :, :start] = kept[:, :, :, :start]
+        self.key[:, :, start:] = key
+        self.value[:, :, start:] = value
         return self.key, self.value
 
     def select(self, rows: Int[Tensor, " rows"]) -> None:
-        """Keep these rows of the batch, in this order (a row may be taken more than once)."""
-        if self._keys is not None and self._values is not None:
-            self._keys = self._keys.index_select(0, rows)
-            self._values = self._values.index_select(0, rows)
+        """Keep these rows of the batch, in this order (a row may be taken more than once).
 
-
-def _with_room(buffer: Tensor | None, new: Tensor, length: int) -> Tensor:
-    if buffer is None:
-        return torch.empty_like(new)
-    if buffer.size(2) >= length:
-        return buffer
-    larger = buffer.new_empty(*buffer.shape[:2], max(16, 2 * length), buffer.size(3))
-    larger[:, :, : buffer.size(2)] = buffer
-    return larger
+        A search does not learn: no gradient flows through this.
+        """
+        kept, spare = self._keys_and_kalues, self._spare
+        if kept is None:
+            return
+        # Two buffers take turns: to allocate one at every step would cost more than to fill it.
+        if spare is None or spare.size(1) < len(rows) or spare.size(3) != kept.size(3):
+            spare = kept.new_empty(2, len(rows), *kept.shape[2:])
+        spare = spare[:, : len(rows)]
+        torch.index_select(
+            kept.detach()[:, :, :, : self.length], 1, rows, out=spare[:, :, :, : self.length]
+        )
+        self._keys_and_kalues, self._spare = spare, kept

@@ -14,7 +14,9 @@ LayerCache = tuple[KeyValueCache, KeyValueCache]  # of the self-attention, of th
 class DecoderLayer(nn.Module):
     """Causal self-attention, attention to the encoder's memory, feed-forward; each residual.
 
-    The parts come from outside; ``residual()`` makes a new connection for each sublayer.
+    The parts come from outside; ``residual()`` makes a new connection for each sublayer. In a
+    search, ``x`` may hold several hypotheses for each sentence of ``memory``, as many for each, one
+    after another.
     """
 
     def __init__(
@@ -34,21 +36,30 @@ class DecoderLayer(nn.Module):
 
     def forward(
         self,
-        x: Float[Tensor, "batch tgt_len d_model"],
+        x: Float[Tensor, "hypotheses tgt_len d_model"],
         memory: Float[Tensor, "batch src_len d_model"],
         memory_mask: Mask | None,
         cache: LayerCache | None = None,
-    ) -> Float[Tensor, "batch tgt_len d_model"]:
+    ) -> Float[Tensor, "hypotheses tgt_len d_model"]:
         own, cross = cache or (None, None)
         # A step that continues a cache is one position, which may see all that came before.
         is_causal = own is None or own.is_empty
         x = self.self_attention_residual(
             x, lambda x: self.self_attention(x, is_causal=is_causal, cache=own)
         )
-        x = self.cross_attention_residual(
-            x, lambda x: self.cross_attention(x, memory, mask=memory_mask, cache=cross)
-        )
+        x = self.cross_attention_residual(x, lambda x: self._look(x, memory, memory_mask, cross))
         return self.feed_forward_residual(x, self.feed_forward)
+
+    def _look(
+        self,
+        x: Float[Tensor, "hypotheses tgt_len d_model"],
+        memory: Float[Tensor, "batch src_len d_model"],
+        mask: Mask | None,
+        cache: KeyValueCache | None,
+    ) -> Float[Tensor, "hypotheses tgt_len d_model"]:
+        """Cross-attention, in which all hypotheses of a sentence share its memory."""
+        queries = x.reshape(memory.size(0), -1, x.size(-1))
+        return self.cross_attention(queries, memory, mask=mask, cache=cache).view_as(x)
 
 
 class Decoder(nn.Module):
@@ -65,11 +76,11 @@ class Decoder(nn.Module):
 
     def forward(
         self,
-        x: Float[Tensor, "batch tgt_len d_model"],
+        x: Float[Tensor, "hypotheses tgt_len d_model"],
         memory: Float[Tensor, "batch src_len d_model"],
         memory_mask: Mask | None,
         caches: list[LayerCache] | None = None,
-    ) -> Float[Tensor, "batch tgt_len d_model"]:
+    ) -> Float[Tensor, "hypotheses tgt_len d_model"]:
         for index, layer in enumerate(self.layers):
             x = layer(x, memory, memory_mask, caches[index] if caches else None)
         return self.final_norm(x)

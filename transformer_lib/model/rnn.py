@@ -47,11 +47,14 @@ class RnnConfig:
 
 
 class LuongAttention(nn.Module):
-    """softmax(hᵀ·W·s) over the memory's states s: scaled dot-product attention without heads."""
+    """softmax(hᵀ·W·s/√d) over the memory's states s: scaled dot-product attention, one head.
+
+    W is applied to h, which is one vector a step, and not to every s.
+    """
 
     def __init__(self, d_model: int):
         super().__init__()
-        self.key = nn.Linear(d_model, d_model, bias=False)
+        self.query = nn.Linear(d_model, d_model, bias=False)
 
     def forward(
         self,
@@ -61,7 +64,7 @@ class LuongAttention(nn.Module):
     ) -> tuple[Float[Tensor, "batch tgt_len d_model"], Float[Tensor, "batch tgt_len src_len"]]:
         """The context of each query, and the weights that made it."""
         context, weights = attention(
-            query[:, None], self.key(memory)[:, None], memory[:, None], mask
+            self.query(query)[:, None], memory[:, None], memory[:, None], mask
         )
         return context[:, 0], weights[:, 0]
 
@@ -134,13 +137,14 @@ class RnnState:
     memory: Memory
     lstm: list[LstmState]
 
-    def select(self, rows: Int[Tensor, " rows"], same_sentences: bool = False) -> None:
+    def select(
+        self, rows: Int[Tensor, " rows"], sentences: Int[Tensor, " sentences"] | None = None
+    ) -> None:
         self.lstm = [
             (hidden.index_select(1, rows), cell.index_select(1, rows)) for hidden, cell in self.lstm
         ]
-        if not same_sentences:
-            states, mask = self.memory.states, self.memory.mask
-            self.memory = Memory(states.index_select(0, rows), mask.index_select(0, rows))
+        if sentences is not None:
+            self.memory = self.memory.select(sentences)
 
 
 class Rnn(Seq2Seq):
@@ -197,7 +201,9 @@ class Rnn(Seq2Seq):
         """The attentional states tanh(W·[h; context]) of these tokens; moves ``state`` on."""
         x = self.dropout(self.tgt_embedding(tokens) * self.scale)
         x, state.lstm[0] = self.first(x, state.lstm[0])
-        context, _ = self.attention(x, state.memory.states, state.memory.mask)
+        queries = x.reshape(len(state.memory.states), -1, x.size(-1))  # of one sentence together
+        context, _ = self.attention(queries, state.memory.states, state.memory.mask)
+        context = context.view_as(x)
         for index, layer in enumerate(self.upper, start=1):
             inputs = torch.cat([self.dropout(x), context], dim=-1)
             output, state.lstm[index] = layer(inputs, state.lstm[index])

@@ -20,16 +20,22 @@ class Memory:
     states: Float[Tensor, "batch src_len d_model"]
     mask: Bool[Tensor, "batch 1 1 src_len"]
 
+    def select(self, sentences: Int[Tensor, " sentences"]) -> "Memory":
+        """The memory of these sentences, in this order."""
+        return Memory(self.states.index_select(0, sentences), self.mask.index_select(0, sentences))
+
 
 class DecoderState(Protocol):
-    """What a decoder remembers between steps, one row per hypothesis."""
+    """What a decoder remembers between steps.
 
-    def select(self, rows: Int[Tensor, " rows"], same_sentences: bool = False) -> None:
-        """Keep these rows, in this order.
+    Each hypothesis has a row. Those of one sentence lie one after another, as many for each
+    sentence, and share what depends on the sentence alone.
+    """
 
-        ``same_sentences`` promises that each place keeps its source sentence (a beam that is only
-        reordered), so that what depends on the source alone may stay where it is.
-        """
+    def select(
+        self, rows: Int[Tensor, " rows"], sentences: Int[Tensor, " sentences"] | None = None
+    ) -> None:
+        """Keep these hypotheses and these sentences (``None``: all of them), in this order."""
 
 
 class Seq2Seq(nn.Module, ABC):

@@ -56,14 +56,15 @@ class TransformerState:
             (KeyValueCache(), KeyValueCache()) for _ in range(num_layers)
         ]
 
-    def select(self, rows: Int[Tensor, " rows"], same_sentences: bool = False) -> None:
+    def select(
+        self, rows: Int[Tensor, " rows"], sentences: Int[Tensor, " sentences"] | None = None
+    ) -> None:
         for own, cross in self.caches:
             own.select(rows)
-            if not same_sentences:
-                cross.select(rows)
-        if not same_sentences:
-            states, mask = self.memory.states, self.memory.mask
-            self.memory = Memory(states.index_select(0, rows), mask.index_select(0, rows))
+            if sentences is not None:
+                cross.select(sentences)
+        if sentences is not None:
+            self.memory = self.memory.select(sentences)
 
 
 class Transformer(Seq2Seq):
