@@ -16,6 +16,7 @@ from nbclient import NotebookClient
 from transformer_lib.files import atomic_path, write_text
 from transformer_lib.plots.architecture import architecture
 
+WIDGET = "application/vnd.jupyter.widget-view+json"
 CHAPTERS = Path(__file__).parent.parent / "chapters"
 
 
@@ -30,6 +31,10 @@ def make(twin: Path) -> None:
             notebook, record_timing=False, resources={"metadata": {"path": folder}}
         )
         client.execute()
+    for cell in notebook.cells:  # a progress bar is nothing without the process that moved it
+        if cell.cell_type == "code":
+            cell.outputs = [o for o in cell.outputs if WIDGET not in o.get("data", {})]
+    notebook.metadata.pop("widgets", None)
     target = CHAPTERS / f"{twin.stem}.ipynb"
     write_text(target, nbformat.writes(notebook) + "\n")
     print(f"{target.name}: {time.perf_counter() - started:.0f} s")
