@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from transformer_lib.data.store import PairStore
+from transformer_lib.data.store import PairStore, padded_lengths
 from transformer_lib.vocabulary import BOS, EOS, PAD
 
 
@@ -42,19 +42,23 @@ def plan_batches(
     """The batches of one epoch, as arrays of sentence numbers.
 
     Each has at most ``batch_tokens`` source tokens and as many target tokens, padding included (a
-    longer sentence is a batch of its own). Sentences of one length are shuffled among themselves,
-    then the batches are: the same seed gives the same batches.
+    longer sentence is a batch of its own), and a multiple of 8 sentences where that many fit.
+    Sentences of one padded length are shuffled among themselves, then the batches are: the same
+    seed gives the same batches.
     """
     random = np.random.default_rng(seed)
     order = random.permutation(len(src_lengths))
-    order = order[np.lexsort((src_lengths[order], tgt_lengths[order]))]
-    longest = np.maximum(src_lengths, tgt_lengths)[order]
+    src_padded, tgt_padded = padded_lengths(src_lengths), padded_lengths(tgt_lengths)
+    order = order[np.lexsort((src_padded[order], tgt_padded[order]))]
+    longest = np.maximum(src_padded, tgt_padded)[order]
     batches = []
     start = 0
     while start < len(order):
         window = longest[start : start + max(1, batch_tokens // max(1, longest[start]))]
         padded = np.maximum.accumulate(window) * np.arange(1, len(window) + 1)
         size = max(1, int(np.searchsorted(padded, batch_tokens, side="right")))
+        if size > 8:
+            size -= size % 8
         batches.append(order[start : start + size])
         start += size
     return [batches[i] for i in random.permutation(len(batches))]

@@ -9,6 +9,18 @@ from transformer_lib.errors import UserError
 from transformer_lib.vocabulary import PAD
 
 
+def padded_lengths(lengths: np.ndarray) -> np.ndarray:
+    """The lengths that sequences of these lengths are padded to: a few instead of all.
+
+    Up to 8 the length itself, then the next multiple of 2 up to 16, of 4 up to 32, and so on.
+    Kernels for matrix products are made anew for every shape that comes along. On a CPU that can
+    take longer than the products themselves; a little padding is cheaper (benchmarks/RESULTS.md).
+    """
+    doublings_past_8 = np.maximum(0, np.ceil(np.log2(np.maximum(lengths, 1))).astype(int) - 3)
+    step = 2**doublings_past_8
+    return -(-lengths // step) * step
+
+
 class TokenStore:
     """Sequences of different lengths, end to end in one flat array, and where each begins."""
 
@@ -27,10 +39,10 @@ class TokenStore:
         return self.tokens[self.offsets[index] : self.offsets[index + 1]]
 
     def padded(self, indices: np.ndarray) -> np.ndarray:
-        """These sequences as one (batch, longest) array of int64, padded at the end."""
+        """These sequences as one (batch, padded length) array of int64, padded at the end."""
         starts = self.offsets[indices]
         lengths = self.offsets[indices + 1] - starts
-        columns = np.arange(lengths.max())
+        columns = np.arange(padded_lengths(lengths).max())
         real = columns < lengths[:, None]
         batch = np.full(real.shape, PAD, dtype=np.int64)
         batch[real] = self.tokens[(starts[:, None] + columns)[real]]
