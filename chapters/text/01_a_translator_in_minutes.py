@@ -248,8 +248,9 @@ assert len(comparison) == 10
 comparison
 
 # %% [markdown]
-# When this page was made, on two CPU cores, BLEU was about 35 with one reference and 37 with all of
-# them, and three or four of these ten were right. Look closely: a right translation need not be the
+# When this page was made, on two CPU cores, BLEU was 32 with one reference and 34 with all of them,
+# and three of these ten were right. Yours differ a little, since 45 seconds are more steps on a
+# faster machine. Look closely: a right translation need not be the
 # one that the person wrote, and a wrong one can differ from it in a single word. BLEU sees neither.
 #
 # ## Your own sentences
