@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+import torch.nn.functional as F
 import transformers
 from peers import MarianModel, TorchModel
 from torch import Tensor, nn
@@ -30,7 +31,7 @@ from transformer_lib.files import write_text
 from transformer_lib.model import Transformer, TransformerConfig, build_transformer
 from transformer_lib.training.loss import output_loss
 from transformer_lib.training.schedule import budget_rate
-from transformer_lib.vocabulary import EOS
+from transformer_lib.vocabulary import EOS, PAD
 
 CONFIG = TransformerConfig(
     d_model=256,
@@ -92,7 +93,12 @@ def build(name: str, setting: str) -> System:
             model = peer = TorchModel(CONFIG, DATA.vocab_size, setting == "default")
 
         def loss(batch: Batch) -> Tensor:
-            return peer.loss(batch, SMOOTHING)
+            return F.cross_entropy(
+                peer(batch).flatten(0, 1),
+                batch.labels.flatten(),
+                ignore_index=PAD,
+                label_smoothing=SMOOTHING,
+            )
 
     model.to(DEVICE).train()
     fused = True if setting != "default" or name == "transformer_lib" else None

@@ -46,8 +46,8 @@ class TorchModel(nn.Module):
                 if isinstance(module, nn.MultiheadAttention):
                     module.dropout = 0.0
 
-    def loss(self, batch: Batch, smoothing: float) -> Tensor:
-        """Label-smoothed cross-entropy per target token."""
+    def forward(self, batch: Batch) -> Tensor:
+        """Logits of each next token."""
         padding = batch.src == PAD
         states = self.transformer(
             self._embed(batch.src),
@@ -57,13 +57,7 @@ class TorchModel(nn.Module):
             memory_key_padding_mask=padding,
             tgt_is_causal=True,
         )
-        logits = F.linear(states, self.embedding.weight)
-        return F.cross_entropy(
-            logits.flatten(0, 1),
-            batch.labels.flatten(),
-            ignore_index=PAD,
-            label_smoothing=smoothing,
-        )
+        return F.linear(states, self.embedding.weight)
 
     def _embed(self, tokens: Tensor) -> Tensor:
         return self.dropout(self.embedding(tokens) * self.scale + self.positions[: tokens.size(1)])
@@ -96,17 +90,8 @@ class MarianModel(nn.Module):
             )
         )
 
-    def loss(self, batch: Batch, smoothing: float) -> Tensor:
-        """Label-smoothed cross-entropy per target token."""
-        logits = self._logits(batch)
-        return F.cross_entropy(
-            logits.flatten(0, 1),
-            batch.labels.flatten(),
-            ignore_index=PAD,
-            label_smoothing=smoothing,
-        )
-
-    def _logits(self, batch: Batch) -> Tensor:
+    def forward(self, batch: Batch) -> Tensor:
+        """Logits of each next token."""
         return self.marian(
             input_ids=batch.src,
             attention_mask=batch.src != PAD,

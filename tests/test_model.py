@@ -207,7 +207,7 @@ def test_a_state_keeps_the_selected_rows(name):
     state = model.start(model.encode(src))
     for position in range(2):
         model.step(tgt[:, position], state)
-    rows = torch.tensor([2, 0])
+    rows = torch.tensor([2, 0, 2])
     state.select(rows, rows)
     for position in range(2, 4):
         step = model.step(tgt[rows, position], state)

@@ -63,7 +63,8 @@ def test_loss_in_many_chunks(monkeypatch):
     labels = torch.randint(0, 50, (7, 11))
     whole = output_loss(states, weight, labels, 0.1).smoothed
     expected = torch.autograd.grad(whole, [states, weight])
-    monkeypatch.setattr("transformer_lib.training.loss._elements", lambda device: (1000, 150))
+    monkeypatch.setattr("transformer_lib.training.loss.LOGITS_AT_ONCE", 1000)
+    monkeypatch.setattr("transformer_lib.training.loss.elements_in_cache", lambda device: 150)
     chunked = output_loss(states, weight, labels, 0.1).smoothed
     torch.testing.assert_close(chunked, whole)
     for actual, reference in zip(

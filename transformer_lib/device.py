@@ -33,6 +33,11 @@ def _multiplies_bfloat16(device: torch.device) -> bool:
     return False
 
 
+def elements_in_cache(device: torch.device) -> int:
+    """How many numbers to work through at a time, so that a processor's cache still holds them."""
+    return 2**18 if device.type == "cpu" else 2**28
+
+
 def describe_device(device: torch.device) -> str:
     """The device's name for people and reports."""
     if device.type == "cuda":

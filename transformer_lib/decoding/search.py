@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from transformer_lib.device import elements_in_cache
 from transformer_lib.model.seq2seq import Seq2Seq
 from transformer_lib.vocabulary import BOS, EOS, PAD
 
@@ -42,7 +43,7 @@ def greedy_search(
     outputs = src.new_full((len(src), int(limits.max())), EOS)
     for length in range(1, outputs.size(1) + 1):
         logits = model.step(tokens, state)
-        _forbid(logits, NEVER_SAID)
+        _forbid_never_said(logits)
         tokens = logits.max(dim=-1).indices.masked_fill(length >= limits[sentences], EOS)
         outputs[sentences, length - 1] = tokens
         going_on = (tokens != EOS).nonzero()[:, 0]
@@ -133,7 +134,7 @@ def _best_candidates(
     Twice the beam, because at most half of them can be an ``</s>``.
     """
     normalizer = _log_normalizer(logits.flatten(0, 1)).view_as(scores)
-    _forbid(logits, NEVER_SAID)
+    _forbid_never_said(logits)
     if must_end.any():
         end = logits[must_end, :, EOS]
         logits[must_end] = -torch.inf
@@ -145,8 +146,8 @@ def _best_candidates(
     return best, index // few, tokens.flatten(1).gather(1, index)
 
 
-def _forbid(logits: Float[Tensor, "*rows vocab_size"], tokens: tuple[int, ...]) -> None:
-    for token in tokens:
+def _forbid_never_said(logits: Float[Tensor, "*rows vocab_size"]) -> None:
+    for token in NEVER_SAID:
         logits[..., token] = -torch.inf
 
 
@@ -154,7 +155,7 @@ def _log_normalizer(
     logits: Float[Tensor, "rows vocab_size"],
 ) -> Float[Tensor, " rows"]:
     """What turns logits into log-probabilities when subtracted: log Σ exp, a cacheful at a time."""
-    rows = max(1, 2**18 // logits.size(1)) if logits.device.type == "cpu" else len(logits)
+    rows = max(1, elements_in_cache(logits.device) // logits.size(1))
     return torch.cat([part.float().logsumexp(dim=-1) for part in logits.split(rows)])
 
 

@@ -7,7 +7,10 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from transformer_lib.device import elements_in_cache
 from transformer_lib.vocabulary import PAD
+
+LOGITS_AT_ONCE = 2**25  # 64 MiB in bfloat16
 
 
 def label_smoothed_cross_entropy(
@@ -60,7 +63,9 @@ class _OutputLoss(torch.autograd.Function):
         states_gradient = torch.zeros_like(states) if with_gradient else None
         weight_gradient = torch.zeros_like(weight) if with_gradient else None
         smoothed = nll = torch.zeros((), device=states.device)
-        rows_at_once, rows_in_cache = (max(1, n // vocab_size) for n in _elements(states.device))
+        elements = elements_in_cache(states.device)
+        rows_in_cache = max(1, elements // vocab_size)
+        rows_at_once = max(1, max(elements, LOGITS_AT_ONCE) // vocab_size)
         with torch.autocast(states.device.type, enabled=False):
             for rows in real.split(rows_at_once):
                 chunk = states[rows]
@@ -92,8 +97,3 @@ class _OutputLoss(torch.autograd.Function):
         states_gradient, weight_gradient = ctx.saved_tensors
         scale = scale.to(states_gradient.dtype)
         return states_gradient * scale, weight_gradient * scale, None, None, None, None
-
-
-def _elements(device: torch.device) -> tuple[int, int]:
-    """How many logits to hold, and how many to turn into probabilities at a time."""
-    return (2**25, 2**18) if device.type == "cpu" else (2**28, 2**28)
