@@ -14,6 +14,7 @@ from transformer_lib import cli
 from transformer_lib.config import load_config, named_configs
 from transformer_lib.errors import UserError
 from transformer_lib.run import load_run, train
+from transformer_lib.training.trainer import read_metrics
 
 
 def run_command(*arguments, stdin=None):
@@ -202,11 +203,7 @@ def test_a_run_is_not_overwritten_and_not_resumed_with_other_settings(
 ):
     out = tmp_path / "run"
     arguments = ["train", toy_config, "--out", out]
-    monkeypatch.setattr(sys, "argv", list(map(str, ["transformer-lib", *arguments])))
-    with pytest.raises(SystemExit) as stop:
-        cli.main()
-    assert not stop.value.code
-    capsys.readouterr()
+    assert called(monkeypatch, capsys, *arguments)[0] == 0
     code, _, err = called(monkeypatch, capsys, *arguments)
     assert (code, err.count("\n")) == (2, 1)
     assert "already holds a run; continue it with --resume" in err
@@ -218,6 +215,17 @@ def test_a_run_is_not_overwritten_and_not_resumed_with_other_settings(
     )
     assert (code, err.count("\n")) == (2, 1)
     assert "was trained with another vocabulary" in err
+
+
+def test_a_run_killed_before_it_saved_anything_starts_anew(
+    monkeypatch, capsys, tmp_path, toy_config
+):
+    out = tmp_path / "run"
+    out.mkdir()
+    (out / "run.json").write_text("{}")
+    (out / "metrics.jsonl").write_text("what it had seen\n")
+    assert called(monkeypatch, capsys, "train", toy_config, "--out", out)[0] == 0
+    assert read_metrics(out)[-1]["step"] == load_run(out).experiment.training.steps
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows cannot limit the size of files")

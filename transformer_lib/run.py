@@ -127,7 +127,7 @@ def average_checkpoints(folder: Path, last: int) -> Path:
 
 
 def _start(folder: Path, experiment: Experiment, data: PreparedData, model: Seq2Seq) -> None:
-    if (folder / "run.json").exists():
+    if (folder / "model.safetensors").exists() or checkpoints_in(folder):
         raise UserError(
             f"{folder} already holds a run; continue it with --resume, "
             "or choose another folder with --out"
@@ -135,6 +135,7 @@ def _start(folder: Path, experiment: Experiment, data: PreparedData, model: Seq2
     device = choose_device(experiment.training.device)
     dtype = choose_dtype(device, experiment.training.precision)
     write_text(folder / "experiment.json", experiment_to_json(experiment))
+    (folder / "metrics.jsonl").unlink(missing_ok=True)  # of a run killed before it saved anything
     with atomic_path(folder / "tokenizer.model") as temporary:
         temporary.write_bytes(data.tokenizer.model)
     info = {

@@ -65,12 +65,12 @@ class Evaluation:
 
 
 def describe_cost(cost: Cost) -> str:
-    """Training cost in one line."""
+    """What training took, in two lines."""
     return (
         f"  training              {cost.parameters / 1e6:.1f} M parameters, "
-        f"{cost.seconds / 60:.1f} min, {cost.tokens / 1e6:.1f} M tokens, "
-        f"{cost.flops_by_parameters:.1e} FLOPs (6·N·tokens), "
-        f"{cost.flops_by_time:.1e} (time × the device's rate)"
+        f"{cost.seconds / 60:.1f} min, {cost.tokens / 1e6:.1f} M tokens\n"
+        f"  FLOPs                 {cost.flops_by_parameters:.1e} by 6·N·tokens, "
+        f"{cost.flops_by_time:.1e} by time × the device's rate"
     )
 
 

@@ -13,7 +13,7 @@ class KeyValueCache:
 
     def __init__(self) -> None:
         self.length = 0
-        self._keys_and_kalues: Tensor | None = None  # (2, batch, heads, room, d_k)
+        self._keys_and_values: Tensor | None = None  # (2, batch, heads, room, d_k)
         self._spare: Tensor | None = None  # of an earlier selection, to be written next
 
     @property
@@ -22,13 +22,13 @@ class KeyValueCache:
 
     @property
     def key(self) -> Float[Tensor, "batch heads length d_k"]:
-        assert self._keys_and_kalues is not None
-        return self._keys_and_kalues[0, :, :, : self.length]
+        assert self._keys_and_values is not None
+        return self._keys_and_values[0, :, :, : self.length]
 
     @property
     def value(self) -> Float[Tensor, "batch heads length d_k"]:
-        assert self._keys_and_kalues is not None
-        return self._keys_and_kalues[1, :, :, : self.length]
+        assert self._keys_and_values is not None
+        return self._keys_and_values[1, :, :, : self.length]
 
     def append(
         self,
@@ -37,12 +37,12 @@ class KeyValueCache:
     ) -> tuple[Float[Tensor, "batch heads length d_k"], Float[Tensor, "batch heads length d_k"]]:
         """Add the keys and values of new positions; return those of all positions."""
         start, self.length = self.length, self.length + key.size(2)
-        kept = self._keys_and_kalues
+        kept = self._keys_and_values
         if kept is None or kept.size(3) < self.length:
             room = key.size(2) if kept is None else max(16, 2 * self.length)
-            self._keys_and_kalues = key.new_empty(2, *key.shape[:2], room, key.size(3))
+            self._keys_and_values = key.new_empty(2, *key.shape[:2], room, key.size(3))
             if kept is not None:
-                self._keys_and_kalues[:, :, :, :start] = kept[:, :, :, :start]
+                self._keys_and_values[:, :, :, :start] = kept[:, :, :, :start]
         self.key[:, :, start:] = key
         self.value[:, :, start:] = value
         return self.key, self.value
@@ -52,7 +52,7 @@ class KeyValueCache:
 
         A search does not learn: no gradient flows through this.
         """
-        kept, spare = self._keys_and_kalues, self._spare
+        kept, spare = self._keys_and_values, self._spare
         if kept is None:
             return
         # Two buffers take turns: to allocate one at every step would cost more than to fill it.
@@ -62,4 +62,4 @@ class KeyValueCache:
         torch.index_select(
             kept.detach()[:, :, :, : self.length], 1, rows, out=spare[:, :, :, : self.length]
         )
-        self._keys_and_kalues, self._spare = spare, kept
+        self._keys_and_values, self._spare = spare, kept
