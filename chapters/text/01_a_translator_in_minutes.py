@@ -249,9 +249,12 @@ comparison
 
 # %% [markdown]
 # When this page was made, on two CPU cores, BLEU was 32 with one reference and 34 with all of them,
-# and three of these ten were right. Yours differ a little, since 45 seconds are more steps on a
-# faster machine. Look closely: a right translation need not be the
-# one that the person wrote, and a wrong one can differ from it in a single word. BLEU sees neither.
+# and three of these ten were right. Yours differ: 45 seconds are more steps on a faster machine,
+# and far fewer on a slow or busy one. If your BLEU is below 20, give the model two minutes
+# (`training.minutes=2` where the experiment is loaded) and run the cells again.
+#
+# Look closely: a right translation need not be the one that the person wrote, and a wrong one can
+# differ from it in a single word. BLEU sees neither.
 #
 # ## Your own sentences
 #
