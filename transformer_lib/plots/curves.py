@@ -53,7 +53,7 @@ def scores_by_length(scores: Mapping[str, Mapping[str, float]]) -> Figure:
         axes.set_xticks(range(len(buckets)), buckets)
         axes.set_xlabel("source length (words)")
         axes.set_ylabel("BLEU")
-        axes.legend()
+        axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(scores))
     return figure
 
 
