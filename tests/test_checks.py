@@ -1,0 +1,113 @@
+"""The checks: right answers pass, wrong ones fail and hear why."""
+
+import importlib.util
+
+import pytest
+import torch
+
+from transformer_lib.checks import EXERCISES, check
+from transformer_lib.checks.compare import compare
+from transformer_lib.misconceptions.bank import bank, wrong_answers
+
+ANSWERS = [(mistake.id, exercise) for mistake in bank() for exercise in mistake.answers]
+
+
+@pytest.mark.parametrize("name", EXERCISES)
+def test_the_right_answer_passes_whatever_the_numbers(name):
+    for seed in (1, 2, None):
+        verdict = check(EXERCISES[name].reference, name, seed)
+        assert verdict.passed, verdict
+        assert not verdict.mistakes
+
+
+@pytest.mark.parametrize(("id", "name"), ANSWERS)
+def test_each_known_mistake_gets_its_own_diagnosis(id, name):
+    """So every pair of the exercise's answers, right and wrong, is told apart."""
+    (mistake,) = [mistake for mistake in wrong_answers(name) if mistake.id == id]
+    verdict = check(mistake.answers[name], name)
+    assert not verdict.passed
+    assert verdict.mistakes == (id,)
+    assert verdict.hints == (mistake.hint,)
+
+
+def test_the_bank_is_complete():
+    ids = {mistake.id for mistake in bank()}
+    assert len(ids) >= 60
+    assert ids >= {f"M{number}" for number in range(1, 33)}
+    for mistake in bank():
+        assert mistake.answers, f"{mistake.id} answers no exercise"
+        assert set(mistake.answers) <= set(EXERCISES), mistake.id
+
+
+def load(tmp_path, source):
+    """The function ``attention`` of a student's file."""
+    path = tmp_path / "student.py"
+    path.write_text(source, encoding="utf-8")
+    spec = importlib.util.spec_from_file_location("student", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.attention
+
+
+@pytest.mark.parametrize("body", ["pass", "...", "return ...", "raise NotImplementedError"])
+def test_a_stub_is_not_attempted_yet(tmp_path, body):
+    verdict = check(load(tmp_path, f"def attention(query, key, value, mask):\n    {body}\n"))
+    assert not verdict.attempted
+    assert not verdict.passed
+    assert repr(verdict) == "– attention: not attempted yet"
+
+
+def test_an_exception_shows_the_students_line(tmp_path):
+    student = load(
+        tmp_path,
+        "def attention(query, key, value, mask):\n"
+        "    scores = query @ key\n"
+        "    return scores @ value, scores\n",
+    )
+    text = repr(check(student))
+    assert "line 2, `scores = query @ key`: RuntimeError" in text
+    assert "transformer_lib" not in text
+
+
+def test_a_wrong_shape_names_the_axes(tmp_path):
+    student = load(
+        tmp_path,
+        "from transformer_lib.model.attention import attention as right\n"
+        "def attention(query, key, value, mask):\n"
+        "    output, weights = right(query, key, value, mask)\n"
+        "    return output, weights.transpose(-2, -1)\n",
+    )
+    text = repr(check(student))
+    assert "that is (batch, heads, keys, queries)" in text
+    assert "are queries and keys in the wrong order?" in text
+
+
+def test_the_first_wrong_number_is_shown():
+    expected = torch.zeros(2, 3)
+    got = expected.clone()
+    got[1, 2] = 0.5
+    mismatch = compare(expected, got, ("weights",), (("query", "key"),), tolerance=1e-6)
+    assert mismatch.aspect == "values"
+    assert mismatch.message == (
+        "weights[1, 2] (query 1, key 2): expected 0, got 0.5; 1 of 6 numbers differ"
+    )
+
+
+def test_the_numbers_are_new_each_time_unless_seeded():
+    verdicts = {repr(check(lambda length, alpha: 1.0, "length_penalty")) for _ in range(5)}
+    assert len(verdicts) > 1
+    seeded = {repr(check(lambda length, alpha: 1.0, "length_penalty", seed=4)) for _ in range(3)}
+    assert len(seeded) == 1
+
+
+def test_an_unknown_exercise_suggests_the_one_meant():
+    with pytest.raises(ValueError, match="did you mean attention"):
+        check(lambda: None, "atention")
+
+
+def test_the_html_says_it_without_colour_and_shows_no_code(tmp_path):
+    student = load(tmp_path, "def attention(query, key, value, mask):\n    return 1 < 2, '<b>'\n")
+    html = check(student)._repr_html_()
+    assert "✗" in html
+    assert "failed" in html
+    assert "<b>" not in html.replace("<strong>", "")

@@ -1,0 +1,183 @@
+"""``check``: try a student's function, say what holds, and which known mistake it looks like."""
+
+import difflib
+import linecache
+import random
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import transformer_lib
+from transformer_lib.checks.compare import ASPECTS, compare
+from transformer_lib.checks.exercise import EXERCISES, Exercise
+from transformer_lib.checks.observe import Case, Outcome, alike, observe
+from transformer_lib.checks.verdict import Finding, Verdict
+from transformer_lib.misconceptions.bank import wrong_answers
+
+Outcomes = dict[str, Outcome]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Cases that tell the right answer and every known wrong one apart, and what each gives."""
+
+    cases: dict[str, Case]
+    right: Outcomes
+    wrong: dict[str, Outcomes]  # by the mistake's id
+
+
+def check(
+    candidate: Callable[..., Any], name: str | None = None, seed: int | None = None
+) -> Verdict:
+    """Try ``candidate`` as the answer to the exercise of its own name, or of ``name``.
+
+    The numbers are new in every call, unless a ``seed`` is given.
+
+    Raises:
+        ValueError: there is no such exercise.
+    """
+    exercise = find_exercise(name or str(getattr(candidate, "__name__", "")))
+    seed = random.SystemRandom().randrange(2**31) if seed is None else seed
+    trial = draw_trial(exercise, seed)
+    outcomes = {label: observe(candidate, case) for label, case in trial.cases.items()}
+    if _is_not_attempted(outcomes):
+        return Verdict(exercise.name, attempted=False)
+    findings = tuple(_findings(exercise, candidate, trial, outcomes))
+    known = []
+    if any(finding.status == "failed" for finding in findings):
+        known = [
+            mistake
+            for mistake in wrong_answers(exercise.name)
+            if _all_alike(outcomes, trial.wrong[mistake.id], exercise.tolerance)
+        ]
+    return Verdict(
+        exercise.name,
+        findings,
+        hints=tuple(mistake.hint for mistake in known),
+        mistakes=tuple(mistake.id for mistake in known),
+        seed=seed,
+    )
+
+
+def find_exercise(name: str) -> Exercise:
+    """The exercise of this name.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if name not in EXERCISES:
+        near = difflib.get_close_matches(name, EXERCISES, n=1)
+        hint = f"did you mean {near[0]}?" if near else "there are " + ", ".join(sorted(EXERCISES))
+        raise ValueError(f"no exercise is called {name!r}; {hint}")
+    return EXERCISES[name]
+
+
+def draw_trial(exercise: Exercise, seed: int, attempts: int = 100) -> Trial:
+    """Draw cases until all known answers, right and wrong, can be told from one another.
+
+    They must differ a hundred times more than the tolerance, so that rounding decides nothing.
+    """
+    mistakes = wrong_answers(exercise.name)
+    for attempt in range(attempts):
+        cases = exercise.cases(torch.Generator().manual_seed(seed + attempt))
+        right = {label: observe(exercise.reference, case) for label, case in cases.items()}
+        wrong = {
+            mistake.id: {
+                label: observe(mistake.answers[exercise.name], case)
+                for label, case in cases.items()
+            }
+            for mistake in mistakes
+        }
+        answers = [right, *wrong.values()]
+        if not any(
+            _all_alike(a, b, 100 * exercise.tolerance)
+            for i, a in enumerate(answers)
+            for b in answers[:i]
+        ):
+            return Trial(cases, right, wrong)
+    raise AssertionError(f"the cases of {exercise.name} cannot tell its known answers apart")
+
+
+def _all_alike(a: Outcomes, b: Outcomes, tolerance: float) -> bool:
+    return all(alike(a[label], b[label], tolerance) for label in a)
+
+
+def _is_not_attempted(outcomes: Outcomes) -> bool:
+    return all(
+        isinstance(o.error, NotImplementedError)
+        or (o.error is None and (o.value is None or o.value is ...))
+        for o in outcomes.values()
+    )
+
+
+def _findings(exercise: Exercise, candidate: Any, trial: Trial, outcomes: Outcomes):
+    """One finding per property, in the order in which a student should read them."""
+    for number, (label, outcome) in enumerate(outcomes.items()):
+        right = trial.right[label]
+        names = ASPECTS if number == 0 else (label,)
+        if outcome.error:
+            yield Finding(names[0], "failed", explain_error(outcome.error))
+            yield from (Finding(name, "not reached") for name in names[1:])
+            continue
+        mismatch = compare(
+            right.value,
+            outcome.value,
+            exercise.outputs,
+            tuple(exercise.axes),
+            tolerance=exercise.tolerance,
+        )
+        if mismatch is None:
+            yield from (Finding(name, "passed") for name in names)
+        elif number > 0:
+            yield Finding(label, "failed", mismatch.message)
+        else:
+            place = ASPECTS.index(mismatch.aspect)
+            yield from (Finding(name, "passed") for name in names[:place])
+            yield Finding(mismatch.aspect, "failed", mismatch.message)
+            yield from (Finding(name, "not reached") for name in names[place + 1 :])
+    yield from _side_effects(exercise, trial, outcomes)
+
+
+def _side_effects(exercise: Exercise, trial: Trial, outcomes: Outcomes):
+    worked = {label: outcome for label, outcome in outcomes.items() if outcome.error is None}
+    if not worked:
+        return
+    if any(case.gradient for case in trial.cases.values()):
+        gradients = [
+            compare(
+                trial.right[label].gradients,
+                outcome.gradients,
+                ("the gradient",),
+                tolerance=10 * exercise.tolerance,
+            )
+            for label, outcome in worked.items()
+        ]
+        wrong = next((m for m in gradients if m), None)
+        yield Finding("gradient", "failed" if wrong else "passed", wrong.message if wrong else "")
+    changed = {n for label, o in worked.items() for n in o.changed}
+    message = f"your code writes into argument {min(changed) + 1}" if changed else ""
+    yield Finding("arguments untouched", "failed" if changed else "passed", message)
+    same = all(outcome.repeatable for outcome in worked.values())
+    message = "" if same else "a second call with the same arguments gave something else"
+    yield Finding("repeatable", "passed" if same else "failed", message)
+
+
+def explain_error(error: Exception) -> str:
+    """The last line of the student's own code that the exception went through, and what it says."""
+    ours = str(Path(transformer_lib.__file__).parent)
+    theirs = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith((ours, sys.prefix, sys.base_prefix, "<frozen"))
+    ]
+    said = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+    if not theirs:
+        return f"calling it raised {said}"
+    frame = theirs[-1]
+    line = (frame.line or linecache.getline(frame.filename, frame.lineno or 0)).strip()
+    return f"line {frame.lineno}, `{line}`: {said}"

@@ -1,0 +1,51 @@
+"""An exercise: what a student is to write, and on what it is tried."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, get_args, get_origin, get_type_hints
+
+import torch
+
+from transformer_lib.checks.observe import Case
+
+Cases = Callable[[torch.Generator], dict[str, Case]]
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """One function for students to write.
+
+    ``cases`` draws the calls that it is tried on, each under the name of the property that it
+    shows; the first one, by custom "values", is the ordinary one. ``outputs`` names what is
+    returned, if that is several things. The axes of a returned tensor are named by the shapes in
+    the reference's return annotation.
+    """
+
+    name: str
+    topic: str
+    reference: Callable[..., Any]
+    cases: Cases
+    outputs: tuple[str, ...] = ("the result",)
+    tolerance: float = 1e-4
+
+    @property
+    def axes(self) -> list[tuple[str, ...]]:
+        """Names of the axes of each output; empty for what is no tensor."""
+        annotation = get_type_hints(self.reference).get("return")
+        kinds = get_args(annotation) if get_origin(annotation) is tuple else (annotation,)
+        return [tuple(getattr(kind, "dim_str", "").split()) for kind in kinds]
+
+
+EXERCISES: dict[str, Exercise] = {}
+
+
+def exercise(topic: str, cases: Cases, **settings: Any) -> Callable[[Callable], Callable]:
+    """Declare the decorated function, the right answer, as an exercise of this name."""
+
+    def declare(reference: Callable) -> Callable:
+        name = reference.__name__
+        assert name not in EXERCISES, f"two exercises are called {name}"
+        EXERCISES[name] = Exercise(name, topic, reference, cases, **settings)
+        return reference
+
+    return declare

@@ -1,0 +1,27 @@
+"""The exercises; each module declares those of one topic."""
+
+from transformer_lib.checks.topics import (
+    attention,
+    decoding,
+    embeddings,
+    evaluation,
+    layers,
+    masks,
+    multi_head,
+    norms,
+    positions,
+    training,
+)
+
+__all__ = [
+    "attention",
+    "decoding",
+    "embeddings",
+    "evaluation",
+    "layers",
+    "masks",
+    "multi_head",
+    "norms",
+    "positions",
+    "training",
+]

@@ -1,0 +1,41 @@
+"""Exercises on layer norm and batch norm."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from transformer_lib.checks.exercise import exercise
+from transformer_lib.checks.observe import Case
+from transformer_lib.model.normalization import layer_norm
+
+
+def _cases(random: torch.Generator) -> dict[str, Case]:
+    def arguments(*shape: int, dtype: torch.dtype = torch.float32):
+        x = 2 + 3 * torch.randn(shape, generator=random, dtype=dtype)
+        scale, shift = torch.randn(2, shape[-1], generator=random, dtype=dtype)
+        return x, scale, shift
+
+    x, scale, shift = arguments(2, 3, 6)
+    x[0, 1] = x[0, 1, 0]
+    return {
+        "values": Case(*arguments(3, 4, 6), 1e-5, gradient=True),
+        "a vector of equal numbers": Case(x, scale, shift, 1e-5),
+        "a small deviation": Case(0.01 * x, scale, shift, 1e-3),
+        "a batch of one": Case(*arguments(1, 5, 8), 1e-5),
+        "double precision": Case(*arguments(2, 3, 4, dtype=torch.float64), 1e-5),
+    }
+
+
+exercise("norms", _cases)(layer_norm)
+
+
+@exercise("norms", _cases)
+def batch_norm(
+    x: Float[Tensor, "batch length d_model"],
+    scale: Float[Tensor, " d_model"],
+    shift: Float[Tensor, " d_model"],
+    eps: float,
+) -> Float[Tensor, "batch length d_model"]:
+    """scale·(x − μ)/√(σ² + eps) + shift, mean and biased variance of each channel of the batch."""
+    mean, variance = x.mean(dim=(0, 1)), x.var(dim=(0, 1), correction=0)
+    return scale * (x - mean) / torch.sqrt(variance + eps) + shift
