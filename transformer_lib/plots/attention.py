@@ -46,6 +46,7 @@ def draw_attention(
         cbar_kws={"label": "attention weight"},
         ax=axes,
     )
+    axes.grid(visible=False)  # it would run through the middle of the cells
     axes.tick_params(axis="x", rotation=60)
     axes.tick_params(axis="y", rotation=0)
     axes.set_xlabel("source token")
@@ -101,4 +102,7 @@ def attention_explorer(
         .add_params(layer, head)
         .transform_filter((altair.datum.layer == layer) & (altair.datum.head == head))
         .properties(width=32 * len(src_pieces), height=28 * len(tgt_pieces), background="white")
+        # JupyterLab's dark theme would write white on the white background.
+        .configure_axis(labelColor="black", titleColor="black")
+        .configure_legend(labelColor="black", titleColor="black")
     )
