@@ -50,7 +50,7 @@ def draw_attention(
     axes.tick_params(axis="x", rotation=60)
     axes.tick_params(axis="y", rotation=0)
     axes.set_xlabel("source token")
-    axes.set_ylabel("target token about to be said")
+    axes.set_ylabel("target token")
 
 
 def attention_explorer(
