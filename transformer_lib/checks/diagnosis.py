@@ -1,7 +1,6 @@
 """``check``: try a student's function, say what holds, and which known mistake it looks like."""
 
 import difflib
-import linecache
 import random
 import sys
 import traceback
@@ -29,6 +28,7 @@ class Trial:
     cases: dict[str, Case]
     right: Outcomes
     wrong: dict[str, Outcomes]  # by the mistake's id
+    seed: int
 
 
 def check(
@@ -43,11 +43,15 @@ def check(
     """
     exercise = find_exercise(name or str(getattr(candidate, "__name__", "")))
     seed = random.SystemRandom().randrange(2**31) if seed is None else seed
-    trial = draw_trial(exercise, seed)
+    return judge(candidate, exercise, draw_trial(exercise, seed))
+
+
+def judge(candidate: Callable[..., Any], exercise: Exercise, trial: Trial) -> Verdict:
+    """Try ``candidate`` on the cases of a trial."""
     outcomes = {label: observe(candidate, case) for label, case in trial.cases.items()}
     if _is_not_attempted(outcomes):
         return Verdict(exercise.name, attempted=False)
-    findings = tuple(_findings(exercise, candidate, trial, outcomes))
+    findings = tuple(_findings(exercise, trial, outcomes))
     known = []
     if any(finding.status == "failed" for finding in findings):
         known = [
@@ -60,7 +64,7 @@ def check(
         findings,
         hints=tuple(mistake.hint for mistake in known),
         mistakes=tuple(mistake.id for mistake in known),
-        seed=seed,
+        seed=trial.seed,
     )
 
 
@@ -99,7 +103,7 @@ def draw_trial(exercise: Exercise, seed: int, attempts: int = 100) -> Trial:
             for i, a in enumerate(answers)
             for b in answers[:i]
         ):
-            return Trial(cases, right, wrong)
+            return Trial(cases, right, wrong, seed)
     raise AssertionError(f"the cases of {exercise.name} cannot tell its known answers apart")
 
 
@@ -115,7 +119,7 @@ def _is_not_attempted(outcomes: Outcomes) -> bool:
     )
 
 
-def _findings(exercise: Exercise, candidate: Any, trial: Trial, outcomes: Outcomes):
+def _findings(exercise: Exercise, trial: Trial, outcomes: Outcomes):
     """One finding per property, in the order in which a student should read them."""
     for number, (label, outcome) in enumerate(outcomes.items()):
         right = trial.right[label]
@@ -179,5 +183,4 @@ def explain_error(error: Exception) -> str:
     if not theirs:
         return f"calling it raised {said}"
     frame = theirs[-1]
-    line = (frame.line or linecache.getline(frame.filename, frame.lineno or 0)).strip()
-    return f"line {frame.lineno}, `{line}`: {said}"
+    return f"line {frame.lineno}, `{frame.line}`: {said}"

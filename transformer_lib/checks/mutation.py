@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from transformer_lib.checks.diagnosis import check
-from transformer_lib.checks.exercise import EXERCISES, Exercise
+from transformer_lib.checks.diagnosis import draw_trial, judge
+from transformer_lib.checks.exercise import Exercise
 from transformer_lib.misconceptions.bank import wrong_answers
 
 SWAPS: dict[type, tuple[type, ...]] = {
@@ -62,13 +62,14 @@ class Score:
 def score(exercise: Exercise, seed: int = 1) -> Score:
     """Try everything that is known to be wrong on the exercise's check."""
     result = Score(exercise.name)
+    trial = draw_trial(exercise, seed)
     for mistake in wrong_answers(exercise.name):
-        verdict = check(mistake.answers[exercise.name], exercise.name, seed)
+        verdict = judge(mistake.answers[exercise.name], exercise, trial)
         result.bank += 1
         result.diagnosed += not verdict.passed and verdict.mistakes == (mistake.id,)
     for description, mutant in mutants(exercise.reference):
         result.mutants += 1
-        if check(mutant, exercise.name, seed).passed:
+        if judge(mutant, exercise, trial).passed:
             result.survivors.append(description)
     return result
 
@@ -153,8 +154,3 @@ def _changes(node: ast.AST) -> list[_Change]:
     if isinstance(node, ast.Call) and node.keywords:
         change(node, "keywords", node.keywords[1:])
     return found
-
-
-def scores() -> list[Score]:
-    """All exercises."""
-    return [score(exercise) for exercise in EXERCISES.values()]

@@ -300,11 +300,7 @@ def detached(query, key, value, mask):
 )
 def mask_changed(query, key, value, mask):
     scores = _scores(query, key)
-    if mask is None:
-        weights = scores.softmax(dim=-1)
-    else:
-        blocked = mask.logical_not_()
-        weights = scores.masked_fill(blocked, LEAST).softmax(dim=-1).masked_fill(blocked, 0.0)
+    weights = _weights(scores, mask if mask is None else ~mask.logical_not_())
     return weights @ value, weights
 
 

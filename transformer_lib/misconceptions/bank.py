@@ -5,6 +5,7 @@ import pkgutil
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from transformer_lib import misconceptions
@@ -58,11 +59,12 @@ def also(id: str, exercise: str) -> Callable[[Answer], Answer]:
     return enter
 
 
-def bank() -> list[Misconception]:
+@cache
+def bank() -> tuple[Misconception, ...]:
     """All known mistakes, by number."""
     for module in pkgutil.iter_modules(misconceptions.__path__):
         importlib.import_module(f"{misconceptions.__name__}.{module.name}")
-    return sorted(_BANK.values(), key=lambda mistake: int(mistake.id[1:]))
+    return tuple(sorted(_BANK.values(), key=lambda mistake: int(mistake.id[1:])))
 
 
 def wrong_answers(exercise: str) -> list[Misconception]:

@@ -3,15 +3,9 @@
 What is right about them is in :mod:`transformer_lib.training` and :mod:`transformer_lib.data`.
 """
 
-import torch
-
+from transformer_lib.decoding.search import pad_sequences
 from transformer_lib.misconceptions.bank import also, misconception
 from transformer_lib.vocabulary import BOS, EOS, PAD
-
-
-def _pad(sequences):
-    longest = max(map(len, sequences))
-    return torch.tensor([[*s, *[PAD] * (longest - len(s))] for s in sequences])
 
 
 @misconception(
@@ -24,7 +18,7 @@ def _pad(sequences):
     "and which way, is its input shifted?",
 )
 def not_shifted(targets):
-    labels = _pad([[*target, EOS] for target in targets])
+    labels = pad_sequences([[*target, EOS] for target in targets])
     return labels, labels.clone()
 
 
@@ -38,7 +32,7 @@ def not_shifted(targets):
     "token?",
 )
 def no_end_in_labels(targets):
-    return _pad([[BOS, *target[:-1]] for target in targets]), _pad(targets)
+    return pad_sequences([[BOS, *target[:-1]] for target in targets]), pad_sequences(targets)
 
 
 @misconception(
@@ -50,7 +44,7 @@ def no_end_in_labels(targets):
     hint="Your labels begin with <s>. Who says it: the decoder, or you?",
 )
 def start_in_labels(targets):
-    whole = _pad([[BOS, *target, EOS] for target in targets])
+    whole = pad_sequences([[BOS, *target, EOS] for target in targets])
     return whole, whole.clone()
 
 
@@ -65,7 +59,7 @@ def start_in_labels(targets):
     "one's has not. What does cutting off the last column cut off?",
 )
 def end_in_the_input(targets):
-    whole = _pad([[BOS, *target, EOS] for target in targets])
+    whole = pad_sequences([[BOS, *target, EOS] for target in targets])
     return whole[:, :-1].clone(), whole[:, 1:].clone()
 
 
@@ -79,8 +73,8 @@ def end_in_the_input(targets):
     "of the two sequences begins with <s>?",
 )
 def shifted_backwards(targets):
-    labels = _pad([[BOS, *target] for target in targets])
-    return _pad([[*target, EOS] for target in targets]), labels
+    labels = pad_sequences([[BOS, *target] for target in targets])
+    return pad_sequences([[*target, EOS] for target in targets]), labels
 
 
 @misconception(
@@ -89,8 +83,7 @@ def shifted_backwards(targets):
     title="ε shared among the other pieces only",
     source="common: ε/(V−1), or ε/(V−2) where padding is left out as well",
     effect="The loss is off by a constant factor of the smoothing term, and differs from the "
-    "paper's "
-    "and from F.cross_entropy.",
+    "paper's and from F.cross_entropy.",
     hint="You are close. Among how many pieces do you share ε: does the right one get a share too?",
 )
 def shared_among_the_others(logits, labels, smoothing):
