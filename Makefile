@@ -4,12 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
-.PHONY: help lab test check notebooks train-demo bench lock clean
+.PHONY: help lab test check notebooks train-demo bench mutation docs lock clean
 help:
 	@echo "make lab         open the chapters in JupyterLab"
 	@echo "make test        lint, types, tests and notebooks"
 	@echo "make train-demo  train a Transformer and an RNN on the bundled text and compare them"
 	@echo "make notebooks   run the chapters anew from chapters/text and store their outputs"
+	@echo "make mutation    how many wrong answers the checks catch, into docs/mutation.md"
+	@echo "make docs        the table of known mistakes anew, into docs/misconceptions.md"
 	@echo "make bench       speed against peers, into benchmarks/results.json"
 
 # Torch goes first: other packages then accept the pinned build instead of bringing their own.
@@ -39,6 +41,12 @@ notebooks: $(READY)
 
 train-demo: $(READY)
 	$(BIN)/python scripts/train_demo.py
+
+mutation: $(READY)
+	$(BIN)/python -m transformer_lib.checks.mutation docs/mutation.md
+
+docs: mutation
+	$(BIN)/transformer-lib misconceptions --markdown > docs/misconceptions.md
 
 bench: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -e '.[bench]'

@@ -7,6 +7,8 @@ import jupytext
 import nbformat
 import pytest
 
+from transformer_lib.checks import check
+
 CHAPTERS = Path(__file__).parent.parent / "chapters"
 NOTEBOOKS = sorted(CHAPTERS.glob("*.ipynb"))
 MAX_LINES = 25
@@ -90,6 +92,31 @@ def test_no_output_needs_the_network(notebook):
             html = "".join(output.get("data", {}).get("text/html", ""))
             assert "<script" not in html
             assert "src=" not in html
+
+
+def exercises(notebook):
+    """The name of each exercise with its cell and the folds of the prose below it."""
+    for cell, below in zip(notebook.cells, notebook.cells[1:], strict=False):
+        called = re.search(r"^check\((\w+)\)", cell.source, re.MULTILINE)
+        if cell.cell_type == "code" and called:
+            yield called[1], cell, re.findall(r"<details>.*?</details>", below.source, re.DOTALL)
+
+
+def test_an_exercise_is_released_unsolved_with_a_hint_and_a_solution_folded_away(notebook):
+    for name, cell, folds in exercises(notebook):
+        assert cell.outputs[-1].data["text/plain"] == f"– {name}: not attempted yet"
+        titles = [re.search(r"<summary>(.*?)</summary>", fold)[1] for fold in folds]
+        assert titles == ["Hint", "Solution"], name
+
+
+def test_folded_solutions_pass_their_checks(notebook):
+    for name, _, folds in exercises(notebook):
+        namespace = {}
+        exec(code_cells(notebook)[0].source, namespace)  # the chapter's imports
+        (code,) = re.findall(r"```python\n(.*?)```", folds[1], re.DOTALL)
+        exec(code, namespace)
+        verdict = check(namespace[name])
+        assert verdict.passed, verdict
 
 
 def test_links_to_files_resolve(path, notebook):

@@ -52,7 +52,7 @@ def test_the_three_residual_placements():
         BranchNorm: x + norm(sublayer(x)),
     }
     for residual, value in expected.items():
-        torch.testing.assert_close(residual(8, 0.0).double()(x, sublayer), value)
+        torch.testing.assert_close(residual(norm, dropout=0.0)(x, sublayer), value)
 
 
 def numpy_sinusoid(length, d_model):

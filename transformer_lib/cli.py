@@ -193,6 +193,46 @@ def average(
     typer.echo(f"averaged: {average_checkpoints(run, last)}")
 
 
+@app.command()
+def lineages(
+    sentence: Annotated[
+        str, typer.Option(help="what the models read")
+    ] = "Where is the next station , please ?",
+) -> None:
+    """How five published descriptions of the Transformer differ: part by part, same weights.
+
+    \b
+    Examples:
+      transformer-lib lineages
+      transformer-lib lineages --sentence "The cat sleeps on the warm stove ."
+    """
+    from transformer_lib.lineages.differences import describe
+
+    typer.echo(describe(sentence))
+
+
+@app.command()
+def misconceptions(
+    id: Annotated[str | None, typer.Argument(metavar="[ID]", help="one mistake, e.g. M17")] = None,
+    exercise: Annotated[str | None, typer.Option(help="only those of this exercise")] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="all of them as a table")] = False,
+) -> None:
+    """Known mistakes about the Transformer: a list, or all about one of them.
+
+    \b
+    Examples:
+      transformer-lib misconceptions
+      transformer-lib misconceptions --exercise attention
+      transformer-lib misconceptions M17
+    """
+    from transformer_lib.checks import catalogue
+
+    if markdown:
+        typer.echo(catalogue.as_markdown(), nl=False)
+    else:
+        typer.echo(catalogue.details(id) if id else catalogue.overview(exercise))
+
+
 def main() -> None:
     """Entry point: a user's mistake is one line on standard error and exit code 2."""
     warnings.showwarning = lambda message, *rest, **more: print(

@@ -33,6 +33,7 @@ from pathlib import Path
 import pandas as pd
 import torch
 
+from transformer_lib.checks import check
 from transformer_lib.config import load_config
 from transformer_lib.data import prepare
 from transformer_lib.data.prepare import describe
@@ -46,6 +47,7 @@ from transformer_lib.plots.curves import learning_curves, length_histogram
 from transformer_lib.plots.notebook import show, show_chart
 from transformer_lib.run import build_model, load_run, train
 from transformer_lib.training.trainer import read_metrics
+from transformer_lib.vocabulary import BOS, EOS, PAD
 
 pd.set_option("display.max_colwidth", None)
 
@@ -309,6 +311,93 @@ show_chart(attention_explorer(weights, tgt_pieces, src_pieces))
 # Some heads look at the word to be translated, some at the word after it, some mostly at the full
 # stop or at `</s>`, which is as good as looking nowhere. Nobody told them to. Chapter 14 measures
 # which heads matter, and shows why a bright cell is not yet an explanation.
+#
+# ## Your turn
+#
+# In this course you write every piece yourself once, and `check` tells you at once what it thinks
+# of it: which properties hold, where the first wrong number is, and, if your code behaves like a
+# known mistake, which one. It never shows a solution. Two small pieces to begin with.
+#
+# **1. The loop that says a sentence.** The decoder proposes one token; a loop makes a sentence of
+# it. `next_logits(tokens)` takes the list of all tokens so far, beginning with `BOS` (the number of
+# `<s>`), and returns a score for each piece of the vocabulary. Append the likeliest piece again and
+# again. Stop at `EOS` (`</s>`), or when there are `max_len` tokens. Return the translation alone,
+# without `BOS` and `EOS`.
+
+# %%
+print(f"PAD = {PAD}, BOS = {BOS}, EOS = {EOS}")
+
+
+def greedy_decode(next_logits, max_len):
+    ...  # your code
+
+
+check(greedy_decode)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# A `for` loop over `range(max_len)` cannot run for ever. `tensor.argmax()` is the place of the
+# largest number, as a tensor; `int(…)` makes a number of it.
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# def greedy_decode(next_logits, max_len):
+#     tokens = [BOS]
+#     for _ in range(max_len):
+#         token = int(next_logits(tokens).argmax())
+#         if token == EOS:
+#             break
+#         tokens.append(token)
+#     return tokens[1:]
+# ```
+#
+# </details>
+#
+# **2. What the decoder reads and what it is to say.** While training, the decoder is not fed its
+# own words but the right ones, whatever it said: *teacher forcing*. For the target `y₁ y₂ y₃` it
+# reads `<s> y₁ y₂ y₃` and is to say `y₁ y₂ y₃ </s>`, all four at once. `targets` is a list of
+# sentences, each a list of tokens, of different lengths. Return two tensors of whole numbers, what
+# is read and what is to be said, with a row for each sentence; fill shorter rows at the end with
+# `PAD`.
+
+# %%
+def teacher_forcing(targets):
+    ...  # your code
+
+
+check(teacher_forcing)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Both rows of a sentence have one token more than the sentence. Build lists of equal length first:
+# `row + [PAD] * (longest - len(row))`. Then `torch.tensor` makes a tensor of them.
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# def teacher_forcing(targets):
+#     longest = max(len(target) for target in targets) + 1
+#
+#     def padded(row):
+#         return row + [PAD] * (longest - len(row))
+#
+#     tgt_input = torch.tensor([padded([BOS, *target]) for target in targets])
+#     labels = torch.tensor([padded([*target, EOS]) for target in targets])
+#     return tgt_input, labels
+# ```
+#
+# </details>
+#
+# A mistake that is easy to make and hard to see: give the decoder its own label to read, unshifted,
+# and the loss falls quickly to zero, for it only has to copy. Such a model translates nothing. Try
+# it: return the labels twice, and read what the check says.
 #
 # ## Summary
 #

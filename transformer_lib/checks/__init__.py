@@ -1,4 +1,10 @@
-"""Checks for students: ``check(my_function)`` says what holds and which known mistake it shows."""
+"""Checks for students: ``check(my_function)`` says what holds and which known mistake it shows.
+
+Each exercise can also be checked by name: ``checks.attention(my_function)``.
+"""
+
+from collections.abc import Callable
+from functools import partial
 
 from transformer_lib.checks import topics
 from transformer_lib.checks.diagnosis import check, find_exercise
@@ -6,3 +12,13 @@ from transformer_lib.checks.exercise import EXERCISES
 from transformer_lib.checks.verdict import Verdict
 
 __all__ = ["EXERCISES", "Verdict", "check", "find_exercise", "topics"]
+
+
+def __getattr__(name: str) -> Callable[..., Verdict]:
+    if name in EXERCISES:
+        return partial(check, name=name)
+    raise AttributeError(f"module {__name__} has no attribute and no exercise {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *EXERCISES])

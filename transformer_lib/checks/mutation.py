@@ -1,19 +1,25 @@
 """How well the checks check: do they notice a wrong answer, and do they say which one it is?
 
 Two kinds of wrong answers are tried: those of the bank of misconceptions, which must get their own
-diagnosis, and mechanical mutants of the right answer, each with one operator, number, name or
-statement changed.
+diagnosis, and mechanical mutants of the right answer, each with one operator, number, name,
+condition or argument changed. The signature is the exercise's and stays; so do guards (``if …:
+raise …`` and ``strict=True``), for which no exercise asks.
+
+``python -m transformer_lib.checks.mutation FILE`` writes the table for the docs.
 """
 
 import ast
 import inspect
+import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from transformer_lib.checks.diagnosis import draw_trial, judge
-from transformer_lib.checks.exercise import Exercise
+from transformer_lib.checks.exercise import EXERCISES, Exercise
+from transformer_lib.files import write_text
 from transformer_lib.misconceptions.bank import wrong_answers
 
 SWAPS: dict[type, tuple[type, ...]] = {
@@ -46,6 +52,20 @@ NAMES = {
     "sqrt": "square",
     "relu": "gelu",
 }
+SYMMETRIC = {"min", "max", "transpose"}  # the order of their arguments means nothing
+
+BAR = 0.95
+EQUIVALENT = (
+    ("transpose(+2, -1)", "axis 2 of four is axis −2"),
+    ("([0] * 4, [0] * 5)", "a place more, of which nothing is made"),
+    ("[n - 2] +=", "log precisions are added up, in whichever order"),
+    ("(dim=+1)", "axis 1 of two is the last one"),
+    ("** alpha", "a factor that all hypotheses have in common"),
+    ("arange(0, d_model, 2) / d_model", "another rounding: float32 for float64"),
+    ("log_p.gather(1, labels[:, None])[:, -1]", "the only column is also the last one"),
+    ("else torch.stack(", "changed where only the other layout goes"),
+)
+"""Survivors that compute the same: a part of the changed line, and why."""
 
 
 @dataclass
@@ -57,6 +77,16 @@ class Score:
     diagnosed: int = 0
     mutants: int = 0
     survivors: list[str] = field(default_factory=list)
+
+    @property
+    def caught(self) -> int:
+        return self.mutants - len(self.survivors)
+
+
+def reason(survivor: str) -> str | None:
+    """Why this mutant computes the same as the right answer; ``None`` if nobody knows."""
+    after = survivor.partition(" → ")[2]
+    return next((why for part, why in EQUIVALENT if part in after), None)
 
 
 def score(exercise: Exercise, seed: int = 1) -> Score:
@@ -74,30 +104,47 @@ def score(exercise: Exercise, seed: int = 1) -> Score:
     return result
 
 
-def mutants(function: Callable[..., Any]) -> Iterator[tuple[str, Callable[..., Any]]]:
-    """Copies of ``function`` with one thing changed each, and a description of the change."""
-    source = textwrap.dedent(inspect.getsource(function))
-    original = _function_of(source)
-    count = sum(len(_changes(node)) for node in ast.walk(original))
-    for number in range(count):
-        tree = _function_of(source)
-        changes = [change for node in ast.walk(tree) for change in _changes(node)]
+def mutants(reference: Callable[..., Any]) -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Copies of ``reference`` with one thing changed each, and a description of the change.
+
+    The change may also be in a function of this library that the reference calls.
+    """
+    environment = inspect.unwrap(reference).__globals__
+    for description, tree in _mutated(reference):
+        yield description, _compiled(tree, environment)
+    tree = _function_of(reference)
+    called = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    for name in sorted(called - {argument.arg for argument in tree.args.args}):
+        helper = environment.get(name)
+        if inspect.isfunction(helper) and helper.__module__.startswith("transformer_lib."):
+            for description, mutated in _mutated(helper):
+                mutant = _compiled(mutated, inspect.unwrap(helper).__globals__)
+                changed = {**environment, name: mutant}
+                yield f"in `{name}`, {description}", _compiled(_function_of(reference), changed)
+
+
+def _mutated(function: Callable[..., Any]) -> Iterator[tuple[str, ast.FunctionDef]]:
+    for number in range(len(_all_changes(_function_of(function)))):
+        tree = _function_of(function)
+        changes = _all_changes(tree)
         line, before = changes[number].where.lineno, ast.unparse(tree).splitlines()
         changes[number].make()
         ast.fix_missing_locations(tree)
         after = ast.unparse(tree).splitlines()
-        changed = [(a, b) for a, b in zip(before, after, strict=False) if a != b] or [("", "")]
-        description = f"line {line}: {changed[0][0].strip()} → {changed[0][1].strip()}"
-        namespace: dict[str, Any] = {}
-        code = compile(
-            ast.Module([tree], type_ignores=[]), f"<mutant of {function.__name__}>", "exec"
-        )
-        exec(code, function.__globals__, namespace)
-        yield description, namespace[function.__name__]
+        changed = [(a, b) for a, b in zip(before, after, strict=True) if a != b]
+        if changed:  # or else two equal arguments changed places
+            yield f"line {line}: `{changed[0][0].strip()} → {changed[0][1].strip()}`", tree
 
 
-def _function_of(source: str) -> ast.FunctionDef:
-    (function,) = ast.parse(source).body
+def _compiled(tree: ast.FunctionDef, environment: dict[str, Any]) -> Callable[..., Any]:
+    namespace: dict[str, Any] = {}
+    code = compile(ast.Module([tree], type_ignores=[]), f"<mutant of {tree.name}>", "exec")
+    exec(code, environment, namespace)
+    return namespace[tree.name]
+
+
+def _function_of(function_object: Callable[..., Any]) -> ast.FunctionDef:
+    (function,) = ast.parse(textwrap.dedent(inspect.getsource(function_object))).body
     assert isinstance(function, ast.FunctionDef)
     function.decorator_list = []
     function.returns = None
@@ -105,6 +152,9 @@ def _function_of(source: str) -> ast.FunctionDef:
         argument.annotation = None
     if ast.get_docstring(function) is not None:
         function.body = function.body[1:]
+    for node in ast.walk(function):
+        if isinstance(node, ast.Call):
+            node.keywords = [keyword for keyword in node.keywords if keyword.arg != "strict"]
     return function
 
 
@@ -112,6 +162,24 @@ def _function_of(source: str) -> ast.FunctionDef:
 class _Change:
     where: Any
     make: Callable[[], object]
+
+
+def _all_changes(function: ast.FunctionDef) -> list[_Change]:
+    return [
+        change
+        for statement in function.body
+        if not (isinstance(statement, ast.If) and isinstance(statement.body[0], ast.Raise))
+        for node in ast.walk(statement)
+        for change in _changes(node)
+    ]
+
+
+def _swap_operands(node: ast.BinOp) -> None:
+    node.left, node.right = node.right, node.left
+
+
+def _last_name(function: ast.expr) -> str:
+    return ast.unparse(function).rpartition(".")[2]
 
 
 def _changes(node: ast.AST) -> list[_Change]:
@@ -122,6 +190,8 @@ def _changes(node: ast.AST) -> list[_Change]:
         found.append(_Change(where, lambda: setattr(where, attribute, value)))
 
     match node:
+        case ast.BinOp(op=ast.MatMult()):
+            found.append(_Change(node, lambda: _swap_operands(node)))
         case ast.BinOp() | ast.BoolOp() | ast.AugAssign():
             for other in SWAPS.get(type(node.op), ()):
                 change(node, "op", other())
@@ -147,10 +217,60 @@ def _changes(node: ast.AST) -> list[_Change]:
         case ast.If():
             change(node, "test", ast.Constant(True))
             change(node, "test", ast.Constant(False))
-        case ast.Call() if len(node.args) >= 2 and not any(
-            isinstance(argument, ast.Starred) for argument in node.args
+        case ast.Call() if len(node.args) >= 2 and not (
+            any(isinstance(argument, ast.Starred) for argument in node.args)
+            or _last_name(node.func) in SYMMETRIC
         ):
             change(node, "args", [node.args[1], node.args[0], *node.args[2:]])
     if isinstance(node, ast.Call) and node.keywords:
         change(node, "keywords", node.keywords[1:])
     return found
+
+
+def report(scores: list[Score]) -> str:
+    """The scores as a table, with every survivor and why it is none."""
+    bank, diagnosed = sum(s.bank for s in scores), sum(s.diagnosed for s in scores)
+    made, caught = sum(s.mutants for s in scores), sum(s.caught for s in scores)
+    lines = [
+        "# How well the checks check",
+        "",
+        f"- Known mistakes caught with the right diagnosis: {diagnosed} of {bank}.",
+        f"- Mechanical mutants caught: {caught} of {made}, {caught / made:.1%}.",
+        "",
+        "Made by `make mutation`. A mechanical mutant is the right answer with one operator, "
+        "number, name, condition or argument changed.",
+        "",
+        "| exercise | topic | known mistakes | diagnosed | mutants | caught |",
+        "|---|---|---|---|---|---|",
+    ]
+    for s in scores:
+        topic = EXERCISES[s.exercise].topic
+        lines.append(
+            f"| `{s.exercise}` | {topic} | {s.bank} | {s.diagnosed} | {s.mutants} | {s.caught} |"
+        )
+    lines += ["", "## Mutants that are not caught", ""]
+    for s in scores:
+        for survivor in s.survivors:
+            why = reason(survivor) or "**not explained**"
+            lines.append(f"- `{s.exercise}`, {survivor}: {why}.")
+    return "\n".join(lines) + "\n"
+
+
+def passes(scores: list[Score]) -> bool:
+    """Every known mistake diagnosed, enough mutants caught, every other one explained."""
+    return (
+        all(s.diagnosed == s.bank for s in scores)
+        and sum(s.caught for s in scores) >= BAR * sum(s.mutants for s in scores)
+        and all(reason(survivor) for s in scores for survivor in s.survivors)
+    )
+
+
+if __name__ == "__main__":
+    from tqdm import tqdm
+
+    results = [score(exercise) for exercise in tqdm(EXERCISES.values(), disable=None)]
+    text = report(results)
+    if len(sys.argv) > 1:
+        write_text(Path(sys.argv[1]), text)
+    print(text)
+    sys.exit(0 if passes(results) else 1)

@@ -94,7 +94,7 @@ class MultiHeadAttention(nn.Module):
         self.num_heads = num_heads
         self.attention_function = attention_function
         self.query_key_value = nn.Linear(d_model, 3 * d_model)
-        self.output = nn.Linear(d_model, d_model)
+        self.output: nn.Module = nn.Linear(d_model, d_model)
 
     def forward(
         self,

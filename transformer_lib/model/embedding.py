@@ -12,14 +12,22 @@ class Embedding(nn.Module):
     """dropout(table[token]·√d_model + position).
 
     The table starts at a standard deviation of 1/√d_model, so that it can serve as output
-    projection as well; the factor √d_model brings its rows to the scale of the positions.
+    projection as well; the factor √d_model brings its rows to the scale of the positions. Some
+    models have another factor: ``scale``.
     """
 
-    def __init__(self, vocab_size: int, d_model: int, positions: nn.Module, dropout: float):
+    def __init__(
+        self,
+        vocab_size: int,
+        d_model: int,
+        positions: nn.Module,
+        dropout: float,
+        scale: float | None = None,
+    ):
         super().__init__()
         self.table = nn.Embedding(vocab_size, d_model)
         nn.init.normal_(self.table.weight, std=d_model**-0.5)
-        self.scale = math.sqrt(d_model)
+        self.scale = math.sqrt(d_model) if scale is None else scale
         self.positions = positions
         self.dropout = Dropout(dropout)
 

@@ -1,5 +1,7 @@
 """Where a token stands: sinusoidal, learned or no positions (section 3.5)."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 import torch
@@ -8,6 +10,7 @@ from torch import Tensor, nn
 
 Layout = Literal["interleaved", "halves"]
 Positions = Literal["sinusoidal", "sinusoidal_halves", "learned", "none"]
+MakeTable = Callable[[int, int], Float[Tensor, "length d_model"]]
 
 
 def sinusoidal_positions(
@@ -23,24 +26,25 @@ def sinusoidal_positions(
     """
     if d_model % 2:
         raise ValueError(f"d_model={d_model} is odd; sinusoids come in pairs, choose an even one")
-    position = torch.arange(length, dtype=torch.float64)[:, None]
-    frequency = 10000.0 ** -(torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)
-    angle = position * frequency
-    sine_cosine = torch.stack([angle.sin(), angle.cos()])  # (2, length, d_model/2)
-    order = (1, 2, 0) if layout == "interleaved" else (1, 0, 2)
-    return sine_cosine.permute(order).reshape(length, d_model).float()
+    exponent = torch.arange(0, d_model, 2, dtype=torch.float64) / d_model
+    angle = torch.arange(length)[:, None] / 10000.0**exponent
+    halves = angle.sin(), angle.cos()
+    table = torch.cat(halves, 1) if layout == "halves" else torch.stack(halves, 2).flatten(1)
+    return table.to(torch.get_default_dtype())
 
 
 class SinusoidalPositions(nn.Module):
-    """Adds sinusoids to the embeddings. Any length: the table is extended when needed."""
+    """Adds sinusoids to the embeddings. Any length: the table is extended when needed.
+
+    ``make_table`` computes it from a length and d_model, as :func:`sinusoidal_positions` does.
+    """
 
     table: Tensor
 
-    def __init__(self, d_model: int, layout: Layout = "interleaved"):
+    def __init__(self, d_model: int, make_table: MakeTable = sinusoidal_positions):
         super().__init__()
-        self.layout: Layout = layout
-        table = sinusoidal_positions(256, d_model, layout)
-        self.register_buffer("table", table, persistent=False)
+        self.make_table = make_table
+        self.register_buffer("table", make_table(256, d_model), persistent=False)
 
     def forward(
         self, x: Float[Tensor, "batch length d_model"], start: int = 0
@@ -48,8 +52,7 @@ class SinusoidalPositions(nn.Module):
         """``start`` is the position of the first token, for a decoder that goes step by step."""
         end = start + x.size(1)
         if end > self.table.size(0):
-            longer = sinusoidal_positions(2 * end, x.size(2), self.layout)
-            self.table = longer.to(self.table)
+            self.table = self.make_table(2 * end, x.size(2)).to(self.table)
         return x + self.table[start:end].to(x.dtype)
 
 
@@ -84,7 +87,7 @@ def build_positions(kind: Positions, d_model: int) -> nn.Module:
     if kind == "sinusoidal":
         return SinusoidalPositions(d_model)
     if kind == "sinusoidal_halves":
-        return SinusoidalPositions(d_model, layout="halves")
+        return SinusoidalPositions(d_model, partial(sinusoidal_positions, layout="halves"))
     if kind == "learned":
         return LearnedPositions(d_model)
     return NoPositions()

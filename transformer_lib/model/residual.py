@@ -1,4 +1,4 @@
-"""The residual connection around a sublayer f, and the three places where the norm can go."""
+"""The residual connection around a sublayer f, and the three places where its norm can go."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -7,7 +7,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from transformer_lib.model.dropout import Dropout
-from transformer_lib.model.normalization import LayerNorm
 
 States = Float[Tensor, "batch length d_model"]
 Sublayer = Callable[[States], States]
@@ -15,9 +14,9 @@ NormPlacement = Literal["post", "pre", "branch"]
 
 
 class _Residual(nn.Module):
-    def __init__(self, d_model: int, dropout: float):
+    def __init__(self, norm: nn.Module, dropout: float):
         super().__init__()
-        self.norm = LayerNorm(d_model)
+        self.norm = norm
         self.dropout = Dropout(dropout)
 
 

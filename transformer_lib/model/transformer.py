@@ -1,5 +1,6 @@
 """The Transformer, assembled from its parts (section 3, figure 1)."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -19,6 +20,8 @@ from transformer_lib.model.normalization import LayerNorm
 from transformer_lib.model.positional_encoding import Positions, build_positions
 from transformer_lib.model.residual import RESIDUALS, NormPlacement
 from transformer_lib.model.seq2seq import Memory, Seq2Seq, TiedEmbeddings
+
+MakePart = Callable[[], nn.Module]
 
 
 @dataclass(frozen=True)
@@ -122,28 +125,15 @@ def build_transformer(
             f"{tgt_vocab_size}; choose tied_embeddings='output' or a joint vocabulary"
         )
     d_model, dropout = config.d_model, config.dropout
-    attention = partial(MultiHeadAttention, d_model, config.num_heads)
-    feed_forward = partial(FeedForward, d_model, config.d_ff)
-    residual = partial(RESIDUALS[config.norm], d_model, dropout)
-    # Only pre-norm leaves the sum of all branches as it is, so only there a last norm is needed.
-    final_norm = partial(LayerNorm, d_model) if config.norm == "pre" else nn.Identity
-
-    encoder = Encoder(
-        [
-            EncoderLayer(attention(), feed_forward(), residual)
-            for _ in range(config.num_encoder_layers)
-        ],
-        final_norm(),
+    encoder, decoder = build_stacks(
+        attention=partial(MultiHeadAttention, d_model, config.num_heads),
+        feed_forward=partial(FeedForward, d_model, config.d_ff),
+        residual=lambda: RESIDUALS[config.norm](LayerNorm(d_model), dropout),
+        # Only pre-norm leaves the sum of all branches as it is: only there a last norm is needed.
+        final_norm=partial(LayerNorm, d_model) if config.norm == "pre" else nn.Identity,
+        num_encoder_layers=config.num_encoder_layers,
+        num_decoder_layers=config.num_decoder_layers,
     )
-    decoder = Decoder(
-        [
-            DecoderLayer(attention(), attention(), feed_forward(), residual)
-            for _ in range(config.num_decoder_layers)
-        ],
-        final_norm(),
-    )
-    _initialize(encoder)
-    _initialize(decoder)
 
     def embedding(vocab_size: int) -> Embedding:
         positions = build_positions(config.positions, d_model)
@@ -159,6 +149,31 @@ def build_transformer(
     model = Transformer(src_embedding, tgt_embedding, encoder, decoder, output_weight)
     model.config = config
     return model
+
+
+def build_stacks(
+    attention: MakePart,
+    feed_forward: MakePart,
+    residual: MakePart,
+    final_norm: MakePart,
+    num_encoder_layers: int,
+    num_decoder_layers: int,
+) -> tuple[Encoder, Decoder]:
+    """Freshly initialized stacks of any parts: each maker is called for every place of its part."""
+    encoder = Encoder(
+        [EncoderLayer(attention(), feed_forward(), residual) for _ in range(num_encoder_layers)],
+        final_norm(),
+    )
+    decoder = Decoder(
+        [
+            DecoderLayer(attention(), attention(), feed_forward(), residual)
+            for _ in range(num_decoder_layers)
+        ],
+        final_norm(),
+    )
+    _initialize(encoder)
+    _initialize(decoder)
+    return encoder, decoder
 
 
 def _initialize(stack: nn.Module) -> None:

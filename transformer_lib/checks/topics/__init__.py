@@ -7,9 +7,11 @@ from transformer_lib.checks.topics import (
     evaluation,
     layers,
     masks,
+    model,
     multi_head,
     norms,
     positions,
+    rnn,
     training,
 )
 
@@ -20,8 +22,10 @@ __all__ = [
     "evaluation",
     "layers",
     "masks",
+    "model",
     "multi_head",
     "norms",
     "positions",
+    "rnn",
     "training",
 ]

@@ -74,15 +74,25 @@ exercise("decoding", _penalty_cases, tolerance=1e-6)(length_penalty)
 
 
 def _choice_cases(random: torch.Generator) -> dict[str, Case]:
-    def arguments(count: int) -> tuple[list[float], list[int]]:
-        lengths = torch.randint(3, 25, (count,), generator=random)
-        log_p = -0.5 * (lengths + 1) * (0.5 + torch.rand(count, generator=random))
-        return log_p.tolist(), lengths.tolist()
+    def draw(count: int) -> tuple[Tensor, Tensor]:
+        lengths = torch.randperm(2 * count, generator=random)[:count] + 3
+        return lengths, torch.rand(count, generator=random)
+
+    def any_quality(count: int, alpha: float) -> Case:
+        lengths, quality = draw(count)
+        return Case((-(lengths + 1) * (0.25 + quality / 2)).tolist(), lengths.tolist(), alpha)
+
+    def close_call(count: int, alpha: float) -> Case:
+        """With another penalty another one is best."""
+        lengths, quality = draw(count)
+        penalty = ((5.0 + lengths) / 6.0) ** alpha
+        return Case((-penalty * (2.0 + quality / 10)).tolist(), lengths.tolist(), alpha)
 
     return {
-        "values": Case(*arguments(6), 0.6),
-        "another α": Case(*arguments(9), 1.0),
-        "one hypothesis": Case(*arguments(1), 0.6),
+        "values": any_quality(8, 0.6),
+        "a close call": close_call(12, 0.6),
+        "another α": close_call(15, 1.5),
+        "one hypothesis": any_quality(1, 0.6),
     }
 
 

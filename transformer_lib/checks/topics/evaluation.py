@@ -36,6 +36,7 @@ def _bleu_cases(random: torch.Generator) -> dict[str, Case]:
         "short output": Case(*pairs(4, 4, 0)),
         "long output": Case(*pairs(4, 0, 4)),
         "nothing in common": Case([["a", "b", "c", "d", "e"]], [["f", "g", "h", "i"]]),
+        "no common run of four": Case([["a", "b", "c", "d", "e"]], [["a", "b", "c", "e", "d"]]),
     }
 
 
@@ -63,9 +64,11 @@ def _bootstrap_cases(random: torch.Generator) -> dict[str, Case]:
         indices = torch.randint(sentences, (samples, sentences), generator=random)
         return scores_a, scores_b, indices
 
+    won_and_lost = torch.tensor([1.0, 0.0, 1.0, 0.0])  # half of the samples are a draw
     return {
         "values": Case(*arguments(20, 40)),
         "other sizes": Case(*arguments(31, 60)),
+        "draws": Case(won_and_lost, won_and_lost.flip(0), arguments(4, 50)[2]),
     }
 
 

@@ -1,0 +1,42 @@
+"""The checks are themselves checked: do they notice what is wrong, and do they say so?"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from transformer_lib.checks import EXERCISES
+from transformer_lib.checks.mutation import BAR, mutants, passes, reason, report, score
+
+DOCS = Path(__file__).parent.parent / "docs"
+
+
+def test_wrong_answers_are_caught():
+    scores = [score(exercise) for exercise in EXERCISES.values()]
+    assert all(s.diagnosed == s.bank for s in scores), report(scores)
+    unexplained = [x for s in scores for x in s.survivors if reason(x) is None]
+    assert not unexplained
+    assert sum(s.caught for s in scores) >= BAR * sum(s.mutants for s in scores)
+    assert passes(scores)
+    assert report(scores) == (DOCS / "mutation.md").read_text(encoding="utf-8"), "run `make docs`"
+
+
+def test_a_mutant_differs_in_one_place_and_works():
+    def double(x):
+        """Twice x."""
+        if x < 0:
+            raise ValueError
+        return x * 2
+
+    found = dict(mutants(double))
+    assert set(found) == {
+        "line 5: `return x * 2 → return x / 2`",
+        "line 5: `return x * 2 → return x * 3`",
+        "line 5: `return x * 2 → return x * 1`",
+    }
+    assert [mutant(6) for mutant in found.values()] == [3, 18, 6]
+
+
+def test_the_table_of_known_mistakes_is_current():
+    command = [sys.executable, "-m", "transformer_lib", "misconceptions", "--markdown"]
+    made = subprocess.run(command, capture_output=True, encoding="utf-8", check=True).stdout
+    assert made == (DOCS / "misconceptions.md").read_text(encoding="utf-8"), "run `make docs`"

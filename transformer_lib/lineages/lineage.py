@@ -1,0 +1,104 @@
+"""What a lineage is, and the odd parts that more than one of them has."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from transformer_lib.model.dropout import Dropout
+from transformer_lib.model.feed_forward import FeedForward
+from transformer_lib.model.masks import Mask, causal_mask, combine_masks
+from transformer_lib.model.transformer import Transformer
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How large a lineage is built; the defaults are the paper's base model."""
+
+    src_vocab_size: int
+    tgt_vocab_size: int
+    d_model: int = 512
+    d_ff: int = 2048
+    num_heads: int = 8
+    num_layers: int = 6
+    dropout: float = 0.1
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """A published description of the Transformer.
+
+    Args:
+        name: what it is called here.
+        source: where it was published.
+        build: makes its model, freshly initialized.
+        oddities: where it departs from the paper, each in a few words.
+        mistakes: the known mistakes in it, by their ids in the bank of misconceptions.
+    """
+
+    name: str
+    source: str
+    build: Callable[[Sizes], Transformer]
+    oddities: tuple[str, ...]
+    mistakes: tuple[str, ...]
+
+
+def filled_attention(
+    query: Float[Tensor, "batch heads queries d_k"],
+    key: Float[Tensor, "batch heads keys d_k"],
+    value: Float[Tensor, "batch heads keys d_v"],
+    mask: Mask | None = None,
+    is_causal: bool = False,
+) -> Float[Tensor, "batch heads queries d_v"]:
+    """Scores are scaled; then those that are blocked become −10⁹.
+
+    A query that may see nothing thus looks at all keys alike instead of at none, and half
+    precision has no such number.
+    """
+    scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))
+    mask = whole_mask(query, mask, is_causal)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -1e9)
+    return scores.softmax(dim=-1) @ value
+
+
+def whole_mask(
+    query: Float[Tensor, "batch heads queries d_k"], mask: Mask | None, is_causal: bool
+) -> Mask | None:
+    """``mask``, and the causal one if it is asked for."""
+    return combine_masks(mask, causal_mask(query.size(-2), query.device) if is_causal else None)
+
+
+class UnbiasedLayerNorm(nn.Module):
+    """α·(x − μ)/(s + ε) + b: s divides by d_model − 1, and ε stands beside it, not under a root."""
+
+    def __init__(self, d_model: int, eps: float = 1e-6):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(d_model))
+        self.shift = nn.Parameter(torch.zeros(d_model))
+        self.eps = eps
+
+    def forward(self, x: Float[Tensor, "... d_model"]) -> Float[Tensor, "... d_model"]:
+        mean, deviation = x.mean(dim=-1, keepdim=True), x.std(dim=-1, keepdim=True)
+        return self.scale * (x - mean) / (deviation + self.eps) + self.shift
+
+
+class DroppingFeedForward(FeedForward):
+    """dropout(max(0, x·W₁ + b₁))·W₂ + b₂."""
+
+    def __init__(self, d_model: int, d_ff: int, dropout: float):
+        super().__init__(d_model, d_ff)
+        self.dropout = Dropout(dropout)
+
+    def forward(
+        self, x: Float[Tensor, "batch length d_model"]
+    ) -> Float[Tensor, "batch length d_model"]:
+        return self.output(self.dropout(self.hidden(x).relu()))
+
+
+def new_output_weight(sizes: Sizes) -> nn.Parameter:
+    """An output projection that is not tied to an embedding."""
+    return nn.Parameter(torch.randn(sizes.tgt_vocab_size, sizes.d_model) * sizes.d_model**-0.5)
