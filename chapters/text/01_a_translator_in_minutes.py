@@ -250,10 +250,10 @@ assert len(comparison) == 10
 comparison
 
 # %% [markdown]
-# When this page was made, on two CPU cores, BLEU was 38 with one reference and 40 with all of them,
-# and three of these ten were right. Yours differ: 45 seconds are more steps on a faster machine,
-# and far fewer on a slow or busy one. If your BLEU is below 20, give the model two minutes
-# (`training.minutes=2` where the experiment is loaded) and run the cells again.
+# When this page was written, on two CPU cores, BLEU was 38 with one reference and 40 with all of
+# them, and two of these ten were right, a third one nearly. Yours differ: 45 seconds are more steps
+# on a faster machine, and far fewer on a slow or busy one. If your BLEU is below 20, give the model
+# two minutes (`training.minutes=2` where the experiment is loaded) and run the cells again.
 #
 # Look closely: a right translation need not be the one that the person wrote, and a wrong one can
 # differ from it in a single word. BLEU sees neither.
@@ -277,7 +277,7 @@ for source, said in zip(mine, run.translate(mine)):
 
 # %% [markdown]
 # What usually goes wrong: rare words are replaced by frequent ones that fit the sentence's shape,
-# and the long sentence loses its second half or repeats itself. Both are what the two pictures of
+# and the long sentence shrinks to a few words or repeats itself. Both are what the two pictures of
 # the data above announce.
 #
 # ## Where does it look?

@@ -1,5 +1,6 @@
 """BLEU and chrF by sacreBLEU, with signatures, and whether a difference is significant."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,11 @@ class MetricScore:
     score: float
     signature: str
     details: str
+
+
+def ngram_counts(tokens: Sequence[str], n: int) -> Counter[tuple[str, ...]]:
+    """How often each run of n tokens occurs: what BLEU is counted from."""
+    return Counter(tuple(tokens[i : i + n]) for i in range(len(tokens) - n + 1))
 
 
 def _reference_streams(references: Sequence[Sequence[str]]) -> list[Any]:

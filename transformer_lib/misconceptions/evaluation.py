@@ -5,18 +5,15 @@ from collections import Counter
 
 import torch
 
+from transformer_lib.evaluation.bleu import ngram_counts
 from transformer_lib.misconceptions.bank import misconception
-
-
-def _ngrams(tokens, n):
-    return Counter(tuple(tokens[i : i + n]) for i in range(len(tokens) - n + 1))
 
 
 def _bleu(hypotheses, references, most=4, clip=True, brevity=None, mean=None):
     matches, totals = [0] * most, [0] * most
     for hypothesis, reference in zip(hypotheses, references, strict=True):
         for n in range(1, most + 1):
-            ours, theirs = _ngrams(hypothesis, n), _ngrams(reference, n)
+            ours, theirs = ngram_counts(hypothesis, n), ngram_counts(reference, n)
             found = (
                 ours & theirs if clip else Counter({g: c for g, c in ours.items() if g in theirs})
             )

@@ -7,15 +7,7 @@ projection is a plain matrix, x·W.
 import torch
 
 from transformer_lib.misconceptions.bank import also, misconception
-from transformer_lib.model.attention import attention
-
-
-def split_heads(x, num_heads):
-    return x.unflatten(-1, (num_heads, -1)).transpose(1, 2)
-
-
-def merge_heads(heads):
-    return heads.transpose(1, 2).flatten(2)
+from transformer_lib.model.attention import attention, merge_heads, split_heads
 
 
 def _heads(x, memory, w_q, w_k, w_v, num_heads, mask, scale=1.0):

@@ -4,7 +4,9 @@ from transformer_lib.model.attention import (
     MultiHeadAttention,
     attention,
     fused_attention,
+    merge_heads,
     recorded_attention,
+    split_heads,
 )
 from transformer_lib.model.cache import KeyValueCache
 from transformer_lib.model.decoder import Decoder, DecoderLayer
@@ -59,8 +61,10 @@ __all__ = [
     "combine_masks",
     "fused_attention",
     "layer_norm",
+    "merge_heads",
     "num_parameters",
     "padding_mask",
     "recorded_attention",
     "sinusoidal_positions",
+    "split_heads",
 ]

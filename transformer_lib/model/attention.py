@@ -60,6 +60,20 @@ def _matmuls_are_faster(query: Tensor) -> bool:
     return query.device.type == "cpu" and query.dtype == torch.bfloat16 and query.requires_grad
 
 
+def split_heads(
+    x: Float[Tensor, "batch length d_model"], num_heads: int
+) -> Float[Tensor, "batch heads length d_k"]:
+    """Head h gets the channels h·d_k … (h+1)·d_k − 1 of each position."""
+    return x.unflatten(-1, (num_heads, -1)).transpose(1, 2)
+
+
+def merge_heads(
+    heads: Float[Tensor, "batch heads length d_k"],
+) -> Float[Tensor, "batch length d_model"]:
+    """The heads of each position side by side: what :func:`split_heads` came from."""
+    return heads.transpose(1, 2).flatten(2)
+
+
 AttentionFunction = Callable[..., Tensor]
 
 
@@ -126,7 +140,7 @@ class MultiHeadAttention(nn.Module):
                     cache.append(*self._project(memory, memory_weight, memory_bias))
                 key, value = cache.key, cache.value
         heads = self.attention_function(query, key, value, mask=mask, is_causal=is_causal)
-        return self.output(heads.transpose(1, 2).flatten(2))
+        return self.output(merge_heads(heads))
 
     def _project(
         self,
@@ -135,10 +149,8 @@ class MultiHeadAttention(nn.Module):
         bias: Float[Tensor, " rows"],
     ) -> tuple[Float[Tensor, "batch heads length d_k"], ...]:
         """As many of (query, key, value) as ``weight`` holds, each split into heads."""
-        batch, length, _ = x.shape
-        d_k = self.d_model // self.num_heads
-        parts = F.linear(x, weight, bias).view(batch, length, -1, self.num_heads, d_k)
-        return parts.permute(2, 0, 3, 1, 4).unbind(0)
+        parts = F.linear(x, weight, bias).split(self.d_model, dim=-1)
+        return tuple(split_heads(part, self.num_heads) for part in parts)
 
 
 @contextmanager

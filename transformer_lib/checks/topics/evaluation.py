@@ -1,7 +1,6 @@
 """Exercises on BLEU and on the paired bootstrap. Sentences come as lists of tokens."""
 
 import math
-from collections import Counter
 
 import torch
 from jaxtyping import Float, Int
@@ -9,13 +8,9 @@ from torch import Tensor
 
 from transformer_lib.checks.exercise import exercise
 from transformer_lib.checks.observe import Case
+from transformer_lib.evaluation.bleu import ngram_counts
 
 WORDS = ["der", "die", "das", "Haus", "haus", "Hund", "hund", "Ein", "ein", "rot", "läuft", "in"]
-
-
-def ngram_counts(tokens: list[str], n: int) -> Counter[tuple[str, ...]]:
-    """How often each run of n tokens occurs."""
-    return Counter(tuple(tokens[i : i + n]) for i in range(len(tokens) - n + 1))
 
 
 def _bleu_cases(random: torch.Generator) -> dict[str, Case]:

@@ -7,7 +7,7 @@ from torch import Tensor
 from transformer_lib.checks.exercise import exercise
 from transformer_lib.checks.observe import Case
 from transformer_lib.checks.topics.attention import random_mask
-from transformer_lib.model.attention import attention
+from transformer_lib.model.attention import attention, merge_heads, split_heads
 from transformer_lib.model.masks import Mask
 
 
@@ -20,12 +20,7 @@ def _split_cases(random: torch.Generator) -> dict[str, Case]:
     }
 
 
-@exercise("multi-head attention", _split_cases)
-def split_heads(
-    x: Float[Tensor, "batch length d_model"], num_heads: int
-) -> Float[Tensor, "batch heads length d_k"]:
-    """Head h gets the channels h·d_k … (h+1)·d_k − 1 of each position."""
-    return x.unflatten(-1, (num_heads, -1)).transpose(1, 2)
+exercise("multi-head attention", _split_cases)(split_heads)
 
 
 def _merge_cases(random: torch.Generator) -> dict[str, Case]:
@@ -37,12 +32,7 @@ def _merge_cases(random: torch.Generator) -> dict[str, Case]:
     }
 
 
-@exercise("multi-head attention", _merge_cases)
-def merge_heads(
-    heads: Float[Tensor, "batch heads length d_k"],
-) -> Float[Tensor, "batch length d_model"]:
-    """The heads of each position side by side: what :func:`split_heads` came from."""
-    return heads.transpose(1, 2).flatten(2)
+exercise("multi-head attention", _merge_cases)(merge_heads)
 
 
 def _projection_cases(random: torch.Generator) -> dict[str, Case]:
