@@ -27,7 +27,7 @@ def test_each_known_mistake_gets_its_own_diagnosis(id, name):
     verdict = check(mistake.answers[name], name)
     assert not verdict.passed
     assert verdict.mistakes == (id,)
-    assert verdict.hints == (mistake.hint,)
+    assert verdict.hints == (f"{id}: {mistake.hint}",)
 
 
 def test_the_bank_is_complete():

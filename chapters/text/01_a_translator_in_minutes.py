@@ -318,7 +318,9 @@ show_chart(attention_explorer(weights, tgt_pieces, src_pieces))
 # of it: which properties hold, where the first wrong number is, and, if your code behaves like a
 # known mistake, which one. It never shows a solution. Two small pieces to begin with.
 #
-# **1. The loop that says a sentence.** The decoder proposes one token; a loop makes a sentence of
+# ### The loop that says a sentence
+#
+# The decoder proposes one token; a loop makes a sentence of
 # it. `next_logits(tokens)` takes the list of all tokens so far, beginning with `BOS` (the number of
 # `<s>`), and returns a score for each piece of the vocabulary. Append the likeliest piece again and
 # again. Stop at `EOS` (`</s>`), or when there are `max_len` tokens. Return the translation alone,
@@ -357,7 +359,9 @@ check(greedy_decode)
 #
 # </details>
 #
-# **2. What the decoder reads and what it is to say.** While training, the decoder is not fed its
+# ### What the decoder reads, and what it is to say
+#
+# While training, the decoder is not fed its
 # own words but the right ones, whatever it said: *teacher forcing*. For the target `y₁ y₂ y₃` it
 # reads `<s> y₁ y₂ y₃` and is to say `y₁ y₂ y₃ </s>`, all four at once. `targets` is a list of
 # sentences, each a list of tokens, of different lengths. Return two tensors of whole numbers, what
@@ -395,7 +399,9 @@ check(teacher_forcing)
 #
 # </details>
 #
-# A mistake that is easy to make and hard to see: give the decoder its own label to read, unshifted,
+# ## A common mistake
+#
+# One mistake in the second piece is easy to make and hard to see: give the decoder its own label to read, unshifted,
 # and the loss falls quickly to zero, for it only has to copy. Such a model translates nothing. Try
 # it: return the labels twice, and read what the check says.
 #

@@ -1,6 +1,7 @@
 """``check``: try a student's function, say what holds, and which known mistake it looks like."""
 
 import difflib
+import inspect
 import random
 import sys
 import traceback
@@ -62,7 +63,7 @@ def judge(candidate: Callable[..., Any], exercise: Exercise, trial: Trial) -> Ve
     return Verdict(
         exercise.name,
         findings,
-        hints=tuple(mistake.hint for mistake in known),
+        hints=tuple(f"{mistake.id}: {mistake.hint}" for mistake in known),
         mistakes=tuple(mistake.id for mistake in known),
         seed=trial.seed,
     )
@@ -121,11 +122,14 @@ def _is_not_attempted(outcomes: Outcomes) -> bool:
 
 def _findings(exercise: Exercise, trial: Trial, outcomes: Outcomes):
     """One finding per property, in the order in which a student should read them."""
+    errors: set[str] = set()
     for number, (label, outcome) in enumerate(outcomes.items()):
         right = trial.right[label]
         names = ASPECTS if number == 0 else (label,)
         if outcome.error:
-            yield Finding(names[0], "failed", explain_error(outcome.error))
+            said = explain_error(outcome.error)
+            yield Finding(names[0], "failed", "the same" if said in errors else said)
+            errors.add(said)
             yield from (Finding(name, "not reached") for name in names[1:])
             continue
         mismatch = compare(
@@ -151,20 +155,25 @@ def _side_effects(exercise: Exercise, trial: Trial, outcomes: Outcomes):
     worked = {label: outcome for label, outcome in outcomes.items() if outcome.error is None}
     if not worked:
         return
+    arguments = list(inspect.signature(exercise.reference).parameters)
     if any(case.gradient for case in trial.cases.values()):
         gradients = [
             compare(
                 trial.right[label].gradients,
                 outcome.gradients,
-                ("the gradient",),
+                tuple(f"gradient of {arguments[n]}" for n in trial.cases[label].float_tensors),
                 tolerance=10 * exercise.tolerance,
             )
             for label, outcome in worked.items()
+            if trial.cases[label].gradient
         ]
         wrong = next((m for m in gradients if m), None)
-        yield Finding("gradient", "failed" if wrong else "passed", wrong.message if wrong else "")
+        if wrong:
+            yield Finding("gradient", "failed", wrong.message)
+        else:
+            yield Finding("gradient", "passed" if gradients else "not reached")
     changed = {n for label, o in worked.items() for n in o.changed}
-    message = f"your code writes into argument {min(changed) + 1}" if changed else ""
+    message = f"your code writes into {arguments[min(changed)]}" if changed else ""
     yield Finding("arguments untouched", "failed" if changed else "passed", message)
     same = all(outcome.repeatable for outcome in worked.values())
     message = "" if same else "a second call with the same arguments gave something else"

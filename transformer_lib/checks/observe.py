@@ -18,6 +18,11 @@ class Case:
         self.args = args
         self.gradient = gradient
 
+    @property
+    def float_tensors(self) -> list[int]:
+        """Which arguments are tensors that can have a gradient."""
+        return [n for n, x in enumerate(self.args) if _is_float_tensor(x)]
+
 
 @dataclass
 class Outcome:
@@ -71,11 +76,13 @@ def _is_data(x: Any) -> bool:
     return isinstance(x, Tensor | str | int | float)
 
 
+def _is_float_tensor(x: Any) -> bool:
+    return isinstance(x, Tensor) and x.is_floating_point()
+
+
 def _gradients(function: Callable[..., Any], args: tuple[Any, ...]) -> list[Tensor | None]:
     leaves = {
-        number: x.clone().requires_grad_()
-        for number, x in enumerate(args)
-        if isinstance(x, Tensor) and x.is_floating_point()
+        number: x.clone().requires_grad_() for number, x in enumerate(args) if _is_float_tensor(x)
     }
     # Copies of the leaves, so that a function that writes into its arguments can still be watched.
     value = function(*(leaves[n].clone() if n in leaves else x for n, x in enumerate(args)))

@@ -123,34 +123,30 @@ class MultiHeadAttention(nn.Module):
         With a ``cache``, keys and values of earlier calls are kept: self-attention appends those of
         ``x`` to them, cross-attention computes those of ``memory`` once.
         """
-        weight, bias = self.query_key_value.weight, self.query_key_value.bias
         if memory is None:
-            query, key, value = self._project(x, weight, bias)
+            projected = self._project(x, 0, 3)
+            query, key, value = projected.chunk(3, dim=1)
             if cache is not None:
-                key, value = cache.append(key, value)
+                cache.append(projected[:, self.num_heads :])
+                key, value = cache.key_and_value
         else:
-            sizes = [self.d_model, 2 * self.d_model]
-            query_weight, memory_weight = weight.split(sizes)
-            query_bias, memory_bias = bias.split(sizes)
-            (query,) = self._project(x, query_weight, query_bias)
+            query = self._project(x, 0, 1)
             if cache is None:
-                key, value = self._project(memory, memory_weight, memory_bias)
+                key, value = self._project(memory, 1, 3).chunk(2, dim=1)
             else:
                 if cache.is_empty:
-                    cache.append(*self._project(memory, memory_weight, memory_bias))
-                key, value = cache.key, cache.value
+                    cache.append(self._project(memory, 1, 3))
+                key, value = cache.key_and_value
         heads = self.attention_function(query, key, value, mask=mask, is_causal=is_causal)
         return self.output(merge_heads(heads))
 
     def _project(
-        self,
-        x: Float[Tensor, "batch length d_model"],
-        weight: Float[Tensor, "rows d_model"],
-        bias: Float[Tensor, " rows"],
-    ) -> tuple[Float[Tensor, "batch heads length d_k"], ...]:
-        """As many of (query, key, value) as ``weight`` holds, each split into heads."""
-        parts = F.linear(x, weight, bias).split(self.d_model, dim=-1)
-        return tuple(split_heads(part, self.num_heads) for part in parts)
+        self, x: Float[Tensor, "batch length d_model"], first: int, end: int
+    ) -> Float[Tensor, "batch several_heads length d_k"]:
+        """x by (W^Q, W^K, W^V) from number ``first`` to before ``end``; all heads side by side."""
+        rows = slice(first * self.d_model, end * self.d_model)
+        weight, bias = self.query_key_value.weight[rows], self.query_key_value.bias[rows]
+        return split_heads(F.linear(x, weight, bias), (end - first) * self.num_heads)
 
 
 @contextmanager

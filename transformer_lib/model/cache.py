@@ -6,14 +6,16 @@ from torch import Tensor
 
 
 class KeyValueCache:
-    """Keys and values of one attention sublayer: (batch, heads, length so far, d_k).
+    """Keys and values of one attention sublayer.
 
-    The memory grows by doubling, so appending costs a constant time per token on average.
+    The heads of the keys and those of the values lie side by side in one tensor, (batch, 2·heads,
+    room, d_k), so that new positions are one copy. The room grows by doubling: appending costs a
+    constant time per token on average.
     """
 
     def __init__(self) -> None:
         self.length = 0
-        self._keys_and_values: Tensor | None = None  # (2, batch, heads, room, d_k)
+        self._kept: Tensor | None = None
         self._spare: Tensor | None = None  # of an earlier selection, to be written next
 
     @property
@@ -21,45 +23,36 @@ class KeyValueCache:
         return self.length == 0
 
     @property
-    def key(self) -> Float[Tensor, "batch heads length d_k"]:
-        assert self._keys_and_values is not None
-        return self._keys_and_values[0, :, :, : self.length]
+    def key_and_value(self) -> tuple[Float[Tensor, "batch heads length d_k"], ...]:
+        """Keys and values of all positions so far."""
+        assert self._kept is not None
+        return self._kept.narrow(2, 0, self.length).chunk(2, dim=1)
 
-    @property
-    def value(self) -> Float[Tensor, "batch heads length d_k"]:
-        assert self._keys_and_values is not None
-        return self._keys_and_values[1, :, :, : self.length]
-
-    def append(
-        self,
-        key: Float[Tensor, "batch heads new d_k"],
-        value: Float[Tensor, "batch heads new d_k"],
-    ) -> tuple[Float[Tensor, "batch heads length d_k"], Float[Tensor, "batch heads length d_k"]]:
-        """Add the keys and values of new positions; return those of all positions."""
-        start, self.length = self.length, self.length + key.size(2)
-        kept = self._keys_and_values
-        if kept is None or kept.size(3) < self.length:
-            room = key.size(2) if kept is None else max(16, 2 * self.length)
-            self._keys_and_values = key.new_empty(2, *key.shape[:2], room, key.size(3))
+    def append(self, new: Float[Tensor, "batch both_heads new d_k"]) -> None:
+        """Add new positions: the heads of their keys, then those of their values."""
+        start, self.length = self.length, self.length + new.size(2)
+        kept = self._kept
+        if kept is None or kept.size(2) < self.length:
+            room = new.size(2) if kept is None else max(16, 2 * self.length)
+            self._kept = new.new_empty(*new.shape[:2], room, new.size(3))
             if kept is not None:
-                self._keys_and_values[:, :, :, :start] = kept[:, :, :, :start]
-        self.key[:, :, start:] = key
-        self.value[:, :, start:] = value
-        return self.key, self.value
+                self._kept[:, :, :start] = kept[:, :, :start]
+        assert self._kept is not None
+        self._kept.narrow(2, start, new.size(2)).copy_(new)
 
     def select(self, rows: Int[Tensor, " rows"]) -> None:
         """Keep these rows of the batch, in this order (a row may be taken more than once).
 
         A search does not learn: no gradient flows through this.
         """
-        kept, spare = self._keys_and_values, self._spare
+        kept, spare = self._kept, self._spare
         if kept is None:
             return
         # Two buffers take turns: to allocate one at every step would cost more than to fill it.
-        if spare is None or spare.size(1) < len(rows) or spare.size(3) != kept.size(3):
-            spare = kept.new_empty(2, len(rows), *kept.shape[2:])
-        spare = spare[:, : len(rows)]
+        if spare is None or spare.size(0) < len(rows) or spare.size(2) != kept.size(2):
+            spare = kept.new_empty(len(rows), *kept.shape[1:])
+        spare = spare[: len(rows)]
         torch.index_select(
-            kept.detach()[:, :, :, : self.length], 1, rows, out=spare[:, :, :, : self.length]
+            kept.detach()[:, :, : self.length], 0, rows, out=spare[:, :, : self.length]
         )
-        self._keys_and_values, self._spare = spare, kept
+        self._kept, self._spare = spare, kept
