@@ -78,8 +78,8 @@ def test_a_wrong_shape_names_the_axes(tmp_path):
         "    return output, weights.transpose(-2, -1)\n",
     )
     text = repr(check(student))
-    assert "that is (batch, heads, keys, queries)" in text
-    assert "are queries and keys in the wrong order?" in text
+    assert "that is (batch, head, key, query)" in text
+    assert "are query and key in the wrong order?" in text
 
 
 def test_the_first_wrong_number_is_shown():

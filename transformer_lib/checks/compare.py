@@ -79,7 +79,8 @@ def _compare_tensors(
     if not wrong.any():
         return None
     index = tuple(wrong.nonzero()[0].tolist())
-    place = ", ".join(f"{axis} {i}" for axis, i in zip(axes, index, strict=False))
+    named = zip(axes, index, strict=False)
+    place = ", ".join(f"{axis} {i}" for axis, i in named if not axis.isdigit())
     at = f"{name}{list(index)}" if index else name
     return Mismatch(
         "values",

@@ -4,6 +4,7 @@ import difflib
 import inspect
 import random
 import sys
+import textwrap
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -157,27 +158,27 @@ def _side_effects(exercise: Exercise, trial: Trial, outcomes: Outcomes):
         return
     arguments = list(inspect.signature(exercise.reference).parameters)
     if any(case.gradient for case in trial.cases.values()):
-        gradients = [
-            compare(
-                trial.right[label].gradients,
-                outcome.gradients,
-                tuple(f"gradient of {arguments[n]}" for n in trial.cases[label].float_tensors),
-                tolerance=10 * exercise.tolerance,
-            )
-            for label, outcome in worked.items()
-            if trial.cases[label].gradient
-        ]
-        wrong = next((m for m in gradients if m), None)
-        if wrong:
-            yield Finding("gradient", "failed", wrong.message)
-        else:
-            yield Finding("gradient", "passed" if gradients else "not reached")
+        yield _gradient(exercise, trial, worked, arguments)
     changed = {n for label, o in worked.items() for n in o.changed}
     message = f"your code writes into {arguments[min(changed)]}" if changed else ""
     yield Finding("arguments untouched", "failed" if changed else "passed", message)
     same = all(outcome.repeatable for outcome in worked.values())
     message = "" if same else "a second call with the same arguments gave something else"
     yield Finding("repeatable", "passed" if same else "failed", message)
+
+
+def _gradient(exercise: Exercise, trial: Trial, worked: Outcomes, arguments: list[str]) -> Finding:
+    labels = [label for label in worked if trial.cases[label].gradient]
+    for label in labels:
+        names = [arguments[n] for n in trial.cases[label].float_tensors]
+        expected, got = trial.right[label].gradients, worked[label].gradients
+        for name, right, theirs in zip(names, expected, got, strict=True):
+            if right is not None and theirs is None:
+                return Finding("gradient", "failed", f"{name} does not influence your result")
+        named = tuple(f"gradient of {name}" for name in names)
+        if wrong := compare(expected, got, named, tolerance=10 * exercise.tolerance):
+            return Finding("gradient", "failed", wrong.message)
+    return Finding("gradient", "passed" if labels else "not reached")
 
 
 def explain_error(error: Exception) -> str:
@@ -188,7 +189,8 @@ def explain_error(error: Exception) -> str:
         for frame in traceback.extract_tb(error.__traceback__)
         if not frame.filename.startswith((ours, sys.prefix, sys.base_prefix, "<frozen"))
     ]
-    said = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+    first_line = str(error).partition("\n")[0]
+    said = f"{type(error).__name__}: {textwrap.shorten(first_line, 140, placeholder=' …')}"
     if not theirs:
         return f"calling it raised {said}"
     frame = theirs[-1]

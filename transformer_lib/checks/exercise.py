@@ -33,7 +33,14 @@ class Exercise:
         """Names of the axes of each output; empty for what is no tensor."""
         annotation = get_type_hints(self.reference).get("return")
         kinds = get_args(annotation) if get_origin(annotation) is tuple else (annotation,)
-        return [tuple(getattr(kind, "dim_str", "").split()) for kind in kinds]
+        shapes = [getattr(kind, "dim_str", "") for kind in kinds]
+        return [() if "..." in shape else tuple(map(_axis, shape.split())) for shape in shapes]
+
+
+def _axis(dimension: str) -> str:
+    """heads → head, {length} → length: a name that can stand before an index."""
+    name = dimension.strip("{}")
+    return {"heads": "head", "queries": "query", "keys": "key"}.get(name, name)
 
 
 EXERCISES: dict[str, Exercise] = {}

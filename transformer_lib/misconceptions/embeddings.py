@@ -31,7 +31,15 @@ def unscaled_embedding(tokens, table):
     return table[tokens]
 
 
-@also("M26", "output_logits")
+@misconception(
+    "M164",
+    "output_logits",
+    title="logits with a scale of their own",
+    source="a plausible slip: the embedding's factor √d_model for the output projection too",
+    effect="At d_model = 512 logits are 23 times too large, and the first loss with them.",
+    hint="Your logits are too large, the more so the wider the model. Which use of the shared "
+    "table does section 3.4 scale?",
+)
 def logits_with_a_scale_of_their_own(states, table):
     return states @ table.T * math.sqrt(table.size(1))
 

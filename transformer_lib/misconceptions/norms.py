@@ -83,7 +83,15 @@ def over_the_batch(x, scale, shift, eps):
     return _normalize(x, scale, shift, eps, (0, 1))
 
 
-@also("M62", "batch_norm")
+@misconception(
+    "M165",
+    "batch_norm",
+    title="layer norm for batch norm",
+    source="common: layer norm and batch norm confused",
+    effect="Every vector has the mean 0, the channels of a batch do not.",
+    hint="Your statistics are those of each vector alone. That is the other one of the two norms: "
+    "what does batch norm average over?",
+)
 def layer_norm_for_batch_norm(x, scale, shift, eps):
     return layer_norm(x, scale, shift, eps)
 
@@ -187,9 +195,8 @@ def mean_kept(x, scale, shift, eps):
     title="the caller's tensor is changed",
     source="a plausible slip: x -= mean",
     effect="The residual connection adds a centred x instead of x.",
-    hint="The numbers are right, but afterwards the caller's x is another one. What does -= do "
-    "to a "
-    "tensor?",
+    hint="The numbers are right, but afterwards the caller's tensor is another one. Which line of "
+    "yours writes into a tensor that you were given?",
 )
 def input_changed(x, scale, shift, eps):
     x -= x.mean(dim=-1, keepdim=True)

@@ -66,8 +66,8 @@ def width_is_length(length, d_model):
     source="Tensor2Tensor and NiuTensor, where it is meant; a mistake where the paper's order is",
     effect="The same numbers in another order: weights trained with one layout fail with the "
     "other.",
-    hint="Your numbers are right, their channels are not. Where does the paper put the cosine that "
-    "belongs to the sine in channel 0?",
+    hint="Your numbers are right, their channels are not. Where does this layout put the cosine "
+    "that belongs to the sine in channel 0?",
 )
 def halves_for_interleaved(length, d_model):
     return sinusoidal_positions(length, d_model, layout="halves")
