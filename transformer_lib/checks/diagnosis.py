@@ -50,7 +50,7 @@ def check(
 
 def judge(candidate: Callable[..., Any], exercise: Exercise, trial: Trial) -> Verdict:
     """Try ``candidate`` on the cases of a trial."""
-    outcomes = {label: observe(candidate, case) for label, case in trial.cases.items()}
+    outcomes = _outcomes(exercise, candidate, trial.cases)
     if _is_not_attempted(outcomes):
         return Verdict(exercise.name, attempted=False)
     findings = tuple(_findings(exercise, trial, outcomes))
@@ -91,14 +91,8 @@ def draw_trial(exercise: Exercise, seed: int, attempts: int = 100) -> Trial:
     mistakes = wrong_answers(exercise.name)
     for attempt in range(attempts):
         cases = exercise.cases(torch.Generator().manual_seed(seed + attempt))
-        right = {label: observe(exercise.reference, case) for label, case in cases.items()}
-        wrong = {
-            mistake.id: {
-                label: observe(mistake.answers[exercise.name], case)
-                for label, case in cases.items()
-            }
-            for mistake in mistakes
-        }
+        right = _outcomes(exercise, exercise.reference, cases)
+        wrong = {m.id: _outcomes(exercise, m.answers[exercise.name], cases) for m in mistakes}
         answers = [right, *wrong.values()]
         if not any(
             _all_alike(a, b, 100 * exercise.tolerance)
@@ -107,6 +101,11 @@ def draw_trial(exercise: Exercise, seed: int, attempts: int = 100) -> Trial:
         ):
             return Trial(cases, right, wrong, seed)
     raise AssertionError(f"the cases of {exercise.name} cannot tell its known answers apart")
+
+
+def _outcomes(exercise: Exercise, answer: Callable[..., Any], cases: dict[str, Case]) -> Outcomes:
+    function = exercise.use(answer)
+    return {label: observe(function, case) for label, case in cases.items()}
 
 
 def _all_alike(a: Outcomes, b: Outcomes, tolerance: float) -> bool:
@@ -156,7 +155,7 @@ def _side_effects(exercise: Exercise, trial: Trial, outcomes: Outcomes):
     worked = {label: outcome for label, outcome in outcomes.items() if outcome.error is None}
     if not worked:
         return
-    arguments = list(inspect.signature(exercise.reference).parameters)
+    arguments = list(inspect.signature(exercise.use(exercise.reference)).parameters)
     if any(case.gradient for case in trial.cases.values()):
         yield _gradient(exercise, trial, worked, arguments)
     changed = {n for label, o in worked.items() for n in o.changed}

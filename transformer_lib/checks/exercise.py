@@ -1,4 +1,4 @@
-"""An exercise: what a student is to write, and on what it is tried."""
+"""An exercise: the function or class that a student is to write, and on what it is tried."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,12 +13,13 @@ Cases = Callable[[torch.Generator], dict[str, Case]]
 
 @dataclass(frozen=True)
 class Exercise:
-    """One function for students to write.
+    """One function or class for students to write.
 
     ``cases`` draws the calls that it is tried on, each under the name of the property that it
     shows; the first one, by custom "values", is the ordinary one. ``outputs`` names what is
     returned, if that is several things. The axes of a returned tensor are named by the shapes in
-    the reference's return annotation.
+    the reference's return annotation. ``use`` makes a function of a class: the cases hold that
+    function's arguments.
     """
 
     name: str
@@ -27,11 +28,12 @@ class Exercise:
     cases: Cases
     outputs: tuple[str, ...] = ("the result",)
     tolerance: float = 1e-4
+    use: Callable[[Any], Callable[..., Any]] = lambda function: function
 
     @property
     def axes(self) -> list[tuple[str, ...]]:
         """Names of the axes of each output; empty for what is no tensor."""
-        annotation = get_type_hints(self.reference).get("return")
+        annotation = get_type_hints(self.use(self.reference)).get("return")
         kinds = get_args(annotation) if get_origin(annotation) is tuple else (annotation,)
         shapes = [getattr(kind, "dim_str", "") for kind in kinds]
         return [() if "..." in shape else tuple(map(_axis, shape.split())) for shape in shapes]
@@ -47,7 +49,7 @@ EXERCISES: dict[str, Exercise] = {}
 
 
 def exercise(topic: str, cases: Cases, **settings: Any) -> Callable[[Callable], Callable]:
-    """Declare the decorated function, the right answer, as an exercise of this name."""
+    """Declare the decorated function or class, the right answer, as an exercise of this name."""
 
     def declare(reference: Callable) -> Callable:
         name = reference.__name__

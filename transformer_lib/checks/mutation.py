@@ -54,6 +54,8 @@ NAMES = {
 }
 SYMMETRIC = {"min", "max", "transpose"}  # the order of their arguments means nothing
 
+Definition = ast.FunctionDef | ast.ClassDef
+
 BAR = 0.95
 EQUIVALENT = (
     ("transpose(+2, -1)", "axis 2 of four is axis −2"),
@@ -109,23 +111,28 @@ def mutants(reference: Callable[..., Any]) -> Iterator[tuple[str, Callable[..., 
 
     The change may also be in a function of this library that the reference calls.
     """
-    environment = inspect.unwrap(reference).__globals__
+    environment = _module_of(reference)
     for description, tree in _mutated(reference):
         yield description, _compiled(tree, environment)
-    tree = _function_of(reference)
+    tree = _definition_of(reference)
     called = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    for name in sorted(called - {argument.arg for argument in tree.args.args}):
+    given = {argument.arg for f in _functions_in(tree) for argument in f.args.args}
+    for name in sorted(called - given):
         helper = environment.get(name)
         if inspect.isfunction(helper) and helper.__module__.startswith("transformer_lib."):
             for description, mutated in _mutated(helper):
-                mutant = _compiled(mutated, inspect.unwrap(helper).__globals__)
+                mutant = _compiled(mutated, _module_of(helper))
                 changed = {**environment, name: mutant}
-                yield f"in `{name}`, {description}", _compiled(_function_of(reference), changed)
+                yield f"in `{name}`, {description}", _compiled(_definition_of(reference), changed)
 
 
-def _mutated(function: Callable[..., Any]) -> Iterator[tuple[str, ast.FunctionDef]]:
-    for number in range(len(_all_changes(_function_of(function)))):
-        tree = _function_of(function)
+def _module_of(answer: Callable[..., Any]) -> dict[str, Any]:
+    return vars(sys.modules[answer.__module__])
+
+
+def _mutated(function: Callable[..., Any]) -> Iterator[tuple[str, Definition]]:
+    for number in range(len(_all_changes(_definition_of(function)))):
+        tree = _definition_of(function)
         changes = _all_changes(tree)
         line, before = changes[number].where.lineno, ast.unparse(tree).splitlines()
         changes[number].make()
@@ -136,26 +143,31 @@ def _mutated(function: Callable[..., Any]) -> Iterator[tuple[str, ast.FunctionDe
             yield f"line {line}: `{changed[0][0].strip()} → {changed[0][1].strip()}`", tree
 
 
-def _compiled(tree: ast.FunctionDef, environment: dict[str, Any]) -> Callable[..., Any]:
+def _compiled(tree: Definition, environment: dict[str, Any]) -> Callable[..., Any]:
     namespace: dict[str, Any] = {}
     code = compile(ast.Module([tree], type_ignores=[]), f"<mutant of {tree.name}>", "exec")
     exec(code, environment, namespace)
     return namespace[tree.name]
 
 
-def _function_of(function_object: Callable[..., Any]) -> ast.FunctionDef:
-    (function,) = ast.parse(textwrap.dedent(inspect.getsource(function_object))).body
-    assert isinstance(function, ast.FunctionDef)
-    function.decorator_list = []
-    function.returns = None
-    for argument in function.args.args:
-        argument.annotation = None
-    if ast.get_docstring(function) is not None:
-        function.body = function.body[1:]
-    for node in ast.walk(function):
+def _definition_of(answer: Callable[..., Any]) -> Definition:
+    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(answer))).body
+    assert isinstance(tree, ast.FunctionDef | ast.ClassDef)
+    tree.decorator_list = []
+    for function in _functions_in(tree):
+        function.returns = None
+        for argument in function.args.args:
+            argument.annotation = None
+        if ast.get_docstring(function) is not None:
+            function.body = function.body[1:]
+    for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             node.keywords = [keyword for keyword in node.keywords if keyword.arg != "strict"]
-    return function
+    return tree
+
+
+def _functions_in(tree: Definition) -> list[ast.FunctionDef]:
+    return [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
 
 
 @dataclass
@@ -164,9 +176,10 @@ class _Change:
     make: Callable[[], object]
 
 
-def _all_changes(function: ast.FunctionDef) -> list[_Change]:
+def _all_changes(tree: Definition) -> list[_Change]:
     return [
         change
+        for function in _functions_in(tree)
         for statement in function.body
         if not (isinstance(statement, ast.If) and isinstance(statement.body[0], ast.Raise))
         for node in ast.walk(statement)

@@ -5,6 +5,11 @@ The tutorial pads its first target and puts the end symbol after the padding: th
 however long that takes: a model that has not learnt it keeps the program busy for ever. Here the
 end symbol follows the last word, padding follows the end symbol and is no label, and
 :func:`~transformer_lib.decoding.search.greedy_search` stops at a length limit.
+
+Measured with d_model 64 and two layers: of five untrained models two speak until the limit; after
+100 steps (0.6 s) both sentences are right for all five. So they are after 40 steps (11 s) at the
+paper's size. Trained on the rows as printed, the model stops as well, though only by analogy: no
+label says so after "chinese".
 """
 
 import torch

@@ -4,6 +4,7 @@ What is right about layer norm is in :mod:`transformer_lib.model.normalization`.
 """
 
 import torch
+from torch import nn
 
 from transformer_lib.misconceptions.bank import also, misconception
 from transformer_lib.model.normalization import layer_norm
@@ -170,7 +171,8 @@ def batch_norm_of_unbiased_variance(x, scale, shift, eps):
     title="scale and shift forgotten",
     source="a plausible slip",
     effect="Right at the start of training, when they are 1 and 0, and at no time after it.",
-    hint="Your result is normalized, but the learned part is missing. Which arguments do you use?",
+    hint="Your result is normalized, but the learned part is missing. What is it multiplied by, "
+    "and what is added?",
 )
 def without_scale_and_shift(x, scale, shift, eps):
     return layer_norm(x, torch.ones_like(scale), torch.zeros_like(shift), eps)
@@ -213,3 +215,51 @@ def input_changed(x, scale, shift, eps):
 )
 def over_sentences_only(x, scale, shift, eps):
     return _normalize(x, scale, shift, eps, (0,))
+
+
+class _Norm(nn.Module):
+    def __init__(self, d_model):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(d_model))
+        self.shift = nn.Parameter(torch.zeros(d_model))
+
+
+@also("M4", "LayerNorm")
+class UnbiasedNorm(_Norm):
+    def forward(self, x):
+        deviation = x.std(dim=-1, keepdim=True)
+        return self.scale * (x - x.mean(dim=-1, keepdim=True)) / (deviation + 1e-6) + self.shift
+
+
+@also("M61", "LayerNorm")
+class NormOverPositions(_Norm):
+    def forward(self, x):
+        return _normalize(x, self.scale, self.shift, 1e-5, -2)
+
+
+@also("M67", "LayerNorm")
+class NormWithoutParameters(nn.Module):
+    def __init__(self, d_model):
+        super().__init__()
+
+    def forward(self, x):
+        return _normalize(x, 1.0, 0.0, 1e-5, -1)
+
+
+@misconception(
+    "M166",
+    "LayerNorm",
+    title="one scale and one shift for all channels",
+    source="a plausible slip: nn.Parameter(torch.ones(1))",
+    effect="The norm can make a vector larger or smaller, but not weigh its channels.",
+    hint="Your numbers are right, but your norm has two trained numbers in all. How many does each "
+    "channel have?",
+)
+class NormWithOneScale(nn.Module):
+    def __init__(self, d_model):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(1))
+        self.shift = nn.Parameter(torch.zeros(1))
+
+    def forward(self, x):
+        return _normalize(x, self.scale, self.shift, 1e-5, -1)

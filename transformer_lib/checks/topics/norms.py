@@ -1,12 +1,14 @@
 """Exercises on layer norm and batch norm."""
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from transformer_lib.checks.exercise import exercise
 from transformer_lib.checks.observe import Case
-from transformer_lib.model.normalization import layer_norm
+from transformer_lib.model.normalization import LayerNorm, layer_norm
 
 
 def _cases(random: torch.Generator) -> dict[str, Case]:
@@ -39,3 +41,27 @@ def batch_norm(
     """scale·(x − μ)/√(σ² + eps) + shift, mean and biased variance of each channel of the batch."""
     mean, variance = x.mean(dim=(0, 1)), x.var(dim=(0, 1), correction=0)
     return scale * (x - mean) / torch.sqrt(variance + eps) + shift
+
+
+def _module_cases(random: torch.Generator) -> dict[str, Case]:
+    def x(*shape: int) -> Tensor:
+        return 2 + 3 * torch.randn(shape, generator=random)
+
+    return {
+        "values": Case(x(3, 4, 6), gradient=True),
+        "a batch of one": Case(x(1, 5, 8)),
+        "two axes": Case(x(4, 5)),
+    }
+
+
+def _use_norm(norm: Callable[[int], nn.Module]):
+    """Makes a new norm, which scales by 1 and shifts by 0, and applies it."""
+
+    def use(x: Tensor) -> tuple[Float[Tensor, "..."], int]:
+        module = norm(x.size(-1))
+        return module(x), sum(parameter.numel() for parameter in module.parameters())
+
+    return use
+
+
+exercise("norms", _module_cases, outputs=("output", "trained numbers"), use=_use_norm)(LayerNorm)
