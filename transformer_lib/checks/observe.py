@@ -58,11 +58,9 @@ def observe(function: Callable[..., Any], case: Case) -> Outcome:
 
 
 def alike(a: Outcome, b: Outcome, tolerance: float) -> bool:
-    """Whether nothing tells the two apart. So are errors of one type, and random results."""
+    """Whether nothing tells the two apart. Errors of one type are alike."""
     if a.error or b.error:
         return type(a.error) is type(b.error)
-    if not (a.repeatable and b.repeatable):
-        return a.repeatable == b.repeatable
     return (
         a.changed == b.changed
         and compare(a.value, b.value, tolerance=tolerance) is None
