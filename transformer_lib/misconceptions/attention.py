@@ -342,4 +342,4 @@ def first_of_the_batch(query, key, value, mask):
 )
 def dropout_left_on(query, key, value, mask):
     weights = _weights(_scores(query, key), mask)
-    return F.dropout(weights, 0.1) @ value, weights
+    return F.dropout(weights, 0.5) @ value, weights
