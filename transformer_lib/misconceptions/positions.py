@@ -168,3 +168,47 @@ def frequencies_rise(length, d_model):
 def base_1000(length, d_model):
     i = torch.arange(0, d_model, 2, dtype=torch.float64)
     return _table(length, d_model, i / d_model, i / d_model, base=1000.0)
+
+
+@misconception(
+    "M170",
+    "add_learned_positions",
+    title="the table ends where training ended",
+    source="common: an index error for the first sentence that is too long",
+    effect="A sentence longer than the table is an error.",
+    hint="Your code fails on a sentence that is longer than the table. Which row shall those "
+    "positions share?",
+)
+def index_error_past_the_end(x, table, start):
+    return x + table[torch.arange(start, start + x.size(1))]
+
+
+@misconception(
+    "M171",
+    "add_learned_positions",
+    title="every step begins at position 0",
+    source="common in decoders with a cache: the new token is always alone, so always first",
+    effect="While decoding, every token gets the position of the first.",
+    hint="One of the arguments does not influence your result. Where does a decoder stand that has "
+    "said five tokens?",
+)
+def start_ignored(x, table, start):
+    return x + table[torch.arange(x.size(1)).clamp(max=len(table) - 1)]
+
+
+@misconception(
+    "M172",
+    "add_learned_positions",
+    title="positions past the end begin again",
+    source="a plausible slip: position % max_len",
+    effect="The first token and the one after the table's end look alike.",
+    hint="Past the table's end you start again at row 0. Is the last position you know not nearer?",
+)
+def positions_wrap_around(x, table, start):
+    return x + table[torch.arange(start, start + x.size(1)) % len(table)]
+
+
+@also("M84", "add_learned_positions")
+def learned_positions_along_the_batch(x, table, start):
+    position = torch.arange(start, start + x.size(0)).clamp(max=len(table) - 1)
+    return x + table[position][:, None]

@@ -76,6 +76,54 @@ def branch_normalized_for_pre_norm(x, sublayer, norm, dropout):
 
 
 @misconception(
+    "M167",
+    "branch_norm",
+    title="post-norm for the norm on the branch",
+    source="a plausible slip: x and the branch are added before the norm",
+    effect="The sum is normalized as well: no path leads past the norm.",
+    hint="Your whole result is normalized, but x is to pass untouched. What does the norm act on?",
+)
+def sum_normalized_for_branch_norm(x, sublayer, norm, dropout):
+    return norm(x + dropout(sublayer(x)))
+
+
+@misconception(
+    "M168",
+    "branch_norm",
+    title="pre-norm for the norm on the branch",
+    source="a plausible slip: the norm before the sublayer",
+    effect="The branch grows as the sublayer's weights do; normalizing it was the point.",
+    hint="What you add to x has any size. Is the sublayer's input normalized, or its output?",
+)
+def pre_norm_for_branch_norm(x, sublayer, norm, dropout):
+    return x + dropout(sublayer(norm(x)))
+
+
+@misconception(
+    "M169",
+    "branch_norm",
+    title="dropout after the branch's norm",
+    source="a plausible slip",
+    effect="What reaches the sum is no longer normalized.",
+    hint="Dropped channels of yours are exactly those of x. Which of the two comes first on the "
+    "branch, the norm or dropout?",
+)
+def dropout_after_the_norm(x, sublayer, norm, dropout):
+    return x + dropout(norm(sublayer(x)))
+
+
+@also("M88", "branch_norm")
+def branch_norm_without_residual(x, sublayer, norm, dropout):
+    return norm(dropout(sublayer(x)))
+
+
+@also("M69", "branch_norm")
+def branch_norm_in_place(x, sublayer, norm, dropout):
+    x += norm(dropout(sublayer(x)))
+    return x
+
+
+@misconception(
     "M87",
     "post_norm",
     title="dropout on the sum",

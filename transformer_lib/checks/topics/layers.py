@@ -72,6 +72,12 @@ def pre_norm(x: States, sublayer: Function, norm: Function, dropout: Function) -
     return x + dropout(sublayer(norm(x)))
 
 
+@exercise("residual connections", _residual_cases)
+def branch_norm(x: States, sublayer: Function, norm: Function, dropout: Function) -> States:
+    """x + LayerNorm(dropout(Sublayer(x))): the norm on the branch."""
+    return x + norm(dropout(sublayer(x)))
+
+
 def _feed_forward_cases(random: torch.Generator) -> dict[str, Case]:
     def arguments(batch: int, length: int, d_model: int, d_ff: int) -> list[Tensor]:
         shapes = [(batch, length, d_model), (d_model, d_ff), (d_ff,), (d_ff, d_model), (d_model,)]

@@ -27,3 +27,25 @@ def positional_encoding(length: int, d_model: int) -> Float[Tensor, "length d_mo
 @exercise("positions", _cases)
 def positional_encoding_halves(length: int, d_model: int) -> Float[Tensor, "length d_model"]:
     return sinusoidal_positions(length, d_model, layout="halves")
+
+
+def _learned_cases(random: torch.Generator) -> dict[str, Case]:
+    def arguments(batch: int, length: int, max_len: int, start: int) -> tuple:
+        x = torch.randn(batch, length, 6, generator=random)
+        return x, torch.randn(max_len, 6, generator=random), start
+
+    return {
+        "values": Case(*arguments(2, 4, 9, 0), gradient=True),
+        "a later step": Case(*arguments(3, 1, 9, 5)),
+        "past the end": Case(*arguments(1, 6, 5, 2)),
+        "as many sentences as tokens": Case(*arguments(3, 3, 8, 1)),
+    }
+
+
+@exercise("positions", _learned_cases)
+def add_learned_positions(
+    x: Float[Tensor, "batch length d_model"], table: Float[Tensor, "max_len d_model"], start: int
+) -> Float[Tensor, "batch length d_model"]:
+    """x plus the rows of its positions, from ``start`` on; past the end, the table's last row."""
+    position = torch.arange(start, start + x.size(1)).clamp(max=table.size(0) - 1)
+    return x + table[position]
