@@ -1,0 +1,515 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 4 · Positional encoding
+#
+# Attention treats a sentence as a bag of words. In this chapter you see that, give the words their
+# places, and find out what the famous sines and cosines are good for. Afterwards you can
+#
+# - show that attention alone does not know the order of words,
+# - build the sinusoidal encoding and say what each of its channels does,
+# - explain why a shift by k positions is a rotation, and check it,
+# - recognize a wrong encoding by its picture.
+#
+# Reading takes about forty minutes, computing less than one.
+#
+# **Predict first.** Three small models learn the same game on sequences of 16 tokens: at each
+# position, say which token stood three places before. One gets sinusoids, one learns a vector for
+# each position, one gets no positions at all. Then the sequences become 32 long. What share of the
+# answers does each get right, on the first 16 positions and on the rest? Write six numbers down.
+# (The result surprised us too.)
+
+# %%
+import math
+
+import pandas as pd
+import torch
+from torch import nn
+
+from transformer_lib.checks import check
+from transformer_lib.lineages.niutensor import timing_signal
+from transformer_lib.misconceptions.bank import wrong_answers
+from transformer_lib.model import (
+    Embedding,
+    LearnedPositions,
+    MultiHeadAttention,
+    NoPositions,
+    SinusoidalPositions,
+    sinusoidal_positions,
+)
+from transformer_lib.plots.notebook import show, show_chart
+from transformer_lib.plots.positions import (
+    accuracy_by_position,
+    position_tables,
+    similarity_map,
+    wave_explorer,
+)
+
+# %% [markdown]
+# ## Attention does not see order
+#
+# In self-attention each word asks all words, itself included, a question and collects their answers
+# (chapter 5 takes it apart). Nothing in that says which word stands where. Take two sentences that
+# mean very different things and consist of the same words:
+
+# %%
+torch.manual_seed(4)
+words = ["the", "dog", "bites", "the", "man"]
+vector = {word: torch.randn(16) for word in dict.fromkeys(words)}
+attend = MultiHeadAttention(d_model=16, num_heads=2)
+
+
+def understand(sentence):
+    """What self-attention makes of each word of a sentence, without positions."""
+    x = torch.stack([vector[word] for word in sentence])
+    with torch.no_grad():
+        return attend(x[None])[0]
+
+
+one = understand(["the", "dog", "bites", "the", "man"])
+other = understand(["the", "man", "bites", "the", "dog"])
+print("bites, in both sentences:", one[2, :4].numpy().round(3), other[2, :4].numpy().round(3))
+torch.testing.assert_close(one[1], other[4])
+print("dog becomes the same vector, at place 1 and at place 4")
+
+# %% [markdown]
+# Who bites whom makes no difference: *bites* becomes the same vector in both, and so does *dog*,
+# wherever it stands. (Up to rounding: the sums run in another order.) Shuffle a sentence in any way,
+# and the results are shuffled in the same way, nothing else. One says that attention is
+# **permutation-equivariant**.
+#
+# So the place of a word has to be written into its vector. How?
+
+# %% [markdown]
+# ## A number for each place?
+#
+# The first idea, add the position itself (0, 1, 2, …, 500), swamps the word: its vector has numbers
+# around 1. Dividing by the sentence's length makes "one place further" mean something else in each
+# sentence. What we want is a vector for each position that
+#
+# 1. stays as small as a word's vector, however long the sentence,
+# 2. is different for every position,
+# 3. makes "k places further" the same thing everywhere.
+#
+# Computers count with small numbers too: with bits. The last bit changes at every step, the one
+# before it at every second step, the next at every fourth. Each bit is a wave, and each wave is
+# twice as long as the one before.
+
+# %%
+positions = torch.arange(32)
+bits = torch.stack([(positions >> k) & 1 for k in range(5)], dim=1).float() * 2 - 1
+sines = sinusoidal_positions(32, 10)
+show(
+    position_tables({"bits of the position (±1)": bits, "ten sinusoidal channels": sines}),
+    "Left: the bits of the numbers 0 to 31 as columns of ever longer waves. Right: sines and "
+    "cosines, ten columns that do the same smoothly.",
+)
+
+# %% [markdown]
+# Bits satisfy 1 and 2, but they jump: from 15 to 16 five bits change at once, from 16 to 17 only
+# one. The paper takes smooth waves instead, a sine and a cosine of each length.
+#
+# ## The formula
+#
+# Section 3.5 of the paper:
+#
+# $$PE_{(pos,\,2i)} = \sin\frac{pos}{10000^{2i/d_{model}}} \qquad
+# PE_{(pos,\,2i+1)} = \cos\frac{pos}{10000^{2i/d_{model}}}$$
+#
+# Channels come in pairs. Pair $i$ turns like the hand of a clock, by the angle
+# $\omega_i = 10000^{-2i/d_{model}}$ at each position; sine and cosine are the two coordinates of
+# its tip. The first hand ($i = 0$) turns by 1 radian a position, the last one about 10,000 times as
+# slowly. With four channels there are two hands, and you can check them on a pocket calculator:
+
+# %%
+d_model = 4
+for pos in range(3):
+    row = []
+    for i in range(d_model // 2):
+        angle = pos / 10000 ** (2 * i / d_model)
+        row += [math.sin(angle), math.cos(angle)]
+    print(pos, " ".join(f"{value:7.4f}" for value in row))
+
+# %% [markdown]
+# Position 0 is always 0 1 0 1 …; at position 1 the first pair is sin 1 and cos 1; the second pair
+# has hardly moved, for its angle is only 0.01.
+#
+# The same for all positions and channels at once, without a loop:
+
+# %%
+def sinusoids(length, d_model):
+    position = torch.arange(length)[:, None]  # (length, 1)
+    two_i = torch.arange(0, d_model, 2)  # 0, 2, 4, …: this is 2i already
+    angle = position / 10000.0 ** (two_i / d_model)  # (length, d_model/2)
+    return torch.stack([angle.sin(), angle.cos()], dim=2).flatten(1)
+
+
+torch.testing.assert_close(sinusoids(100, 64), sinusoidal_positions(100, 64), rtol=0, atol=1e-4)
+print("the same as transformer_lib's, to four digits")
+
+# %% [markdown]
+# Why only to four digits? The library computes the angles in double precision. In single precision
+# an angle of 99 radians is off by some millionths, and its sine with it. It does no harm here; at
+# position 100,000 it would.
+#
+# The whole table, for 64 channels. Choose a pair below and watch its two waves grow longer:
+
+# %%
+table = sinusoidal_positions(60, 64)
+show(
+    position_tables({"PE(pos, channel)": table}),
+    "Heat map of 60 positions and 64 channels: fast stripes on the left, hardly any change on the "
+    "right.",
+)
+
+# %%
+show_chart(wave_explorer(sinusoidal_positions(40, 16)))
+
+# %% [markdown]
+# The fast hands on the left tell neighbours apart, the slow ones on the right tell the beginning of
+# a long text from its end. Together they are a clock with $d_{model}/2$ hands; with 64 channels the
+# slowest one takes 47,117 positions to come round once.
+#
+# ## A shift is a rotation
+#
+# Now to the third wish. Where does a hand stand $k$ positions later? It has turned by $k\,\omega$,
+# wherever it started. Written out with the addition theorems:
+#
+# $$\begin{pmatrix}\sin\omega(pos+k)\\ \cos\omega(pos+k)\end{pmatrix} =
+# \begin{pmatrix}\cos\omega k & \sin\omega k\\ -\sin\omega k & \cos\omega k\end{pmatrix}
+# \begin{pmatrix}\sin\omega\,pos\\ \cos\omega\,pos\end{pmatrix}$$
+#
+# The matrix does not contain $pos$. One fixed matrix takes **every** position to the one $k$ places
+# further. A matrix is just what a linear layer can learn, and so $W^Q$ and $W^K$ of a head can learn
+# to look "three places back". Let us build that matrix and try it on all positions:
+
+# %%
+def shift_matrix(k, d_model):
+    """R with R · PE(pos) = PE(pos + k), for every pos."""
+    rotation = torch.zeros(d_model, d_model)
+    for i in range(0, d_model, 2):
+        angle = torch.tensor(k / 10000.0 ** (i / d_model))
+        rotation[i, i] = rotation[i + 1, i + 1] = angle.cos()
+        rotation[i, i + 1], rotation[i + 1, i] = angle.sin(), -angle.sin()
+    return rotation
+
+
+table = sinusoidal_positions(200, 64)
+for k in (1, 3, 50):
+    shifted = table[:-k] @ shift_matrix(k, 64).T
+    torch.testing.assert_close(shifted, table[k:], rtol=0, atol=1e-5)
+    print(f"k = {k:2}: right for all {len(shifted)} positions, to five digits")
+
+# %% [markdown]
+# Only rounding is left. A second consequence: how alike two positions are, measured by their dot
+# product, depends on their distance alone, since
+# $\sin a \sin b + \cos a \cos b = \cos(a - b)$.
+
+# %%
+similarity = table[:100] @ table[:100].T
+show(
+    similarity_map(similarity),
+    "Left: similarity of all pairs of 100 positions, in stripes along the diagonal. Right: the "
+    "similarity of position 0 and of position 50 to the others, over the distance: the same curve.",
+)
+print("PE(p)·PE(p+5) for p = 0, 10, 90:", *[f"{similarity[p, p + 5]:.3f}" for p in (0, 10, 90)])
+
+# %% [markdown]
+# All diagonals have one colour. Near positions are alike, distant ones less so, and the curve is
+# the same for every position.
+#
+# ## Two layouts, and one that is different
+#
+# Some programs put all sines into the first half of the channels and all cosines into the second.
+# That is the same encoding with its channels in another order. A network that is trained with one
+# layout from the start does not care; a trained one does.
+
+# %%
+interleaved = sinusoidal_positions(60, 64)
+halves = sinusoidal_positions(60, 64, layout="halves")
+assert torch.equal(halves, torch.cat([interleaved[:, 0::2], interleaved[:, 1::2]], dim=1))
+print("halves = the even channels of the interleaved table, then its odd ones")
+
+# %% [markdown]
+# Other programs, among them Tensor2Tensor, in which the paper's models were trained, divide the
+# exponent by $d_{model} - 2$ instead of $d_{model}$. Then the slowest wave is exactly
+# $10000 \cdot 2\pi$ positions long, and no reordering makes the two tables equal:
+
+# %%
+rows = []
+for d_model in (8, 64, 512):
+    slowest = [2 * math.pi * 10000 ** ((d_model - 2) / d) for d in (d_model, d_model - 2)]
+    ours, theirs = sinusoidal_positions(60, d_model, "halves"), timing_signal(60, d_model)
+    difference = (ours - theirs).abs().max()
+    rows.append([d_model, *(f"{wave:,.0f}" for wave in slowest), f"{difference:.2f}"])
+columns = ["d_model", "slowest wave", "with d_model − 2", "largest difference in 60 positions"]
+pd.DataFrame(rows, columns=columns)
+
+# %% [markdown]
+# A small change in a formula, and trained weights no longer fit. When you load weights from
+# elsewhere, compare the position table first.
+#
+# ## Learned or computed?
+#
+# Why not learn the vectors, as one learns those of words? The paper tried both and found no
+# difference in BLEU (its table 3, row E). It chose the sinusoids in the hope that a model would cope
+# with longer sentences than it was trained on. Does it? Now the opening question. The game: random tokens, and at each position the answer is the token three places
+# before. The model is one attention layer; sequences have 16 tokens in training.
+
+# %%
+VOCABULARY, BACK, TRAINED = 20, 3, 16
+
+
+class LookBack(nn.Module):
+    """Embedding with positions, one head of attention, an output projection."""
+
+    def __init__(self, positions, d_model=64):
+        super().__init__()
+        self.embedding = Embedding(VOCABULARY, d_model, positions, dropout=0.0)
+        self.attention = MultiHeadAttention(d_model, num_heads=1)
+        self.output = nn.Linear(d_model, VOCABULARY)
+
+    def forward(self, tokens, start=0):
+        return self.output(self.attention(self.embedding(tokens, start)))
+
+
+def sequences(count, length):
+    tokens = torch.randint(VOCABULARY, (count, length))
+    return tokens, tokens[:, :-BACK]  # the answers, from position BACK on
+
+# %% [markdown]
+# `start` is the position of the first token. Here it is always 0; we will need it in a moment.
+# Training takes a few seconds for each kind of positions:
+
+# %%
+def train(positions, steps, starts=1):
+    """Each step begins at a random one of the first ``starts`` positions."""
+    torch.manual_seed(0)
+    model = LookBack(positions)
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    for _ in range(steps):
+        tokens, answers = sequences(128, TRAINED)
+        logits = model(tokens, int(torch.randint(starts, ())))[:, BACK:]
+        loss = nn.functional.cross_entropy(logits.transpose(1, 2), answers)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return model
+
+
+@torch.no_grad()
+def accuracy(model, length, start=0):
+    """Share of right answers at each position from BACK on."""
+    tokens, answers = sequences(500, length)
+    right = model(tokens, start)[:, BACK:].argmax(dim=-1) == answers
+    return right.float().mean(dim=0)
+
+# %% tags=["nbval-ignore-output"]
+KINDS = {
+    "sinusoids": SinusoidalPositions(64),
+    "learned": LearnedPositions(64, max_len=400),
+    "none": NoPositions(),
+}
+shares = {kind: accuracy(train(p, steps=500), 2 * TRAINED) for kind, p in KINDS.items()}
+for kind, share in shares.items():
+    inside, beyond = share[: TRAINED - BACK].mean(), share[TRAINED - BACK :].mean()
+    print(f"{kind:10} up to position {TRAINED - 1}: {inside:4.0%}, beyond: {beyond:4.0%}")
+    assert beyond < 0.5
+show(
+    accuracy_by_position(shares, BACK, TRAINED, chance=1 / VOCABULARY),
+    "Share of right answers by position: with sinusoids and with learned positions all are right up "
+    "to the training length and hardly any beyond it; without positions few are right anywhere.",
+)
+
+# %% [markdown]
+# Compare with your six numbers. Without positions the model cannot know which token is meant; it
+# does a little better than chance, because the answer is at least one of the tokens that it sees.
+# With learned positions it plays perfectly as far as it was trained. From position 16 on it meets
+# vectors that no training step has touched, and guesses.
+#
+# And the sinusoids? **They fail just as suddenly.** The rotation that means "three places back" is
+# there, and it would be right everywhere. But nothing in training asked for it. Sixteen positions
+# can be connected correctly by very many matrices, and gradient descent found one of the others.
+# That a solution can be represented does not mean that it is learnt.
+#
+# What if training asks for it? Let each step begin at a random place among the first 100 positions.
+# The sequences are as short as before, the game is the same.
+
+# %% tags=["nbval-ignore-output"]
+rows = []
+for kind in ("sinusoids", "learned"):
+    positions = SinusoidalPositions(64) if kind == "sinusoids" else LearnedPositions(64, max_len=400)
+    model = train(positions, steps=1200, starts=100)
+    for start in (0, 50, 200, 300):
+        share = accuracy(model, 2 * TRAINED, start).mean().item()
+        rows.append({"positions": kind, "first position": start, "right": share})
+result = pd.DataFrame(rows).pivot(index="positions", columns="first position", values="right")
+assert result.loc["sinusoids", 300] > result.loc["learned", 300] + 0.3
+result.map("{:.0%}".format)
+
+# %% [markdown]
+# Now there is the difference. Both play well where they were trained, and on sequences twice as long
+# as any that they met. At positions 200 to 331, which neither has seen, the learned vectors are
+# noise and the sinusoids still work: to serve a hundred places at once, the model had to find the
+# one matrix that serves all. Had you trusted the folklore ("sinusoids extrapolate") or the first
+# experiment alone ("they do not"), you would have been wrong in either case.
+#
+# ## Common mistakes
+#
+# The lecture that this course partly follows has a second listing of the formula. In it, `i` already
+# steps by 2, and yet the exponent is `2 * i`; and the cosine uses `i + 1`. What does such a table
+# look like?
+
+# %%
+(doubled,) = [m for m in wrong_answers("positional_encoding") if m.id == "M1"]
+wrong = doubled.answers["positional_encoding"](60, 64)
+show(
+    position_tables({"right": sinusoidal_positions(60, 64), "exponent doubled": wrong}),
+    "Left the right table, right the wrong one, in which the stripes end in the middle: the right "
+    "half of its channels hardly changes with the position.",
+)
+
+# %% [markdown]
+# The eye sees it at once: the right half of the wrong table is empty. The hands slow down twice as
+# fast, so half of them stand still in any sentence that one can write: a table of 64 channels does
+# the work of 32. And there is a second mistake, which the picture does not show:
+
+# %%
+for name, positions in {"right": sinusoidal_positions(100, 64), "wrong": wrong}.items():
+    dots = [float(positions[p] @ positions[p + 5]) for p in (0, 10, 50)]
+    print(f"{name}: PE(p)·PE(p+5) for p = 0, 10, 50:", *[f"{dot:.3f}" for dot in dots])
+
+# %% [markdown]
+# In the wrong table a sine and its cosine have different frequencies. So they are not the two
+# coordinates of a hand, a shift is no rotation, and five places are not the same distance
+# everywhere. And nothing fails: the shape is right, all numbers lie between −1 and 1, a model
+# can be trained. Test a formula by its properties, not only by whether something runs.
+#
+# Other things that go wrong with positions are easy to look up:
+
+# %%
+for mistake in wrong_answers("positional_encoding")[:6]:
+    print(f"{mistake.id}: {mistake.title}")
+
+# %% [markdown]
+# ## Your turn
+#
+# ### The encoding
+#
+# Write it from the formula, without looking up. `length` is the number of positions, counted from 0,
+# `d_model` is even; return a tensor of (length, d_model) with single precision.
+
+# %%
+def positional_encoding(length, d_model):
+    ...  # your code
+
+
+check(positional_encoding)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# `torch.arange(0, d_model, 2)` is 2i for every pair. Fill the even columns of a table with
+# `table[:, 0::2] = …` and the odd ones with `table[:, 1::2] = …`.
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# def positional_encoding(length, d_model):
+#     position = torch.arange(length)[:, None]
+#     angle = position / 10000.0 ** (torch.arange(0, d_model, 2) / d_model)
+#     table = torch.zeros(length, d_model)
+#     table[:, 0::2] = angle.sin()
+#     table[:, 1::2] = angle.cos()
+#     return table
+# ```
+#
+# </details>
+#
+# ### The other layout
+#
+# The same numbers, with all sines in the first half of the channels and all cosines in the second.
+
+# %%
+def positional_encoding_halves(length, d_model):
+    ...  # your code
+
+
+check(positional_encoding_halves)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# `torch.cat([a, b], dim=1)` puts two tables side by side.
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# def positional_encoding_halves(length, d_model):
+#     position = torch.arange(length)[:, None]
+#     angle = position / 10000.0 ** (torch.arange(0, d_model, 2) / d_model)
+#     return torch.cat([angle.sin(), angle.cos()], dim=1)
+# ```
+#
+# </details>
+#
+# ### Where a word enters the model
+#
+# Positions are added to embeddings, which are multiplied by √d_model before (chapter 3 says why).
+# Dropout comes last. `tokens` is (batch, length), `table` holds a row for each piece of the
+# vocabulary, `positions` a row for each position, more of them than the sentence may need; `dropout`
+# is a function.
+
+# %%
+def embed_with_positions(tokens, table, positions, dropout):
+    ...  # your code
+
+
+check(embed_with_positions)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# `table[tokens]` looks all rows up at once. Which rows of `positions` belong to a sentence of
+# `tokens.size(1)` tokens?
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# def embed_with_positions(tokens, table, positions, dropout):
+#     embedded = table[tokens] * math.sqrt(table.size(1))
+#     return dropout(embedded + positions[: tokens.size(1)])
+# ```
+#
+# </details>
+#
+# ## Summary
+#
+# 1. Attention is permutation-equivariant: without positions it sees a bag of words.
+# 2. The sinusoidal encoding is a clock with d_model/2 hands; fast hands tell neighbours apart, slow
+#    ones the beginning from the end.
+# 3. A shift by k is one fixed rotation, whatever the position; the dot product of two positions
+#    depends on their distance alone.
+# 4. Interleaved or in halves is a matter of order; d_model − 2 in the exponent is another encoding.
+# 5. Learned positions end where training ended. Sinusoids go further only if training made the
+#    model use the rotation; being able to represent it is not enough.
+#
+# **In the paper:** section 3.5, and row E of table 3. **Read on:** Shaw et al. 2018 give attention
+# the distances instead of the places; Su et al. 2021 (RoPE) rotate queries and keys by the matrix of
+# this chapter, as many language models do today.
