@@ -62,7 +62,9 @@ check(length_penalty, seed=1)
 
 # %%
 print(len(EXERCISES), "pieces can be checked:")
-print(*sorted(EXERCISES), sep=", ")
+for topic in dict.fromkeys(exercise.topic for exercise in EXERCISES.values()):
+    names = [name for name, exercise in EXERCISES.items() if exercise.topic == topic]
+    print(f"{topic:22}{', '.join(names)}")
 
 # %% [markdown]
 # ## Notation
