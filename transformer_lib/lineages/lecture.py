@@ -6,7 +6,7 @@ from transformer_lib.lineages.lineage import (
     Sizes,
     UnbiasedLayerNorm,
     filled_attention,
-    new_output_weight,
+    untied,
 )
 from transformer_lib.model import Embedding, MultiHeadAttention, SinusoidalPositions, Transformer
 from transformer_lib.model.positional_encoding import MakeTable, sinusoidal_positions
@@ -34,13 +34,7 @@ def build(
         positions = SinusoidalPositions(d_model, position_table)
         return Embedding(vocab_size, d_model, positions, sizes.dropout)
 
-    return Transformer(
-        embedding(sizes.src_vocab_size),
-        embedding(sizes.tgt_vocab_size),
-        encoder,
-        decoder,
-        new_output_weight(sizes),
-    )
+    return untied(sizes, embedding, encoder, decoder)
 
 
 LINEAGE = Lineage(

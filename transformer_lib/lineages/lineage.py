@@ -8,7 +8,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from transformer_lib.model.decoder import Decoder
 from transformer_lib.model.dropout import Dropout
+from transformer_lib.model.embedding import Embedding
+from transformer_lib.model.encoder import Encoder
 from transformer_lib.model.feed_forward import FeedForward
 from transformer_lib.model.masks import Mask, causal_mask, combine_masks
 from transformer_lib.model.transformer import Transformer
@@ -99,6 +102,17 @@ class DroppingFeedForward(FeedForward):
         return self.output(self.dropout(self.hidden(x).relu()))
 
 
-def new_output_weight(sizes: Sizes) -> nn.Parameter:
-    """An output projection that is not tied to an embedding."""
-    return nn.Parameter(torch.randn(sizes.tgt_vocab_size, sizes.d_model) * sizes.d_model**-0.5)
+def untied(
+    sizes: Sizes, embedding: Callable[[int], Embedding], encoder: Encoder, decoder: Decoder
+) -> Transformer:
+    """A model with an embedding for each language and an output projection of its own."""
+    output_weight = nn.Parameter(
+        torch.randn(sizes.tgt_vocab_size, sizes.d_model) * sizes.d_model**-0.5
+    )
+    return Transformer(
+        embedding(sizes.src_vocab_size),
+        embedding(sizes.tgt_vocab_size),
+        encoder,
+        decoder,
+        output_weight,
+    )

@@ -11,7 +11,7 @@ from transformer_lib.lineages.lineage import (
     DroppingFeedForward,
     Lineage,
     Sizes,
-    new_output_weight,
+    untied,
     whole_mask,
 )
 from transformer_lib.model import (
@@ -93,13 +93,7 @@ def build(sizes: Sizes) -> Transformer:
         positions = SinusoidalPositions(d_model, timing_signal)
         return Embedding(vocab_size, d_model, positions, sizes.dropout, scale=1.0)
 
-    return Transformer(
-        embedding(sizes.src_vocab_size),
-        embedding(sizes.tgt_vocab_size),
-        encoder,
-        decoder,
-        new_output_weight(sizes),
-    )
+    return untied(sizes, embedding, encoder, decoder)
 
 
 LINEAGE = Lineage(

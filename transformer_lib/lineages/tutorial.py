@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from transformer_lib.lineages.lineage import Lineage, Sizes, filled_attention, new_output_weight
+from transformer_lib.lineages.lineage import Lineage, Sizes, filled_attention, untied
 from transformer_lib.model import (
     Embedding,
     FeedForward,
@@ -30,13 +30,7 @@ def build(sizes: Sizes) -> Transformer:
     def embedding(vocab_size: int) -> Embedding:
         return Embedding(vocab_size, d_model, SinusoidalPositions(d_model), dropout=0.0, scale=1.0)
 
-    return Transformer(
-        embedding(sizes.src_vocab_size),
-        embedding(sizes.tgt_vocab_size),
-        encoder,
-        decoder,
-        new_output_weight(sizes),
-    )
+    return untied(sizes, embedding, encoder, decoder)
 
 
 LINEAGE = Lineage(
