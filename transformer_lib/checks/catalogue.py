@@ -3,6 +3,7 @@
 import inspect
 import textwrap
 from collections.abc import Iterable
+from functools import cache
 
 from transformer_lib.checks.diagnosis import Trial, draw_trial, find_exercise, judge
 from transformer_lib.checks.verdict import Verdict
@@ -52,21 +53,22 @@ def _source(answer) -> list[str]:
     return [f"    {line}" for line in lines[start:]]
 
 
-def _verdict(mistake: Misconception, exercise: str, trial: Trial | None = None) -> Verdict:
-    known = find_exercise(exercise)
-    return judge(mistake.answers[exercise], known, trial or draw_trial(known, seed=1))
+def _verdict(mistake: Misconception, exercise: str) -> Verdict:
+    return judge(mistake.answers[exercise], find_exercise(exercise), _trial(exercise))
+
+
+@cache
+def _trial(exercise: str) -> Trial:
+    return draw_trial(find_exercise(exercise), seed=1)
 
 
 def as_markdown() -> str:
     """The whole bank as a table, with the properties in which each mistake was seen to fail."""
-    trials: dict[str, Trial] = {}
     rows = []
     for mistake in bank():
         seen = []
         for exercise in mistake.answers:
-            if exercise not in trials:
-                trials[exercise] = draw_trial(find_exercise(exercise), seed=1)
-            findings = _verdict(mistake, exercise, trials[exercise]).findings
+            findings = _verdict(mistake, exercise).findings
             failed = [finding.name for finding in findings if finding.status == "failed"]
             seen.append(f"`{exercise}`: {', '.join(failed)}")
         cells = (mistake.id, mistake.title, mistake.source, mistake.effect, "<br>".join(seen))

@@ -162,7 +162,7 @@ def _side_effects(exercise: Exercise, trial: Trial, outcomes: Outcomes):
     arguments = list(inspect.signature(exercise.use(exercise.reference)).parameters)
     if any(case.gradient for case in trial.cases.values()):
         yield _gradient(exercise, trial, worked, arguments)
-    changed = {n for label, o in worked.items() for n in o.changed}
+    changed = {n for outcome in worked.values() for n in outcome.changed}
     message = f"your code writes into {arguments[min(changed)]}" if changed else ""
     yield Finding("arguments untouched", "failed" if changed else "passed", message)
     same = all(outcome.repeatable for outcome in worked.values())

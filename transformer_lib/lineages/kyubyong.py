@@ -21,6 +21,7 @@ from transformer_lib.model.dropout import Dropout
 from transformer_lib.model.masks import Mask, causal_mask
 from transformer_lib.model.transformer import build_stacks
 from transformer_lib.training.loss import label_smoothed_cross_entropy
+from transformer_lib.training.schedule import noam_rate
 from transformer_lib.vocabulary import BOS, EOS, PAD
 
 BLOCKED = -(2.0**32) + 1.0
@@ -127,7 +128,7 @@ def mean_loss(
 
 def learning_rate(step: int, base: float, warmup_steps: int) -> float:
     """base·w^0.5·min(step·w^−1.5, step^−0.5), which peaks at ``base``; steps from 1."""
-    return base * warmup_steps**0.5 * min(step * warmup_steps**-1.5, step**-0.5)
+    return base * warmup_steps**0.5 * noam_rate(step, 1, warmup_steps)
 
 
 LINEAGE = Lineage(

@@ -8,12 +8,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from transformer_lib.model.attention import whole_mask
 from transformer_lib.model.decoder import Decoder
 from transformer_lib.model.dropout import Dropout
 from transformer_lib.model.embedding import Embedding
 from transformer_lib.model.encoder import Encoder
 from transformer_lib.model.feed_forward import FeedForward
-from transformer_lib.model.masks import Mask, causal_mask, combine_masks
+from transformer_lib.model.masks import Mask
 from transformer_lib.model.transformer import Transformer
 
 
@@ -66,13 +67,6 @@ def filled_attention(
     if mask is not None:
         scores = scores.masked_fill(~mask, -1e9)
     return scores.softmax(dim=-1) @ value
-
-
-def whole_mask(
-    query: Float[Tensor, "batch heads queries d_k"], mask: Mask | None, is_causal: bool
-) -> Mask | None:
-    """``mask``, and the causal one if it is asked for."""
-    return combine_masks(mask, causal_mask(query.size(-2), query.device) if is_causal else None)
 
 
 class UnbiasedLayerNorm(nn.Module):

@@ -7,13 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from transformer_lib.lineages.lineage import (
-    DroppingFeedForward,
-    Lineage,
-    Sizes,
-    untied,
-    whole_mask,
-)
+from transformer_lib.lineages.lineage import DroppingFeedForward, Lineage, Sizes, untied
 from transformer_lib.model import (
     Embedding,
     LayerNorm,
@@ -22,6 +16,7 @@ from transformer_lib.model import (
     SinusoidalPositions,
     Transformer,
 )
+from transformer_lib.model.attention import whole_mask
 from transformer_lib.model.masks import Mask
 from transformer_lib.model.transformer import build_stacks
 

@@ -49,44 +49,6 @@ def normalized_input_added(x, sublayer, norm, dropout):
     hint="Your norm stands at the other one of the two places. Is the sum normalized, or what goes "
     "into the sublayer?",
 )
-def pre_norm_for_post_norm(x, sublayer, norm, dropout):
-    return x + dropout(sublayer(norm(x)))
-
-
-@also("M85", "pre_norm")
-def post_norm_for_pre_norm(x, sublayer, norm, dropout):
-    return norm(x + dropout(sublayer(x)))
-
-
-@misconception(
-    "M86",
-    "post_norm",
-    title="the branch is normalized, not the sum",
-    source="the lecture's “adjusted” form, where it is meant: x + LN(f(x))",
-    effect="The sum grows from layer to layer.",
-    hint="Your result is not normalized. What does the outermost operation of the formula act on?",
-)
-def branch_normalized(x, sublayer, norm, dropout):
-    return x + norm(dropout(sublayer(x)))
-
-
-@also("M86", "pre_norm")
-def branch_normalized_for_pre_norm(x, sublayer, norm, dropout):
-    return x + norm(dropout(sublayer(x)))
-
-
-@misconception(
-    "M167",
-    "branch_norm",
-    title="post-norm for the norm on the branch",
-    source="a plausible slip: x and the branch are added before the norm",
-    effect="The sum is normalized as well: no path leads past the norm.",
-    hint="Your whole result is normalized, but x is to pass untouched. What does the norm act on?",
-)
-def sum_normalized_for_branch_norm(x, sublayer, norm, dropout):
-    return norm(x + dropout(sublayer(x)))
-
-
 @misconception(
     "M168",
     "branch_norm",
@@ -95,8 +57,42 @@ def sum_normalized_for_branch_norm(x, sublayer, norm, dropout):
     effect="The branch grows as the sublayer's weights do; normalizing it was the point.",
     hint="What you add to x has any size. Is the sublayer's input normalized, or its output?",
 )
-def pre_norm_for_branch_norm(x, sublayer, norm, dropout):
+def pre_norm_for_another(x, sublayer, norm, dropout):
     return x + dropout(sublayer(norm(x)))
+
+
+@also("M85", "pre_norm")
+@misconception(
+    "M167",
+    "branch_norm",
+    title="post-norm for the norm on the branch",
+    source="a plausible slip: x and the branch are added before the norm",
+    effect="The sum is normalized as well: no path leads past the norm.",
+    hint="Your whole result is normalized, but x is to pass untouched. What does the norm act on?",
+)
+def post_norm_for_another(x, sublayer, norm, dropout):
+    return norm(x + dropout(sublayer(x)))
+
+
+@misconception(
+    "M173",
+    "pre_norm",
+    title="the norm on the branch for pre-norm",
+    source="the lecture's “adjusted” form, where it is meant: x + LN(f(x))",
+    effect="Every branch adds a vector of the same size, however little the sublayer has to say.",
+    hint="The norm in your code acts on what the sublayer returns. On what does it act in the "
+    "formula?",
+)
+@misconception(
+    "M86",
+    "post_norm",
+    title="the branch is normalized, not the sum",
+    source="the lecture's “adjusted” form, where it is meant: x + LN(f(x))",
+    effect="The sum grows from layer to layer.",
+    hint="Your result is not normalized. What does the outermost operation of the formula act on?",
+)
+def branch_norm_for_another(x, sublayer, norm, dropout):
+    return x + norm(dropout(sublayer(x)))
 
 
 @misconception(
@@ -110,11 +106,6 @@ def pre_norm_for_branch_norm(x, sublayer, norm, dropout):
 )
 def dropout_after_the_norm(x, sublayer, norm, dropout):
     return x + dropout(norm(sublayer(x)))
-
-
-@also("M88", "branch_norm")
-def branch_norm_without_residual(x, sublayer, norm, dropout):
-    return norm(dropout(sublayer(x)))
 
 
 @also("M69", "branch_norm")
@@ -149,7 +140,8 @@ def pre_norm_dropout_on_the_sum(x, sublayer, norm, dropout):
     hint="Your result does not depend on x except through the sublayer. What makes a connection "
     "residual?",
 )
-def post_norm_without_residual(x, sublayer, norm, dropout):
+@also("M88", "branch_norm")
+def normalized_branch_alone(x, sublayer, norm, dropout):
     return norm(dropout(sublayer(x)))
 
 

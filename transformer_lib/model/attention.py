@@ -46,12 +46,17 @@ def fused_attention(
     ``is_causal`` stands for a causal mask that need not exist in memory.
     """
     if _matmuls_are_faster(query):
-        if is_causal:
-            mask = combine_masks(mask, causal_mask(query.size(-2), query.device))
-        return attention(query, key, value, mask)[0]
+        return attention(query, key, value, whole_mask(query, mask, is_causal))[0]
     if is_causal and mask is not None:
-        mask, is_causal = combine_masks(mask, causal_mask(query.size(-2), query.device)), False
+        mask, is_causal = whole_mask(query, mask, is_causal), False
     return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=is_causal)
+
+
+def whole_mask(
+    query: Float[Tensor, "batch heads queries d_k"], mask: Mask | None, is_causal: bool
+) -> Mask | None:
+    """``mask``, and the causal one if it is asked for."""
+    return combine_masks(mask, causal_mask(query.size(-2), query.device)) if is_causal else mask
 
 
 def _matmuls_are_faster(query: Tensor) -> bool:
@@ -163,8 +168,7 @@ def recorded_attention(model: nn.Module) -> Iterator[dict[str, Tensor]]:
 
     def record_as(name: str) -> AttentionFunction:
         def record(query, key, value, mask=None, is_causal=False):
-            if is_causal:
-                mask = combine_masks(mask, causal_mask(query.size(-2), query.device))
+            mask = whole_mask(query, mask, is_causal)
             output, recorded[name] = attention(query, key, value, mask)
             return output
 

@@ -5,6 +5,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
+from transformer_lib.plots.boxes import arrow, box
 from transformer_lib.plots.style import COLOURS, RC, new_figure
 
 BLUE, ORANGE, GREEN, PINK, *_ = COLOURS
@@ -60,10 +61,10 @@ def architecture() -> Figure:
         _label(axes, ENCODER, 0.25, "source tokens")
         _label(axes, DECODER, 0.25, "target tokens, shifted right")
         _label(axes, DECODER, 9.15, "the next token  ·  11 training, 12 decoding")
-        _arrow(axes, (DECODER, 8.3 + HEIGHT / 2), (DECODER, 9.0))
+        arrow(axes, (DECODER, 8.3 + HEIGHT / 2), (DECODER, 9.0))
         memory = (ENCODER + WIDTH / 2 + 0.85, 6.2)
         axes.plot([ENCODER, ENCODER, memory[0], memory[0]], [5.7, 6.2, 6.2, 4.7], color="#333333")
-        _arrow(axes, (memory[0], 4.7), (DECODER - WIDTH / 2, 4.7))
+        arrow(axes, (memory[0], 4.7), (DECODER - WIDTH / 2, 4.7))
         _label(axes, ENCODER + 1.2, 6.4, "memory")
     return figure
 
@@ -71,15 +72,8 @@ def architecture() -> Figure:
 def _column(axes: Axes, x: float, boxes: list[Box]) -> None:
     below = 0.4
     for text, colour, y in boxes:
-        corner = (x - WIDTH / 2, y - HEIGHT / 2)
-        _arrow(axes, (x, below), (x, corner[1]))
-        axes.add_patch(
-            FancyBboxPatch(
-                corner, WIDTH, HEIGHT, boxstyle="round,pad=0,rounding_size=0.1",
-                facecolor=matplotlib.colors.to_rgba(colour, 0.22), edgecolor=colour,
-            )
-        )  # fmt: skip
-        _label(axes, x, y, text)
+        arrow(axes, (x, below), (x, y - HEIGHT / 2))
+        box(axes, (x, y), (WIDTH, HEIGHT), text, colour)
         below = y + HEIGHT / 2
 
 
@@ -100,18 +94,7 @@ def _skip(axes: Axes, x: float, top: float) -> None:
     left = x - WIDTH / 2 - 0.3
     bottom = top - 1.12
     axes.plot([x, left, left], [bottom, bottom, top], color="#888888", linewidth=1.1)
-    _arrow(axes, (left, top), (x - WIDTH / 2, top), "#888888")
-
-
-def _arrow(
-    axes: Axes, start: tuple[float, float], end: tuple[float, float], colour: str = "#333333"
-) -> None:
-    axes.annotate(
-        "",
-        end,
-        start,
-        arrowprops={"arrowstyle": "-|>", "color": colour, "shrinkA": 0, "shrinkB": 0},
-    )
+    arrow(axes, (left, top), (x - WIDTH / 2, top), "#888888")
 
 
 def _label(axes: Axes, x: float, y: float, text: str) -> None:

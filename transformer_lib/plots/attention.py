@@ -101,8 +101,5 @@ def attention_explorer(
         )
         .add_params(layer, head)
         .transform_filter((altair.datum.layer == layer) & (altair.datum.head == head))
-        .properties(width=32 * len(src_pieces), height=28 * len(tgt_pieces), background="white")
-        # JupyterLab's dark theme would write white on the white background.
-        .configure_axis(labelColor="black", titleColor="black")
-        .configure_legend(labelColor="black", titleColor="black")
+        .properties(width=32 * len(src_pieces), height=28 * len(tgt_pieces))
     )

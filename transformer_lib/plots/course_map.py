@@ -2,12 +2,12 @@
 
 import matplotlib
 from matplotlib.figure import Figure
-from matplotlib.patches import FancyBboxPatch
 
+from transformer_lib.plots.boxes import Point, arrow, box
 from transformer_lib.plots.style import COLOURS, RC, new_figure
 
 BLUE, ORANGE, GREEN, PINK, *_ = COLOURS
-WIDTH, HEIGHT = 2.15, 0.95
+WIDTH, HEIGHT = 2.3, 0.95
 CHAPTERS: dict[int, tuple[str, str, float, float]] = {  # title, colour, place
     1: ("A translator\nin minutes", GREEN, 0, 3),
     2: ("From the RNN\nto attention", BLUE, 1, 3.5),
@@ -49,23 +49,14 @@ def course_map() -> Figure:
         for number, (title, colour, column, row) in CHAPTERS.items():
             x, y = 2.8 * column, 1.25 * row
             middles[number] = (x, y)
-            axes.add_patch(
-                FancyBboxPatch(
-                    (x - WIDTH / 2, y - HEIGHT / 2), WIDTH, HEIGHT,
-                    boxstyle="round,pad=0,rounding_size=0.12",
-                    facecolor=matplotlib.colors.to_rgba(colour, 0.22), edgecolor=colour,
-                )
-            )  # fmt: skip
-            axes.text(x, y, f"{number} · {title}", ha="center", va="center", fontsize=8.5)
+            box(axes, (x, y), (WIDTH, HEIGHT), f"{number} · {title}", colour)
         for start, end in NEXT:
-            axes.annotate(
-                "", _edge(middles[end], middles[start]), _edge(middles[start], middles[end]),
-                arrowprops={"arrowstyle": "-|>", "color": "#555555", "shrinkA": 0, "shrinkB": 0},
-            )  # fmt: skip
+            edges = _edge(middles[start], middles[end]), _edge(middles[end], middles[start])
+            arrow(axes, *edges)
     return figure
 
 
-def _edge(middle: tuple[float, float], towards: tuple[float, float]) -> tuple[float, float]:
+def _edge(middle: Point, towards: Point) -> Point:
     """Where the line from this box's middle to another one's leaves the box."""
     dx, dy = towards[0] - middle[0], towards[1] - middle[1]
     sides = [side / abs(d) for side, d in ((WIDTH / 2, dx), (HEIGHT / 2, dy)) if d]

@@ -29,6 +29,9 @@ def show_chart(chart: Any) -> None:
     import vl_convert
     from IPython.display import display
 
+    # Dark letters on white, or JupyterLab's dark theme would write white on it.
+    black = {"labelColor": "black", "titleColor": "black"}
+    chart = chart.properties(background="white").configure_axis(**black).configure_legend(**black)
     specification = chart.to_dict()
     if "description" not in specification:
         raise ValueError("the chart has no text alternative; give altair.Chart(description=…)")

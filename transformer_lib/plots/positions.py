@@ -17,24 +17,18 @@ if TYPE_CHECKING:
 DIVERGING = "RdBu_r"
 
 
-def position_tables(
-    tables: Mapping[str, Float[Tensor, "length d_model"]], label: str = "value"
-) -> Figure:
+def position_tables(tables: Mapping[str, Float[Tensor, "length d_model"]]) -> Figure:
     """Each table as a heat map, positions downwards, channels to the right; one colour scale."""
     with matplotlib.rc_context(RC):
         figure = new_figure(0.8 + 3.4 * len(tables), 3.4, len(tables))
         largest = max(float(table.abs().max()) for table in tables.values())
-        image = None
         for axes, (name, table) in zip(figure.axes, tables.items(), strict=True):
-            image = axes.imshow(
-                table.numpy(), cmap=DIVERGING, vmin=-largest, vmax=largest, aspect="auto"
-            )
+            axes.imshow(table.numpy(), cmap=DIVERGING, vmin=-largest, vmax=largest, aspect="auto")
             axes.grid(visible=False)
             axes.set_title(name)
             axes.set_xlabel("channel")
         figure.axes[0].set_ylabel("position")
-        if image is not None:
-            figure.colorbar(image, ax=figure.axes, label=label)
+        figure.colorbar(figure.axes[0].images[0], ax=figure.axes, label="value")
     return figure
 
 
@@ -118,7 +112,5 @@ def wave_explorer(table: Float[Tensor, "length d_model"]) -> "altair.Chart":
         )
         .add_params(pair)
         .transform_filter(altair.datum.pair == pair)
-        .properties(width=520, height=220, background="white")
-        .configure_axis(labelColor="black", titleColor="black")
-        .configure_legend(labelColor="black", titleColor="black")
+        .properties(width=520, height=220)
     )
