@@ -4,11 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
-.PHONY: help lab test check notebooks train-demo bench mutation docs lock clean
+.PHONY: help lab test test-browser check notebooks train-demo trained bench mutation docs lock clean
 help:
 	@echo "make lab         open the chapters in JupyterLab"
 	@echo "make test        lint, types, tests and notebooks"
+	@echo "make test-browser  every chapter in a real JupyterLab and Chromium, without a network"
 	@echo "make train-demo  train a Transformer and an RNN on the bundled text and compare them"
+	@echo "make trained     train the two models that come with the course anew (about an hour)"
 	@echo "make notebooks   run the chapters anew from chapters/text and store their outputs"
 	@echo "make mutation    how many wrong answers the checks catch, into docs/mutation.md"
 	@echo "make docs        the table of known mistakes anew, into docs/misconceptions.md"
@@ -36,11 +38,19 @@ test: check
 	# Two processes with one thread each: two times two threads on two cores wait for each other.
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --nbval -n 2 --dist loadscope
 
+# Takes the system's Chromium (Debian: apt install chromium), or that of `playwright install chromium`.
+test-browser: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -e '.[browser]'
+	$(BIN)/python -m pytest browser_tests
+
 notebooks: $(READY)
 	$(BIN)/python scripts/notebooks.py
 
 train-demo: $(READY)
 	$(BIN)/python scripts/train_demo.py
+
+trained: $(READY)
+	$(BIN)/python scripts/trained.py
 
 mutation: $(READY)
 	$(BIN)/python -m transformer_lib.checks.mutation docs/mutation.md

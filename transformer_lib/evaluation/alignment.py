@@ -1,4 +1,4 @@
-"""Where a trained model looks in the source while it says each target token."""
+"""Where a trained model looks: while it reads the source, and while it says the target."""
 
 import torch
 from jaxtyping import Float
@@ -8,6 +8,7 @@ from transformer_lib.data.tokenizer import Tokenizer
 from transformer_lib.model.attention import recorded_attention
 from transformer_lib.model.rnn import Rnn
 from transformer_lib.model.seq2seq import Seq2Seq
+from transformer_lib.model.transformer import Transformer
 from transformer_lib.vocabulary import BOS, EOS
 
 
@@ -30,9 +31,25 @@ def cross_attention(
         else:
             with recorded_attention(model) as recorded:
                 model(src_tokens, tgt_input)
-            layers = [w[0] for name, w in recorded.items() if name.endswith("cross_attention")]
-            weights = torch.stack(layers)
+            weights = _layers(recorded, "cross_attention")
     return weights.cpu(), tokenizer.pieces([*tgt, EOS]), tokenizer.pieces([*src, EOS])
+
+
+def encoder_attention(
+    model: Transformer, tokenizer: Tokenizer, source: str
+) -> tuple[Float[Tensor, "layers heads src_len src_len"], list[str]]:
+    """The encoder's attention from each token of a sentence to each other: weights, pieces."""
+    (src,) = tokenizer.encode([source])
+    src_tokens = torch.tensor([[*src, EOS]], device=model.output_weight.device)
+    model.eval()
+    with torch.no_grad(), recorded_attention(model) as recorded:
+        model.encode(src_tokens)
+    return _layers(recorded, "self_attention").cpu(), tokenizer.pieces([*src, EOS])
+
+
+def _layers(recorded: dict[str, Tensor], kind: str) -> Float[Tensor, "layers heads queries keys"]:
+    """The recorded weights of one kind of attention, for the only sentence of the batch."""
+    return torch.stack([weights[0] for name, weights in recorded.items() if name.endswith(kind)])
 
 
 def _rnn_weights(

@@ -8,7 +8,7 @@ import math
 import torch
 import torch.nn.functional as F
 
-from transformer_lib.misconceptions.bank import misconception
+from transformer_lib.misconceptions.bank import also, misconception
 
 LEAST = torch.finfo(torch.float32).min
 
@@ -343,3 +343,134 @@ def first_of_the_batch(query, key, value, mask):
 def dropout_left_on(query, key, value, mask):
     weights = _weights(_scores(query, key), mask)
     return F.dropout(weights, 0.5) @ value, weights
+
+
+@misconception(
+    "M181",
+    "softmax",
+    title="the largest score is not taken off first",
+    source="the formula, taken literally",
+    effect="In single precision e^89 is infinite, and infinite by infinite is NaN; where all "
+    "scores are below −104, every exponential is 0, and 0/0 is NaN too.",
+    hint="With large scores you get NaN. What does exp(500) give, and which number may be taken "
+    "off all scores of a row without changing the result?",
+)
+def exponentials_as_they_are(scores):
+    return scores.exp() / scores.exp().sum(dim=-1, keepdim=True)
+
+
+@misconception(
+    "M182",
+    "softmax",
+    title="normalized over everything",
+    source="a plausible slip: sum() without dim",
+    effect="All queries share one unit of attention.",
+    hint="Add up your whole matrix: it is 1. What should add up to 1?",
+)
+def normalized_over_everything(scores):
+    exponentials = (scores - scores.amax(dim=-1, keepdim=True)).exp()
+    return exponentials / exponentials.sum()
+
+
+@misconception(
+    "M183",
+    "softmax",
+    title="divided by the largest score",
+    source="a plausible slip: normalizing where subtracting is meant",
+    effect="The differences between scores, on which the weights depend, shrink; a largest score "
+    "of 0 gives NaN.",
+    hint="Softmax depends on differences of scores only. Which operation on a row keeps its "
+    "differences?",
+)
+def divided_by_the_largest(scores):
+    exponentials = (scores / scores.amax(dim=-1, keepdim=True)).exp()
+    return exponentials / exponentials.sum(dim=-1, keepdim=True)
+
+
+@misconception(
+    "M184",
+    "softmax",
+    title="the logarithm of the softmax",
+    source="a plausible slip: log_softmax for softmax",
+    effect="Weights are negative.",
+    hint="Your numbers are negative. Can a share be negative?",
+)
+def logarithm_of_the_softmax(scores):
+    return scores.log_softmax(dim=-1)
+
+
+@also("M17", "softmax")
+def softmax_of_columns(scores):
+    return scores.softmax(dim=0)
+
+
+@also("M17", "attention_weights")
+def weights_over_queries(query, key):
+    return _scores(query, key).softmax(dim=-2)
+
+
+@also("M33", "attention_weights")
+def weights_unscaled(query, key):
+    return (query @ key.transpose(-2, -1)).softmax(dim=-1)
+
+
+@also("M11", "attention_weights")
+def weights_by_root_of_8_by_64(query, key):
+    d_k = query.size(-1)
+    return (query @ key.transpose(-2, -1) / (math.sqrt(math.sqrt(d_k)) / d_k)).softmax(dim=-1)
+
+
+@also("M34", "attention_weights")
+def weights_divided_by_d_k(query, key):
+    return (query @ key.transpose(-2, -1) / query.size(-1)).softmax(dim=-1)
+
+
+@also("M35", "attention_weights")
+def weights_multiplied_by_the_root(query, key):
+    return (query @ key.transpose(-2, -1) * math.sqrt(query.size(-1))).softmax(dim=-1)
+
+
+@also("M42", "attention_weights")
+def scores_alone(query, key):
+    return _scores(query, key)
+
+
+@misconception(
+    "M185",
+    "self_attention",
+    title="the values are not projected",
+    source="a plausible slip: weights @ x",
+    effect="Heads cannot choose what they pass on, and the output has d_model channels instead of "
+    "d_v.",
+    hint="What you pass on is x itself. Which of the three matrices do you not use?",
+)
+def values_not_projected(x, w_q, w_k, w_v):
+    return _scores(x @ w_q, x @ w_k).softmax(dim=-1) @ x
+
+
+@misconception(
+    "M186",
+    "self_attention",
+    title="keys and queries from one matrix",
+    source="a plausible slip: copy and paste",
+    effect="Scores are symmetric: who looks at whom is looked at just as much before the softmax.",
+    hint="Your scores are symmetric. Do queries and keys come from the matrices that they should?",
+)
+def queries_as_keys(x, w_q, w_k, w_v):
+    return _scores(x @ w_q, x @ w_q).softmax(dim=-1) @ (x @ w_v)
+
+
+@also("M18", "self_attention")
+def self_attention_scaled_by_d_model(x, w_q, w_k, w_v):
+    scores = (x @ w_q) @ (x @ w_k).transpose(-2, -1) / math.sqrt(x.size(-1))
+    return scores.softmax(dim=-1) @ (x @ w_v)
+
+
+@also("M17", "self_attention")
+def self_attention_over_queries(x, w_q, w_k, w_v):
+    return _scores(x @ w_q, x @ w_k).softmax(dim=-2) @ (x @ w_v)
+
+
+@also("M33", "self_attention")
+def self_attention_unscaled(x, w_q, w_k, w_v):
+    return ((x @ w_q) @ (x @ w_k).transpose(-2, -1)).softmax(dim=-1) @ (x @ w_v)

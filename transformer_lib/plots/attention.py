@@ -14,15 +14,44 @@ from transformer_lib.plots.style import RC, SEQUENTIAL, new_figure
 if TYPE_CHECKING:
     import altair
 
+CROSS = ("target token", "source token")
+SELF = ("token", "looks at")
+"""What stands at rows and columns, in cross-attention and in self-attention."""
+
 
 def attention_heatmap(
-    weights: Float[Tensor, "tgt_len src_len"], tgt_pieces: Sequence[str], src_pieces: Sequence[str]
+    weights: Float[Tensor, "tgt_len src_len"],
+    tgt_pieces: Sequence[str],
+    src_pieces: Sequence[str],
+    labels: tuple[str, str] = CROSS,
 ) -> Figure:
-    """One head's (or a mean's) weights: a row for each target token, dark to bright from 0 to 1."""
+    """One head's (or a mean's) weights: a row for each query, dark to bright from 0 to 1."""
     width, height = 1.8 + 0.42 * len(src_pieces), 1.2 + 0.34 * len(tgt_pieces)
     with matplotlib.rc_context(RC):
         figure = new_figure(width, height)
-        draw_attention(figure.axes[0], weights, tgt_pieces, src_pieces)
+        draw_attention(figure.axes[0], weights, tgt_pieces, src_pieces, labels)
+    return figure
+
+
+def attention_heads(
+    weights: Float[Tensor, "heads tgt_len src_len"],
+    tgt_pieces: Sequence[str],
+    src_pieces: Sequence[str],
+) -> Figure:
+    """All heads of a layer side by side, on one scale from 0 to 1."""
+    heads = weights.size(0)
+    with matplotlib.rc_context(RC):
+        size = 0.9 + 0.17 * len(src_pieces), 1.1 + 0.17 * len(tgt_pieces)
+        figure = new_figure(heads * size[0], size[1], heads)
+        for head, axes in enumerate(figure.axes):
+            axes.imshow(weights[head].numpy(), vmin=0.0, vmax=1.0, cmap=SEQUENTIAL)
+            axes.grid(visible=False)
+            axes.set_title(f"head {head + 1}")
+            axes.set_xticks(range(len(src_pieces)), src_pieces, rotation=90, fontsize=8)
+            shown = tgt_pieces if head == 0 else [""] * len(tgt_pieces)
+            axes.set_yticks(range(len(tgt_pieces)), shown, fontsize=8)
+        image = figure.axes[0].images[0]
+        figure.colorbar(image, ax=figure.axes, label="attention weight", shrink=0.8)
     return figure
 
 
@@ -31,6 +60,7 @@ def draw_attention(
     weights: Float[Tensor, "tgt_len src_len"],
     tgt_pieces: Sequence[str],
     src_pieces: Sequence[str],
+    labels: tuple[str, str] = CROSS,
 ) -> None:
     """The heat map of :func:`attention_heatmap` into existing axes."""
     import seaborn
@@ -49,14 +79,15 @@ def draw_attention(
     axes.grid(visible=False)  # it would run through the middle of the cells
     axes.tick_params(axis="x", rotation=60)
     axes.tick_params(axis="y", rotation=0)
-    axes.set_xlabel("source token")
-    axes.set_ylabel("target token")
+    axes.set_ylabel(labels[0])
+    axes.set_xlabel(labels[1])
 
 
 def attention_explorer(
     weights: Float[Tensor, "layers heads tgt_len src_len"],
     tgt_pieces: Sequence[str],
     src_pieces: Sequence[str],
+    labels: tuple[str, str] = CROSS,
 ) -> "altair.Chart":
     """An interactive heat map: choose layer and head, point at a cell to read its weight."""
     import altair
@@ -86,12 +117,12 @@ def attention_explorer(
     return (
         altair.Chart(
             pandas.DataFrame(rows),
-            description="Attention weights from each target token to each source token.",
+            description=f"Attention weights of one layer and head, a row for each {labels[0]}.",
         )
         .mark_rect(stroke="white", strokeWidth=0.5)
         .encode(
-            x=altair.X("source:O", title="source token", axis=altair.Axis(labelExpr=words)),
-            y=altair.Y("target:O", title="target token", axis=altair.Axis(labelExpr=words)),
+            x=altair.X("source:O", title=labels[1], axis=altair.Axis(labelExpr=words)),
+            y=altair.Y("target:O", title=labels[0], axis=altair.Axis(labelExpr=words)),
             color=altair.Color(
                 "weight:Q",
                 scale=altair.Scale(scheme=SEQUENTIAL, domain=[0, 1]),

@@ -6,6 +6,7 @@ from typing import Any, Literal
 import matplotlib
 from matplotlib.figure import Figure
 
+from transformer_lib.plots.measurements import bars
 from transformer_lib.plots.style import RC, new_figure
 
 Against = Literal["seconds", "tokens", "flops"]
@@ -40,21 +41,9 @@ def learning_curves(
 
 def scores_by_length(scores: Mapping[str, Mapping[str, float]]) -> Figure:
     """BLEU of each run in buckets of source length; ``scores[run][bucket]``."""
-    with matplotlib.rc_context(RC):
-        figure = new_figure(6.0, 3.2)
-        axes = figure.axes[0]
-        buckets = list(next(iter(scores.values())))
-        width = 0.8 / len(scores)
-        for number, ((run, values), hatch) in enumerate(
-            zip(scores.items(), ("", "//", "..", "xx"), strict=False)
-        ):
-            x = [i + (number - (len(scores) - 1) / 2) * width for i in range(len(buckets))]
-            axes.bar(x, [values[b] for b in buckets], width, label=run, hatch=hatch, alpha=0.9)
-        axes.set_xticks(range(len(buckets)), buckets)
-        axes.set_xlabel("source length (words)")
-        axes.set_ylabel("BLEU")
-        axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(scores))
-    return figure
+    buckets = list(next(iter(scores.values())))
+    series = {run: [values[bucket] for bucket in buckets] for run, values in scores.items()}
+    return bars(series, buckets, ("source length (words)", "BLEU"))
 
 
 def length_histogram(lengths: Mapping[str, Sequence[int]]) -> Figure:

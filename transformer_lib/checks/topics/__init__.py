@@ -12,6 +12,7 @@ from transformer_lib.checks.topics import (
     norms,
     positions,
     rnn,
+    tokens,
     training,
 )
 
@@ -27,5 +28,6 @@ __all__ = [
     "norms",
     "positions",
     "rnn",
+    "tokens",
     "training",
 ]

@@ -1,0 +1,105 @@
+"""A JupyterLab on a copy of the chapters, and a Chromium that reaches nothing but that."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+from urllib.error import URLError
+
+import pytest
+from playwright.sync_api import sync_playwright
+
+CHAPTERS = Path(__file__).parent.parent / "chapters"
+SETTINGS = {
+    # Every cell is in the page, not only those in sight.
+    "notebook-extension/tracker": {"windowingMode": "none"},
+    "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
+}
+TOKEN = "browser-tests"
+
+
+@pytest.fixture(scope="session")
+def lab(tmp_path_factory):
+    """The address of a running JupyterLab, as a function of the notebook."""
+    folder = tmp_path_factory.mktemp("lab")
+    shutil.copytree(CHAPTERS, folder / "chapters", ignore=shutil.ignore_patterns("text"))
+    for name, values in SETTINGS.items():
+        path = folder / "settings" / "@jupyterlab" / f"{name}.jupyterlab-settings"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(values), encoding="utf-8")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [
+        sys.executable, "-m", "jupyterlab", str(folder / "chapters"), "--no-browser",
+        f"--port={port}", "--ServerApp.port_retries=0", f"--IdentityProvider.token={TOKEN}",
+        *(["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []),
+    ]  # fmt: skip
+    environment = {
+        **os.environ,
+        "JUPYTERLAB_SETTINGS_DIR": str(folder / "settings"),
+        "JUPYTERLAB_WORKSPACES_DIR": str(folder / "workspaces"),
+    }
+    log = (folder / "lab.log").open("w")
+    server = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
+    try:
+        wait_for(f"http://localhost:{port}/api/status?token={TOKEN}", server, folder / "lab.log")
+        yield lambda notebook: f"http://localhost:{port}/lab/tree/{notebook}?token={TOKEN}&reset"
+    finally:
+        server.terminate()
+        server.wait()
+        log.close()
+
+
+def wait_for(address: str, server: subprocess.Popen, log: Path, attempts: int = 120) -> None:
+    """Until the server answers; its log, if it does not."""
+    for _ in range(attempts):
+        if server.poll() is not None:
+            break
+        try:
+            urllib.request.urlopen(address, timeout=0.5)
+        except (URLError, TimeoutError, ConnectionError):
+            try:
+                server.wait(0.5)
+            except subprocess.TimeoutExpired:
+                continue
+        else:
+            return
+    pytest.fail(f"JupyterLab did not start:\n{log.read_text(encoding='utf-8')}")
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """The system's Chromium, or else the one of `playwright install chromium`."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    installed = next(filter(None, map(shutil.which, names)), None)
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(
+            executable_path=installed, args=["--no-sandbox", "--force-color-profile=srgb"]
+        )
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def page(browser):
+    """A page without a network. ``page.refused`` lists what it asked for, ``page.failures`` the
+    errors of its scripts."""
+    page = browser.new_page(viewport={"width": 1280, "height": 1600})
+    page.refused, page.failures = [], []
+
+    def answer(route):
+        if route.request.url.startswith(("http://localhost:", "data:", "blob:")):
+            route.continue_()
+        else:
+            page.refused.append(route.request.url)
+            route.abort()
+
+    page.route("**/*", answer)
+    page.on("pageerror", lambda error: page.failures.append(str(error)))
+    yield page
+    page.close()

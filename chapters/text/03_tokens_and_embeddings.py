@@ -1,0 +1,633 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 3 · Tokens and embeddings
+#
+# A network computes with vectors, a sentence consists of letters. In this chapter you build the way
+# from one to the other, and back. Afterwards you can
+#
+# - learn a byte-pair encoding, by hand and with SentencePiece, and say what its size costs,
+# - explain why embeddings are multiplied by √d_model, and what happens if they are not,
+# - say what tied weights save,
+# - prepare a batch: padding, the special tokens, the shift of the target.
+#
+# Reading takes about forty minutes, computing less than one.
+#
+# **Predict first.** A vocabulary of 8,000 pieces is sixteen times as large as one of 500. How much
+# shorter do sentences become with it: to a sixteenth, a quarter, or two thirds of their length?
+
+# %%
+import math
+import re
+from collections import Counter
+from itertools import islice
+
+import numpy as np
+import pandas as pd
+import torch
+
+from transformer_lib.checks import check
+from transformer_lib.data import prepare
+from transformer_lib.data.batching import make_batch, plan_batches
+from transformer_lib.data.corpora import DataConfig, load_corpus
+from transformer_lib.data.tokenizer import Tokenizer
+from transformer_lib.lineages import toy
+from transformer_lib.misconceptions.bank import wrong_answers
+from transformer_lib.model import (
+    TransformerConfig,
+    build_transformer,
+    num_parameters,
+    sinusoidal_positions,
+)
+from transformer_lib.plots.measurements import lines
+from transformer_lib.plots.notebook import show
+from transformer_lib.trained import load_trained
+from transformer_lib.training.loss import output_loss
+from transformer_lib.vocabulary import BOS, EOS, PAD
+
+# %% [markdown]
+# ## Letters or words?
+#
+# The model chooses the next token from a fixed list, the **vocabulary**. What should stand in it?
+# Letters: there are few of them, and every word can be written. But sentences become long, and the
+# model has to learn to spell before it learns anything else. Words: sentences become short. But
+# which words? Let us take every fifth sentence pair of our corpus to learn from and see what a list
+# of its words is worth on the test sentences:
+
+# %%
+corpus = load_corpus(DataConfig())
+text = [side for pair in list(corpus.train)[::5] for side in pair]
+test = corpus.test.sources + [german[0] for german in corpus.test.references]
+
+
+def words_of(sentence):
+    return re.findall(r"\w+|[^\w\s]", sentence)
+
+
+known = {word for sentence in text for word in words_of(sentence)}
+unknown = [[word for word in words_of(s) if word not in known] for s in test]
+print(f"{len(text):,} sentences with {len(known):,} different words")
+print(f"test sentences with a word that is not among them: {sum(map(bool, unknown)) / len(test):.0%}")
+print("for example", ", ".join(word for words in unknown[1005:1080] for word in words))
+
+# %% [markdown]
+# Every sixth sentence contains a word that the list does not know, although these are simple
+# sentences and the list is twice as long as the vocabulary of chapter 1. A German compound can be
+# new in any sentence. And the model can only say what is on its list.
+#
+# So: something in between. Frequent words whole, rare ones in pieces.
+#
+# ## Byte-pair encoding
+#
+# [Sennrich et al. 2016](https://arxiv.org/abs/1508.07909) took a method of data compression for
+# it. Begin with single letters. Count which two neighbours stand together most often, and make them
+# one symbol. Again and again, until the vocabulary has the size that you want. That is all of
+# **BPE**.
+#
+# The beginning of a word is marked by `▁`, which stands for the space before it. Merges never cross
+# the border of a word, so it is enough to know how often each word occurs:
+
+# %%
+def split_words(sentence):
+    """▁ before each word; punctuation apart."""
+    return re.findall(r"▁?\w+|▁?[^\w▁]", "▁" + sentence.replace(" ", "▁"))
+
+
+print(split_words("I'm hungry, Tom."))
+counts = Counter(word for sentence in text for word in split_words(sentence))
+print(f"{len(counts):,} different, the most frequent:", counts.most_common(5))
+
+# %% [markdown]
+# One step of the algorithm: count pairs, merge the most frequent one everywhere.
+
+# %%
+def merge(symbols, pair):
+    """Every occurrence of the pair becomes one symbol."""
+    merged, i = [], 0
+    while i < len(symbols):
+        width = 2 if tuple(symbols[i : i + 2]) == pair else 1
+        merged.append("".join(symbols[i : i + width]))
+        i += width
+    return merged
+
+
+def count_pairs(spelled):
+    """How often each two symbols are neighbours, over all words of the text."""
+    pairs = Counter()
+    for word, symbols in spelled.items():
+        for pair in zip(symbols, symbols[1:]):
+            pairs[pair] += counts[word]
+    return pairs
+
+# %%
+spelled = {word: list(word) for word in counts}
+merges = []
+for _ in range(100):
+    pairs = count_pairs(spelled)
+    pair = max(pairs, key=pairs.get)
+    merges.append(pair)
+    spelled = {word: merge(symbols, pair) for word, symbols in spelled.items()}
+    if len(merges) <= 12:
+        sentence = [" ".join(spelled[word]) for word in split_words("Tom is in the kitchen.")]
+        print(f"{' '.join(pair):6}{pairs[pair]:5} times:  {'  '.join(sentence)}")
+
+# %% [markdown]
+# On the right you see a sentence grow together (two spaces stand between words). *Tom* is whole
+# after twelve merges, because Tom is in every fourth sentence of this text; the rest are endings and
+# beginnings that are frequent in both languages. Nobody told the algorithm what a syllable is.
+#
+# To cut a new word, apply the merges in the order in which they were learnt:
+
+# %%
+def cut(word, number):
+    symbols = list(word)
+    for pair in merges[:number]:
+        symbols = merge(symbols, pair)
+    return symbols
+
+
+cuts = {n: [" ".join(cut(w, n)) for w in ("▁mother", "▁Mutter", "▁hedgehog")] for n in (0, 20, 100)}
+pd.DataFrame(cuts, index=["mother", "Mutter", "hedgehog"]).rename_axis(columns="merges")
+
+# %% [markdown]
+# ## SentencePiece
+#
+# The library leaves this to [SentencePiece](https://github.com/google/sentencepiece), which does the
+# same faster: it counts anew only what a merge has changed. Its pieces are numbered in the order in
+# which they were learnt, so we can compare. Do its first hundred merges agree with ours?
+
+# %%
+letters = {letter for sentence in text for letter in sentence}
+tokenizer = Tokenizer.train(text, vocab_size=4 + len(letters) + 100)
+theirs = tokenizer.pieces(range(4, 104))
+ours = ["".join(pair) for pair in merges]
+first = next(i for i, (a, b) in enumerate(zip(ours, theirs)) if a != b)
+print(f"the same up to number {first}; there ours is {ours[first]}, SentencePiece's {theirs[first]}")
+print(f"of the 100 pieces, {len(set(ours) & set(theirs))} are in both lists")
+
+# %% [markdown]
+# Where the lists part, two pairs are equally frequent, and each program decides in its own way which
+# one goes first. All hundred pieces are the same.
+#
+# ## Special tokens
+#
+# Numbers 0 to 3 are special: `<pad>` fills up, `<unk>` stands for a letter that was not in the
+# text, `<s>` begins a sentence, `</s>` ends it. Everything else comes back exactly as it was:
+
+# %%
+for sentence in ("The hedgehog sneezes.", "Привет, Tom!"):
+    (tokens,) = tokenizer.encode([sentence])
+    print(tokenizer.pieces(tokens))
+    print(tokens, "→", tokenizer.decode([tokens])[0])
+
+# %% [markdown]
+# Not one Russian letter is in our text. What has no piece becomes `<unk>`, and is lost: the ⁇ does
+# not say which letters it was. And whoever writes `</s>` into a text cannot end the sentence with it. It
+# is cut like any other text, here into unknown characters and an s:
+
+# %%
+print(tokenizer.pieces(tokenizer.encode(["</s>"])[0]), "but the token itself is", EOS)
+
+# %% [markdown]
+# ## How many pieces?
+#
+# Now to the opening question. The same text, vocabularies from 250 to 8,000 pieces:
+
+# %%
+sizes = (250, 500, 1000, 2000, 4000, 8000)
+lengths = []
+for size in sizes:
+    tokens = Tokenizer.train(text, size).encode(test)
+    lengths.append(sum(map(len, tokens)) / len(test))
+    print(f"{size:5} pieces: {lengths[-1]:.1f} tokens a sentence")
+show(
+    lines({"": (sizes, lengths)}, ("pieces in the vocabulary", "tokens a sentence"), "x"),
+    "Tokens a sentence over the size of the vocabulary: from 11 at 250 pieces to 6 at 8,000, each "
+    "doubling saves less.",
+)
+
+# %% [markdown]
+# From 500 to 8,000 pieces sentences shrink to two thirds, and each doubling saves less than the one
+# before. What does a larger vocabulary cost? One vector of the embedding for each piece, and each
+# output step computes one score for each. And rare pieces are met rarely: at 8,000, most pieces of
+# this small text occur a handful of times, too few to learn what they mean. The paper took about
+# 37,000 pieces for 4.5 million sentence pairs; for our 40,000 pairs we take 4,000.
+#
+# ## From numbers to vectors
+#
+# A token number is a name, not a quantity: piece 2000 is not twice piece 1000. Each gets a vector of
+# its own, a row of the **embedding** matrix, and the rows are learnt like all other weights. To
+# look up row $t$ is the same as multiplying a vector that is 1 at $t$ and 0 elsewhere with the
+# matrix, without all the multiplications by 0:
+
+# %%
+torch.manual_seed(0)
+table = torch.randn(6, 4)
+tokens = torch.tensor([5, 0, 5])
+one_hot = torch.nn.functional.one_hot(tokens, num_classes=6).float()
+assert torch.equal(one_hot @ table, table[tokens])
+print(one_hot.int().tolist(), "times the table = its rows", tokens.tolist())
+
+# %% [markdown]
+# What do trained rows know? A small Transformer comes trained with the course. It has one table for
+# both languages. Which rows are most similar to that of a given piece (by the cosine of the angle)?
+
+# %%
+trained = load_trained("transformer")
+E = trained.model.tgt_embedding.table.weight.detach()
+E = E / E.norm(dim=1, keepdim=True)
+
+
+def neighbours(word, number=4):
+    ((token,),) = trained.tokenizer.encode([word])
+    nearest = (E @ E[token]).topk(number + 1).indices.tolist()[1:]
+    return [piece.removeprefix("▁") for piece in trained.tokenizer.pieces(nearest)]
+
+
+for word in ("car", "mother", "bought", "him", "kaufte", "Hund", "Monday"):
+    print(f"{word:8}", ", ".join(neighbours(word)))
+
+# %% [markdown]
+# Nouns lie beside nouns, pronouns beside pronouns, verbs in the past beside verbs in the past: words
+# that stand in the same places get similar rows. What they mean matters less (a car is no song), and
+# a word and its translation are not neighbours, although they share the table: the German words are
+# said where the English ones are only read. *Monday* is too rare in 48,000 sentences to have found
+# its place. Pictures in which such a space looks tidy come from models that have read a
+# hundred thousand times as much.
+#
+# ## Times √d_model
+#
+# “In the embedding layers, we multiply those weights by √d_model”, says section 3.4, and no more.
+# Why? The same table is used twice. At the end of the model, the score (**logit**) of each piece
+# is the dot product of the decoder's state with the piece's row. A state has numbers of size 1, so
+# the dot product of a state with a row whose numbers have size σ has size $\sigma\sqrt{d_{model}}$.
+# That should be about 1 at the start, so that no piece is preferred; hence rows start with
+# $\sigma = 1/\sqrt{d_{model}}$. At the beginning of the model, though, the row is added to a
+# position, whose numbers have a size of 0.7. Beside it such a row is next to nothing:
+
+# %%
+def rms(x):
+    return x.square().mean().sqrt().item()
+
+
+torch.manual_seed(0)
+d_model = 512
+rows = torch.randn(4000, d_model) * d_model**-0.5
+states = torch.randn(1000, d_model)
+print(f"logits:          {rms(states @ rows.T):.2f}")
+print(f"positions:       {rms(sinusoidal_positions(50, d_model)):.2f}")
+print(f"rows:            {rms(rows):.2f}")
+print(f"rows × √d_model: {rms(rows * math.sqrt(d_model)):.2f}")
+print(f"rows / √d_model: {rms(rows / math.sqrt(d_model)):.3f}")
+
+# %% [markdown]
+# Multiplied by the root, word and place are equally loud. The last line is what one gets who
+# follows the comment in a published notebook, which says “divide” above code that multiplies: the
+# position is then 360 times as loud as the word.
+#
+# Does it matter, or will training put it right? Four small models, 150 steps each on the bundled
+# text. The fourth one has a table of its own for each of the three uses.
+
+# %%
+data = prepare(DataConfig())
+
+
+def train(scale, tied="all", d_model=128, steps=150):
+    """The first loss, and the mean of the last thirty."""
+    torch.manual_seed(0)
+    config = TransformerConfig("transformer", d_model, 128, 4, 1, 1, 0.0, tied_embeddings=tied)
+    model = build_transformer(config, len(data.tokenizer))
+    model.src_embedding.scale = model.tgt_embedding.scale = scale
+    optimizer = torch.optim.Adam(model.parameters(), lr=2e-3, betas=(0.9, 0.98))
+    losses = []
+    epoch = plan_batches(data.train.src.lengths, data.train.tgt.lengths, 512, seed=(0,))
+    for indices in islice(epoch, steps):
+        batch = make_batch(data.train, indices)
+        states = model.decode(batch.tgt_input, model.encode(batch.src))
+        sums = output_loss(states, model.output_weight, batch.labels)
+        loss = sums.smoothed / sums.tokens
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses[0], sum(losses[-30:]) / 30, num_parameters(model)
+
+# %% tags=["nbval-ignore-output"]
+root = math.sqrt(128)
+result = pd.DataFrame(
+    {
+        "× √d_model": train(root),
+        "as it is": train(1.0),
+        "/ √d_model": train(1 / root),
+        "× √d_model, not tied": train(root, tied="none"),
+    },
+    index=["first loss", "loss after 150 steps", "parameters"],
+).T
+loss = result["loss after 150 steps"]
+assert loss["× √d_model"] + 0.2 < loss["as it is"] < loss["/ √d_model"] - 0.1
+result.style.format({"parameters": "{:,.0f}"}, precision=2)
+
+# %% [markdown]
+# The root matters. Loss is in nats per token, so 0.6 means that the right piece gets little more
+# than half of the probability, on average, that it could have. Training does put it right in the end; it takes time
+# that could be spent on learning.
+#
+# ## Tied weights
+#
+# And what about the fourth model? It learnt *faster*, with more than twice the parameters. Look at
+# its first loss: that of a model that knows nothing should be ln 4000 = 8.3, and tied models begin
+# above it. They do know something, and it is wrong. What do they say?
+
+# %%
+batch = make_batch(data.train, np.arange(64))
+for tied in ("all", "none"):
+    torch.manual_seed(0)
+    config = TransformerConfig("transformer", 128, 128, 4, 1, 1, 0.0, tied_embeddings=tied)
+    says = build_transformer(config, len(data.tokenizer))(batch.src, batch.tgt_input).argmax(dim=-1)
+    same = (says == batch.tgt_input)[batch.tgt_input != PAD].float().mean()
+    print(f"tied_embeddings={tied!r}: says the token again that it has just read: {same:.0%}")
+    assert (same > 0.9) == (tied == "all")
+
+# %% [markdown]
+# Residual connections carry the row of the token that was read through to the end, and there no row
+# fits it better than itself. So a tied model begins as a parrot and first has to unlearn that; 150
+# steps are not enough to make up for it. What does it get in return? Here are the parameters of the
+# paper's base model, built without memory, by PyTorch's device `meta`:
+
+# %%
+for tied, meaning in {"none": "three tables", "output": "two", "all": "one"}.items():
+    with torch.device("meta"):
+        model = build_transformer(TransformerConfig(tied_embeddings=tied), 37_000)
+    print(f"{meaning:12} {num_parameters(model) / 1e6:5.1f} million parameters")
+
+# %% [markdown]
+# One table instead of three saves 38 of 101 million parameters. A row of it is trained by each of its
+# three uses, which helps pieces that are rare on one side
+# ([Press and Wolf 2017](https://arxiv.org/abs/1608.05859)). One table for both languages needs one
+# vocabulary for both, as we have it; names and numbers are spelled alike in both anyway.
+#
+# ## A batch
+#
+# Sentences of a batch are computed together, in one tensor, and that must be rectangular. Shorter
+# ones are filled up with `<pad>`, number 0. Each source and each target ends with `</s>`, number 3:
+
+# %%
+batch = make_batch(data.train, np.array([0, 1000, 30_000]))
+print(batch.src.numpy())
+for row in batch.src:
+    print(*data.tokenizer.pieces(row))
+
+# %% [markdown]
+# Padding is computed and thrown away. How much of it there is depends on which sentences meet:
+
+# %%
+def padding(batches):
+    """Share of positions that hold <pad>."""
+    lengths = data.train.src.lengths
+    computed = sum(len(batch) * lengths[batch].max() for batch in batches)
+    return 1 - lengths.sum() / computed
+
+
+lengths = data.train.src.lengths, data.train.tgt.lengths
+at_random = np.array_split(np.random.default_rng(0).permutation(len(data.train)), 375)
+print(f"128 random sentences a batch: {padding(at_random):.0%} padding")
+print(f"sentences of similar length:  {padding(plan_batches(*lengths, 1024, seed=(0,))):.0%}")
+
+# %% [markdown]
+# So the library puts sentences of similar length together, as the paper did (section 5.1). Chapter 7
+# sees to it that attention never looks at padding, chapter 11 that the loss does not count it.
+#
+# ## The shift
+#
+# The decoder learns to say the next token, given all tokens before it. In training the whole target
+# is known, so all its positions are computed at once: the decoder **reads** the right target,
+# preceded by `<s>`, and is to **say** the same target, followed by `</s>`. Its input is its label,
+# moved on by one place. That is **teacher forcing**: whatever the model would have said itself, it
+# reads on with what is right.
+#
+# One of the tutorials from which this course grew shows it with two sentences from Chinese to
+# English, in which `S`, `E` and `P` stand for `<s>`, `</s>` and `<pad>`:
+
+# %%
+pd.DataFrame(toy.ROWS, columns=["source", "decoder reads", "decoder is to say"])
+
+# %% [markdown]
+# Look closely at the first row: the end comes *after* the padding. From this the model learns to say
+# `P` after *chinese*, or nothing at all, if padding does not count in the loss. The end belongs
+# after the last word:
+
+# %%
+mended = toy.mended()
+names = ["P", "?", "S", "E", *toy.TGT_WORDS]
+for reads, says in zip(mended.tgt_input, mended.labels):
+    print("reads", *[f"{names[token]:8}" for token in reads])
+    print("says ", *[f"{names[token]:8}" for token in says], "\n")
+
+# %% [markdown]
+# Read it column by column: having read `S`, say *i*; having read `S i`, say *am*. The `E` is never
+# read: after it nothing is left to say. A model that learns these two sentences by heart takes a
+# second:
+
+# %%
+def small_model():
+    torch.manual_seed(0)
+    config = TransformerConfig("transformer", 64, 128, 4, 2, 2, 0.0, tied_embeddings="none")
+    return build_transformer(config, toy.SRC_VOCAB_SIZE, toy.TGT_VOCAB_SIZE)
+
+
+model = small_model()
+assert toy.train(model, mended) < 0.1
+print(toy.translate(model))
+
+# %% [markdown]
+# ## Common mistakes
+#
+# **The input is the label.** Forget the shift, and the model reads the very token that it is to say.
+# Compare the loss, and then what it translates:
+
+# %%
+forgotten = toy.Batch(mended.src, mended.labels, mended.labels)
+model = small_model()
+assert toy.train(model, forgotten) < 0.1
+print(toy.translate(model))
+
+# %% [markdown]
+# The loss is as good as before. It has learnt to repeat what it reads, and now that nobody tells it
+# the answer, it has nothing to say. Whenever a loss falls suspiciously fast, look at
+# the shift first.
+#
+# **The tokenizer of another run.** Token numbers mean something only with the vocabulary that they
+# come from. Here the numbers of one sentence, read with a vocabulary of another size:
+
+# %%
+(tokens,) = data.tokenizer.encode(["My brother bought a new car."])
+print(Tokenizer.train(text, 1000).decode([[token for token in tokens if token < 1000]])[0])
+
+# %% [markdown]
+# No error, just nonsense. That is why a run of this library keeps its tokenizer beside its weights,
+# and why `--resume` refuses another one. More of what goes wrong between text and vector:
+
+# %%
+for exercise in ("merge_pair", "embed", "teacher_forcing"):
+    for mistake in wrong_answers(exercise)[:3]:
+        print(f"{mistake.id}: {mistake.title}")
+
+# %% [markdown]
+# ## Your turn
+#
+# ### Merge a pair
+#
+# The heart of BPE: every occurrence of `pair` in the list `symbols`, from left to right, becomes one
+# symbol. Write it without looking up; `["a", "a", "a"]` and `("a", "a")` give `["aa", "a"]`.
+
+# %%
+def merge_pair(symbols, pair):
+    ...  # your code
+
+
+check(merge_pair)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Walk through the list with an index. After a merge go on two places further, otherwise one. Why not
+# join the symbols with spaces and replace text? Try the symbols `ut`, `he` and the pair `t`, `he`.
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# def merge_pair(symbols, pair):
+#     merged = []
+#     i = 0
+#     while i < len(symbols):
+#         width = 2 if tuple(symbols[i : i + 2]) == pair else 1
+#         merged.append("".join(symbols[i : i + width]))
+#         i += width
+#     return merged
+# ```
+#
+# </details>
+#
+# ### Cut a word
+#
+# The pieces of a word, given the merges in the order in which they were learnt.
+
+# %%
+def apply_merges(word, merges):
+    ...  # your code
+
+
+check(apply_merges)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Begin with single letters. The order of the merges decides, not the length of the pieces. A merge
+# that finds nothing is no reason to stop.
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# def apply_merges(word, merges):
+#     symbols = list(word)
+#     for pair in merges:
+#         i = 0
+#         while i < len(symbols) - 1:
+#             if (symbols[i], symbols[i + 1]) == pair:
+#                 symbols[i : i + 2] = ["".join(pair)]
+#             i += 1
+#     return symbols
+# ```
+#
+# </details>
+#
+# ### Embed
+#
+# The vectors of a batch of tokens, (batch, length), from a table of (vocab_size, d_model), as the
+# paper's section 3.4 wants them.
+
+# %%
+def embed(tokens, table):
+    ...  # your code
+
+
+check(embed)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# `table[tokens]` has the shape (batch, length, d_model). One factor is missing.
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# def embed(tokens, table):
+#     return table[tokens] * math.sqrt(table.size(1))
+# ```
+#
+# </details>
+#
+# ### Shift
+#
+# `targets` is a list of lists of token numbers, without special tokens. Return what the decoder
+# reads and what it is to say, each as a padded tensor of whole numbers, (batch, length).
+
+# %%
+def teacher_forcing(targets):
+    ...  # your code
+
+
+check(teacher_forcing)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# `BOS`, `EOS` and `PAD` are imported above. Both tensors have one more column than the longest
+# target. Which of the three ever stands in the input, which in the labels?
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# def teacher_forcing(targets):
+#     longest = max(len(target) for target in targets)
+#     reads, says = [], []
+#     for target in targets:
+#         padding = [PAD] * (longest - len(target))
+#         reads.append([BOS, *target, *padding])
+#         says.append([*target, EOS, *padding])
+#     return torch.tensor(reads), torch.tensor(says)
+# ```
+#
+# </details>
+#
+# ## Summary
+#
+# 1. BPE merges the most frequent pair of neighbours until the vocabulary is full: frequent words
+#    whole, rare ones in pieces, nothing unknown but letters never met.
+# 2. Sixteen times the pieces shorten a sentence to two thirds; each piece costs a row and has to be
+#    met often enough to be learnt.
+# 3. Rows start at size 1/√d_model because they also make the logits; multiplied by √d_model they
+#    are as loud as the positions they are added to.
+# 4. One table for source, target and output saves 38 of the base model's 101 million parameters.
+# 5. The decoder reads `<s> y₁ … yₙ` and says `y₁ … yₙ </s>`; without the shift it learns to copy.
+#
+# **In the paper:** sections 3.4 and 5.1. **Read on:** Sennrich et al. 2016 on BPE; Kudo 2018 on cutting
+# the same word in several ways while training; Press and Wolf 2017 on tied weights.

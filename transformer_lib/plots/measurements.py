@@ -1,0 +1,78 @@
+"""Measured values over what was varied."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
+
+import matplotlib
+from matplotlib.figure import Figure
+
+from transformer_lib.plots.style import RC, SEQUENTIAL, new_figure
+
+if TYPE_CHECKING:
+    import pandas
+
+Line = tuple[Sequence[float], Sequence[float]]
+
+
+def lines(
+    series: Mapping[str, Line],
+    labels: tuple[str, str],
+    logarithmic: Literal["", "x", "y", "xy"] = "",
+) -> Figure:
+    """Each line's x and y, by its name; ``labels`` of the two axes; the x-axis counts doublings."""
+    with matplotlib.rc_context(RC):
+        figure = new_figure(6.0, 3.4)
+        axes = figure.axes[0]
+        for (name, (x, y)), marker in zip(series.items(), "osD^v*", strict=False):
+            axes.plot(x, y, marker=marker, label=name)
+        if "x" in logarithmic:
+            axes.set_xscale("log", base=2)
+            ticks = sorted({value for x, _ in series.values() for value in x})
+            axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        if "y" in logarithmic:
+            axes.set_yscale("log")
+        else:
+            axes.set_ylim(bottom=0)
+        axes.set_xlabel(labels[0])
+        axes.set_ylabel(labels[1])
+        if len(series) > 1:
+            axes.legend()
+    return figure
+
+
+def bars(
+    series: Mapping[str, Sequence[float]], groups: Sequence[str], labels: tuple[str, str]
+) -> Figure:
+    """A bar of each series for each group; ``labels`` of the two axes."""
+    with matplotlib.rc_context(RC):
+        figure = new_figure(6.0, 3.2)
+        axes = figure.axes[0]
+        width = 0.8 / len(series)
+        for number, ((name, values), hatch) in enumerate(
+            zip(series.items(), ("", "//", "..", "xx"), strict=False)
+        ):
+            x = [i + (number - (len(series) - 1) / 2) * width for i in range(len(groups))]
+            axes.bar(x, values, width, label=name, hatch=hatch, alpha=0.9)
+        axes.set_xticks(range(len(groups)), groups)
+        axes.set_xlabel(labels[0])
+        axes.set_ylabel(labels[1])
+        if len(series) > 1:
+            axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(series))
+    return figure
+
+
+def heat_table(table: "pandas.DataFrame", label: str) -> Figure:
+    """A table of shares, each written into its field, coloured from 0 to 1."""
+    import seaborn
+
+    rows, columns = table.shape
+    with matplotlib.rc_context(RC):
+        figure = new_figure(2.4 + 1.0 * columns, 0.9 + 0.32 * rows)
+        axes = figure.axes[0]
+        seaborn.heatmap(
+            table, vmin=0.0, vmax=1.0, cmap=SEQUENTIAL, annot=True, fmt=".2f", linewidths=0.5,
+            cbar_kws={"label": label}, ax=axes,
+        )  # fmt: skip
+        axes.grid(visible=False)
+        axes.tick_params(axis="y", rotation=0)
+    return figure
