@@ -12,6 +12,7 @@ from transformer_lib.checks import check
 CHAPTERS = Path(__file__).parent.parent / "chapters"
 NOTEBOOKS = sorted(CHAPTERS.glob("*.ipynb"))
 MAX_LINES = 25
+MAX_WIDTH = 100
 
 
 @pytest.fixture(params=NOTEBOOKS, ids=lambda path: path.stem)
@@ -66,7 +67,9 @@ def test_ignored_outputs_are_asserted_and_nothing_is_skipped(notebook):
 
 def test_cells_are_short(notebook):
     for cell in code_cells(notebook):
-        assert cell.source.count("\n") < MAX_LINES, cell.source
+        lines = cell.source.splitlines()
+        assert len(lines) <= MAX_LINES, cell.source
+        assert all(len(line) <= MAX_WIDTH for line in lines), cell.source
 
 
 def test_prose_stands_around_the_code(notebook):

@@ -84,7 +84,8 @@ assert len(data.train) > 40_000
 
 # %%
 print(describe(data.report))
-print(f"{len(data.valid):,} sentences to watch the training with, {len(data.test):,} to judge it by")
+print(f"{len(data.valid):,} sentences to watch the training with")
+print(f"{len(data.test):,} sentences to judge it by")
 
 # %% [markdown]
 # Not every pair is used. Doubles teach nothing new. And every pair whose English side is also in

@@ -327,8 +327,8 @@ for kind, share in shares.items():
     assert beyond < 0.5
 show(
     accuracy_by_position(shares, BACK, TRAINED, chance=1 / VOCABULARY),
-    "Share of right answers by position: with sinusoids and with learned positions all are right up "
-    "to the training length and hardly any beyond it; without positions few are right anywhere.",
+    "Share of right answers by position: with sinusoids and with learned positions all are right "
+    "up to the training length and hardly any beyond it; without positions few are right anywhere.",
 )
 
 # %% [markdown]
@@ -348,7 +348,8 @@ show(
 # %% tags=["nbval-ignore-output"]
 rows = []
 for kind in ("sinusoids", "learned"):
-    positions = SinusoidalPositions(64) if kind == "sinusoids" else LearnedPositions(64, max_len=400)
+    learned = kind == "learned"
+    positions = LearnedPositions(64, max_len=400) if learned else SinusoidalPositions(64)
     model = train(positions, steps=1200, starts=100)
     for start in (0, 50, 200, 300):
         share = accuracy(model, 2 * TRAINED, start).mean().item()

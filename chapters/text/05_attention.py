@@ -309,7 +309,8 @@ WIDE = "The animal didn't cross the street because it was too wide."
 wide = looks_of_it(WIDE)
 for place in tired:
     (a, b), (c, d) = tired[place], wide[place]
-    print(f"layer {place[0]}, head {place[1]}:  animal {a:4.0%} → {c:4.0%}   street {b:4.0%} → {d:4.0%}")
+    looks = f"animal {a:4.0%} → {c:4.0%}   street {b:4.0%} → {d:4.0%}"
+    print(f"layer {place[0]}, head {place[1]}:  {looks}")
 for sentence in (TIRED, WIDE):
     print(sentence, "→", trained.translate([sentence])[0])
 
@@ -331,8 +332,9 @@ for sentence in (TIRED, WIDE):
 # %%
 right = (Q @ keys.T / 2).softmax(dim=-1)
 wrong = (Q @ keys.T / 2).softmax(dim=-2)
-print("right: rows add up to", right.sum(dim=-1).numpy().round(2), "columns to", right.sum(dim=-2).numpy().round(2))
-print("wrong: rows add up to", wrong.sum(dim=-1).numpy().round(2), "columns to", wrong.sum(dim=-2).numpy().round(2))
+for name, weights in {"right": right, "wrong": wrong}.items():
+    rows, columns = (weights.sum(dim=dim).numpy().round(2) for dim in (-1, -2))
+    print(f"{name}: rows add up to {rows}, columns to {columns}")
 
 # %% [markdown]
 # In the wrong one each *key* distributes itself over those who ask. A query whose keys are all

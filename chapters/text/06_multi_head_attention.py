@@ -112,11 +112,11 @@ results = {heads: train(heads) for heads in (1, 2, 4, 8)}
 shares = {f"{back} back": [results[h][0][i] for h in results] for i, back in enumerate(BACK)}
 show(
     bars(shares, [str(heads) for heads in results], ("heads", "share of right answers")),
-    "Share of right answers to each question: one head answers one of them always and the other one "
-    "by chance, two and more heads answer both.",
+    "Share of right answers to each question: one head answers one of them always and the other "
+    "one by chance, two and more heads answer both.",
 )
 for heads, ((two, five), parameters) in results.items():
-    print(f"{heads} heads, {parameters:,} parameters: {two:4.0%} and {five:4.0%}")
+    print(f"heads: {heads}, parameters: {parameters:,}, right: {two:4.0%} and {five:4.0%}")
 assert sum(results[1][0]) < 1.2
 assert min(results[2][0]) > 0.9
 
@@ -329,8 +329,8 @@ share_table = pd.DataFrame({name: values.numpy() for name, values in shares.item
 # %%
 show(
     heat_table(share_table, "mean share of attention"),
-    "Eight heads by five measures: neighbours get hardly more than any token would; only the end of "
-    "the sentence gets more.",
+    "Eight heads by five measures: neighbours get hardly more than any token would; only the end "
+    "of the sentence gets more.",
 )
 
 # %% [markdown]

@@ -61,7 +61,7 @@ EQUIVALENT = (
     ("transpose(+2, -1)", "axis 2 of four is axis −2"),
     ("([0] * 4, [0] * 5)", "a place more, of which nothing is made"),
     ("[n - 2] +=", "log precisions are added up, in whichever order"),
-    ("(dim=+1)", "axis 1 of two is the last one"),
+    ("(dim=+1", "axis 1 of two is the last one"),
     ("** alpha", "a factor that all hypotheses have in common"),
     ("arange(0, d_model, 2) / d_model", "another rounding: float32 for float64"),
     ("log_p.gather(1, labels[:, None])[:, -1]", "the only column is also the last one"),

@@ -38,18 +38,17 @@ def attention_heads(
     tgt_pieces: Sequence[str],
     src_pieces: Sequence[str],
 ) -> Figure:
-    """All heads of a layer side by side, on one scale from 0 to 1."""
-    heads = weights.size(0)
+    """All heads of a layer, two in a row, on one scale from 0 to 1."""
+    rows = -(-weights.size(0) // 2)
     with matplotlib.rc_context(RC):
-        size = 0.9 + 0.17 * len(src_pieces), 1.1 + 0.17 * len(tgt_pieces)
-        figure = new_figure(heads * size[0], size[1], heads)
-        for head, axes in enumerate(figure.axes):
+        size = 0.9 + 0.24 * len(src_pieces), 0.8 + 0.24 * len(tgt_pieces)
+        figure = new_figure(2 * size[0], rows * size[1], 2, rows)
+        for head, axes in enumerate(figure.axes[: weights.size(0)]):
             axes.imshow(weights[head].numpy(), vmin=0.0, vmax=1.0, cmap=SEQUENTIAL)
             axes.grid(visible=False)
             axes.set_title(f"head {head + 1}")
             axes.set_xticks(range(len(src_pieces)), src_pieces, rotation=90, fontsize=8)
-            shown = tgt_pieces if head == 0 else [""] * len(tgt_pieces)
-            axes.set_yticks(range(len(tgt_pieces)), shown, fontsize=8)
+            axes.set_yticks(range(len(tgt_pieces)), tgt_pieces, fontsize=8)
         image = figure.axes[0].images[0]
         figure.colorbar(image, ax=figure.axes, label="attention weight", shrink=0.8)
     return figure

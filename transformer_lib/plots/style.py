@@ -24,9 +24,9 @@ RC: Any = {
 }
 
 
-def new_figure(width: float = 6.0, height: float = 3.6, columns: int = 1) -> Figure:
-    """An empty figure in the course's style, with ``columns`` axes beside each other (inches)."""
+def new_figure(width: float = 6.0, height: float = 3.6, columns: int = 1, rows: int = 1) -> Figure:
+    """An empty figure in the course's style (inches), with this many axes."""
     with matplotlib.rc_context(RC):
         figure = Figure(figsize=(width, height), layout="constrained")
-        figure.subplots(1, columns, squeeze=False)
+        figure.subplots(rows, columns, squeeze=False)
     return figure

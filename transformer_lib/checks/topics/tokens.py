@@ -26,11 +26,11 @@ def _merge_cases(random: torch.Generator) -> dict[str, Case]:
 def merge_pair(symbols: list[str], pair: Pair) -> list[str]:
     """The symbols with every occurrence of the pair, from left to right, made one symbol."""
     merged: list[str] = []
-    position = 0
-    while position < len(symbols):
-        width = 2 if tuple(symbols[position : position + 2]) == pair else 1
-        merged.append("".join(symbols[position : position + width]))
-        position += width
+    for symbol in symbols:
+        if merged and (merged[-1], symbol) == pair:
+            merged[-1] += symbol
+        else:
+            merged.append(symbol)
     return merged
 
 
