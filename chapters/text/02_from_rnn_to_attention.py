@@ -304,11 +304,13 @@ def influence(layer, length=65, d=64):
 
 
 torch.manual_seed(0)
-distances = [1, 2, 4, 8, 16, 32, 64]
 influences = {
     "LSTM": influence(nn.LSTM(64, 64, batch_first=True)),
     "self-attention": influence(MultiHeadAttention(64, num_heads=4)),
 }
+
+# %%
+distances = [1, 2, 4, 8, 16, 32, 64]
 show(
     lines(
         {name: (distances, [values[k] for k in distances]) for name, values in influences.items()},

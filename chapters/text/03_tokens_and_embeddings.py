@@ -43,12 +43,8 @@ from transformer_lib.data.corpora import DataConfig, load_corpus
 from transformer_lib.data.tokenizer import Tokenizer
 from transformer_lib.lineages import toy
 from transformer_lib.misconceptions.bank import wrong_answers
-from transformer_lib.model import (
-    TransformerConfig,
-    build_transformer,
-    num_parameters,
-    sinusoidal_positions,
-)
+from transformer_lib.model import TransformerConfig, build_transformer, num_parameters
+from transformer_lib.model.positional_encoding import sinusoidal_positions
 from transformer_lib.plots.measurements import lines
 from transformer_lib.plots.notebook import show
 from transformer_lib.trained import load_trained
@@ -300,13 +296,18 @@ print(f"rows / √d_model: {rms(rows / math.sqrt(d_model)):.3f}")
 # follows the comment in a published notebook, which says “divide” above code that multiplies: the
 # position is then 360 times as loud as the word.
 #
-# Does it matter, or will training put it right? Four small models, 150 steps each on the bundled
-# text. The fourth one has a table of its own for each of the three uses.
+# Does it matter, or will training put it right? We need the text as batches of token numbers, as
+# chapter 1 prepared it:
+
+# %% tags=["nbval-ignore-output"]
+data = prepare(DataConfig())
+assert len(data.train) > 40_000
+
+# %% [markdown]
+# Four small models, 150 steps each. The fourth one has a table of its own for each of the three
+# uses.
 
 # %%
-data = prepare(DataConfig())
-
-
 def train(scale, tied="all", d_model=128, steps=150):
     """The first loss, and the mean of the last thirty."""
     torch.manual_seed(0)

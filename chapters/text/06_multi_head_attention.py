@@ -38,7 +38,7 @@ import torch
 from torch import nn
 
 from transformer_lib.checks import check
-from transformer_lib.data import prepare
+from transformer_lib.data.corpora import DataConfig, load_corpus
 from transformer_lib.evaluation.alignment import encoder_attention
 from transformer_lib.misconceptions.bank import wrong_answers
 from transformer_lib.model import (
@@ -89,6 +89,9 @@ def sequences(count):
     tokens = torch.randint(VOCABULARY, (count, LENGTH))
     answers = [tokens[:, max(BACK) - back : LENGTH - back] for back in BACK]
     return tokens, torch.stack(answers, dim=-1)
+
+# %% [markdown]
+# Five seconds of training for each number of heads:
 
 # %%
 def train(num_heads, steps=400):
@@ -300,10 +303,9 @@ show(
 # ([Voita et al. 2019](https://arxiv.org/abs/1905.09418)). Do ours, on the first 500 test sentences?
 
 # %%
-data = prepare(trained.experiment.data)
 recorded = [
     encoder_attention(trained.model, trained.tokenizer, source)
-    for source in data.test.sources[:500]
+    for source in load_corpus(DataConfig()).test.sources[:500]
 ]
 
 
