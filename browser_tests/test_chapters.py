@@ -15,6 +15,9 @@ NOTEBOOKS = sorted((ROOT / "chapters").glob("*.ipynb"))
 SCREENSHOTS = ROOT / "runs" / "screenshots"
 MINUTE = 60_000  # milliseconds
 PROMPTS = "[...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt')].map(p => p.textContent)"
+FINISHED = f"() => ({PROMPTS}).every(prompt => /[0-9]/.test(prompt))"
+ERROR = ".jp-RenderedText[data-mime-type='application/vnd.jupyter.error']"
+FAILED = f'() => document.querySelector("{ERROR}")'  # the cells after it are not run
 STARTED = f"() => ({PROMPTS}).some(prompt => /[0-9*]/.test(prompt))"
 
 
@@ -41,9 +44,7 @@ def run_all(page) -> None:
         page.wait_for_timeout(4000)
         if page.evaluate(STARTED):
             break
-    page.wait_for_function(
-        f"() => ({PROMPTS}).every(prompt => /[0-9]/.test(prompt))", timeout=5 * MINUTE
-    )
+    page.wait_for_function(f"() => ({FINISHED})() || ({FAILED})()", timeout=5 * MINUTE)
 
 
 def scroll_through(page, name: str) -> None:
@@ -63,12 +64,13 @@ def scroll_through(page, name: str) -> None:
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_chapter_runs_and_draws_its_figures(notebook, lab, page):
     page.goto(lab(notebook.name))
-    run_all(page)
-    page.wait_for_timeout(2000)  # charts draw themselves after their cell is done
-    scroll_through(page, notebook.stem)
+    try:
+        run_all(page)
+        page.wait_for_timeout(2000)  # charts draw themselves after their cell is done
+    finally:
+        scroll_through(page, notebook.stem)
 
-    errors = page.locator(".jp-RenderedText[data-mime-type='application/vnd.jupyter.error']")
-    assert errors.all_inner_texts() == []
+    assert page.locator(ERROR).all_inner_texts() == []
     charts = page.locator(".vega-embed canvas").count()
     pictures = page.locator(".jp-RenderedImage img").evaluate_all(
         "images => images.filter(image => image.naturalWidth > 50).length"

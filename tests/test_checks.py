@@ -111,3 +111,13 @@ def test_the_html_says_it_without_colour_and_shows_no_code(tmp_path):
     assert "✗" in html
     assert "failed" in html
     assert "<b>" not in html.replace("<strong>", "")
+
+
+def test_a_class_without_a_body_is_not_attempted_yet():
+    class LayerNorm(torch.nn.Module):
+        def __init__(self, d_model):
+            super().__init__()
+
+        def forward(self, x): ...
+
+    assert repr(check(LayerNorm)) == "– LayerNorm: not attempted yet"

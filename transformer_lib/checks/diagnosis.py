@@ -118,10 +118,15 @@ def _all_alike(a: Outcomes, b: Outcomes, tolerance: float) -> bool:
 
 def _is_not_attempted(outcomes: Outcomes) -> bool:
     return all(
-        isinstance(o.error, NotImplementedError)
-        or (o.error is None and (o.value is None or o.value is ...))
+        isinstance(o.error, NotImplementedError) or (o.error is None and _is_nothing(o.value))
         for o in outcomes.values()
     )
+
+
+def _is_nothing(value: Any) -> bool:
+    if isinstance(value, tuple):  # of a class, the output of its forward comes first
+        return bool(value) and _is_nothing(value[0])
+    return value is None or value is ...
 
 
 def _findings(exercise: Exercise, trial: Trial, outcomes: Outcomes):

@@ -263,3 +263,62 @@ class NormWithOneScale(nn.Module):
 
     def forward(self, x):
         return _normalize(x, self.scale, self.shift, 1e-5, -1)
+
+
+@misconception(
+    "M187",
+    "rms_norm",
+    title="the mean is taken off",
+    source="a plausible slip: layer norm without its shift",
+    effect="That is layer norm; what RMSNorm saves is done all the same.",
+    hint="Every vector of yours has the mean 0 before it is scaled. Is the mean part of the root "
+    "mean square?",
+)
+def rms_norm_centred(x, scale, eps):
+    return (
+        scale
+        * (x - x.mean(-1, keepdim=True))
+        / torch.sqrt(x.var(-1, keepdim=True, correction=0) + eps)
+    )
+
+
+@misconception(
+    "M188",
+    "rms_norm",
+    title="divided by the norm of the vector",
+    source="a plausible slip: x.norm() for the root of the mean",
+    effect="Numbers are √d_model too small: their squares add up to 1 instead of d_model.",
+    hint="Your numbers are too small, the more so the wider the vector. Root of the mean, or root "
+    "of the sum?",
+)
+def rms_norm_by_length(x, scale, eps):
+    return scale * x / torch.sqrt(x.square().sum(-1, keepdim=True) + eps)
+
+
+@misconception(
+    "M189",
+    "rms_norm",
+    title="over the whole tensor",
+    source="a plausible slip: mean() without dim",
+    effect="A loud position makes all others quiet, and padding counts.",
+    hint="Your positions influence one another. Over which axis does the mean run?",
+)
+def rms_norm_of_everything(x, scale, eps):
+    return scale * x / torch.sqrt(x.square().mean() + eps)
+
+
+@also("M5", "rms_norm")
+def rms_norm_without_epsilon(x, scale, eps):
+    return scale * x / torch.sqrt(x.square().mean(-1, keepdim=True))
+
+
+@misconception(
+    "M190",
+    "rms_norm",
+    title="the mean square without its root",
+    source="a plausible slip",
+    effect="Doubling a vector halves the result instead of leaving it as it is.",
+    hint="Double a vector: your result becomes smaller. What should a norm do?",
+)
+def rms_norm_without_root(x, scale, eps):
+    return scale * x / (x.square().mean(-1, keepdim=True) + eps)

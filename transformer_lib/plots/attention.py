@@ -1,6 +1,6 @@
 """Pictures of attention weights: a heat map on paper, an explorer on the screen."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import matplotlib
@@ -132,4 +132,53 @@ def attention_explorer(
         .add_params(layer, head)
         .transform_filter((altair.datum.layer == layer) & (altair.datum.head == head))
         .properties(width=32 * len(src_pieces), height=28 * len(tgt_pieces))
+    )
+
+
+def mask_explorer(
+    weights: Mapping[str, Float[Tensor, "sentences queries keys"]],
+    pieces: Sequence[Sequence[str]],
+) -> "altair.Chart":
+    """Weights of one head under several masks, by name: choose the sentence and the mask."""
+    import altair
+    import pandas
+
+    names = [" ".join(sentence).replace(" <pad>", "") for sentence in pieces]
+    rows = [
+        {
+            "sentence": names[number],
+            "mask": mask,
+            "query": f"{q + 1:02d} {sentence[q]}",
+            "key": f"{k + 1:02d} {sentence[k]}",
+            "weight": round(float(matrices[number, q, k]), 3),
+        }
+        for mask, matrices in weights.items()
+        for number, sentence in enumerate(pieces)
+        for q in range(len(sentence))
+        for k in range(len(sentence))
+    ]
+
+    def choice(name: str, options: list[str]) -> altair.Parameter:
+        menu = altair.binding_select(options=options, name=f"{name} ")
+        return altair.param(name=f"chosen_{name}", value=options[0], bind=menu)
+
+    sentence, mask = choice("sentence", names), choice("mask", list(weights))
+    words = altair.Axis(labelExpr="substring(datum.label, 3)")
+    return (
+        altair.Chart(
+            pandas.DataFrame(rows),
+            description="Attention weights under the chosen mask; blocked keys have weight zero.",
+        )
+        .mark_rect(stroke="white", strokeWidth=0.5)
+        .encode(
+            x=altair.X("key:O", title="key (looked at)", axis=words),
+            y=altair.Y("query:O", title="query (looks)", axis=words),
+            color=altair.Color(
+                "weight:Q", scale=altair.Scale(scheme=SEQUENTIAL, domain=[0, 1]), title="weight"
+            ),
+            tooltip=["query", "key", "weight"],
+        )
+        .add_params(sentence, mask)
+        .transform_filter((altair.datum.sentence == sentence) & (altair.datum.mask == mask))
+        .properties(width=360, height=300)
     )

@@ -1,6 +1,7 @@
 """Exercises on layer norm and batch norm."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -43,6 +44,30 @@ def batch_norm(
     return scale * (x - mean) / torch.sqrt(variance + eps) + shift
 
 
+def _rms_cases(random: torch.Generator) -> dict[str, Case]:
+    def arguments(*shape: int, dtype: torch.dtype = torch.float32):
+        x = 1 + torch.randn(shape, generator=random, dtype=dtype)
+        return x, torch.randn(shape[-1], generator=random, dtype=dtype)
+
+    x, scale = arguments(2, 3, 6)
+    x[0, 1] = 0.0
+    return {
+        "values": Case(*arguments(3, 4, 6), 1e-6, gradient=True),
+        "a vector of zeros": Case(x, scale, 1e-6),
+        "small numbers": Case(0.01 * x, scale, 1e-3),
+        "a batch of one": Case(*arguments(1, 5, 8), 1e-6),
+        "double precision": Case(*arguments(2, 3, 4, dtype=torch.float64), 1e-6),
+    }
+
+
+@exercise("norms", _rms_cases)
+def rms_norm(
+    x: Float[Tensor, "batch length d_model"], scale: Float[Tensor, " d_model"], eps: float
+) -> Float[Tensor, "batch length d_model"]:
+    """scale·x/√(mean of x² + eps) (Zhang and Sennrich 2019): no mean is taken off, no shift."""
+    return scale * x / torch.sqrt(x.square().mean(dim=-1, keepdim=True) + eps)
+
+
 def _module_cases(random: torch.Generator) -> dict[str, Case]:
     def x(*shape: int) -> Tensor:
         return 2 + 3 * torch.randn(shape, generator=random)
@@ -57,7 +82,7 @@ def _module_cases(random: torch.Generator) -> dict[str, Case]:
 def _use_norm(norm: Callable[[int], nn.Module]):
     """Makes a new norm, which scales by 1 and shifts by 0, and applies it."""
 
-    def use(x: Tensor) -> tuple[Float[Tensor, "..."], int]:
+    def use(x: Tensor) -> tuple[Any, int]:
         module = norm(x.size(-1))
         return module(x), sum(parameter.numel() for parameter in module.parameters())
 

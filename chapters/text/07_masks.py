@@ -1,0 +1,544 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 7 · Masks
+#
+# A mask says who may look at whom. It is a handful of ones and zeros, and most of the bugs that raise
+# no error live in it. Afterwards you can
+#
+# - build the padding mask, the causal mask and both together, with the right shapes,
+# - translate between the two opposite conventions that PyTorch uses,
+# - say when −1e9 is not −∞, and what a row without a single allowed key does,
+# - find a leak with a test: change the future, watch the past.
+#
+# Reading takes about thirty minutes, computing less than one.
+#
+# **Predict first.** A trained translator uses a padding mask in two places: where the encoder looks at
+# the source, and where the decoder looks at the encoder's output. We translate 200 sentences in one
+# batch and leave the mask out in the first place, in the second, and in both. How many of the 200
+# translations change, each time?
+
+# %%
+import math
+
+import pandas as pd
+import torch
+from torch import nn
+
+from transformer_lib.checks import check
+from transformer_lib.data.corpora import DataConfig, load_corpus
+from transformer_lib.decoding.search import greedy_search, pad_sequences
+from transformer_lib.misconceptions.bank import wrong_answers
+from transformer_lib.model import (
+    Embedding,
+    MultiHeadAttention,
+    SinusoidalPositions,
+    attention,
+    causal_mask,
+    combine_masks,
+    fused_attention,
+    padding_mask,
+    split_heads,
+)
+from transformer_lib.plots.attention import mask_explorer
+from transformer_lib.plots.notebook import show_chart
+from transformer_lib.trained import load_trained
+from transformer_lib.vocabulary import EOS, PAD
+
+# %% [markdown]
+# ## Padding
+#
+# Sentences of a batch are filled up to one length with `<pad>`, token 0. Padding means nothing, and
+# nobody should look at it. The mask is as simple as that: True where a key is a real token.
+
+# %%
+trained = load_trained("transformer")
+sentences = ["I am hungry.", "Where is my car?", "Tom does not want to go home."]
+tokens = pad_sequences([[*t, EOS] for t in trained.tokenizer.encode(sentences)])
+mask = (tokens != PAD)[:, None, None, :]
+print(tokens.numpy())
+print("shape", tuple(mask.shape))
+for row in mask[:, 0, 0]:
+    print("".join("×" if allowed else "·" for allowed in row))
+
+# %% [markdown]
+# The shape is (batch, 1, 1, keys). Attention weights have the shape (batch, heads, queries, keys), and
+# an axis of size 1 is repeated as needed: the same keys are allowed for every head and for every
+# query.
+#
+# So a *query* at a padded position looks at the real tokens like the others. What it computes is
+# of no use to anyone; but it does no harm either, as long as nobody looks at it. Masks are
+# about **keys**.
+#
+# ## The future
+#
+# The decoder is trained on whole sentences at once. At position 3 it is to say token 4, and token 4
+# stands in its input, right there at the next position. It must not look. The causal mask allows
+# every position itself and what came before:
+
+# %%
+length = 5
+causal = torch.ones(length, length, dtype=torch.bool).tril()[None, None]
+print("shape", tuple(causal.shape))
+for row in causal[0, 0]:
+    print("".join("×" if allowed else "·" for allowed in row))
+assert torch.equal(causal, causal_mask(length))
+
+# %% [markdown]
+# Rows are queries, columns are keys: the triangle is the **lower** one, with its diagonal. (“An upper
+# triangle” says a published description, without saying whether its ones block or allow. That is how
+# mistakes are born.)
+#
+# Allowed is what *all* masks allow, so masks are combined with `&`. A batch of padded targets:
+
+# %%
+both = padding_mask(tokens) & causal_mask(tokens.size(1))
+assert torch.equal(both, combine_masks(padding_mask(tokens), causal_mask(tokens.size(1))))
+print("shape", tuple(both.shape))
+for name, matrix in zip(sentences[:2], both[:2, 0]):
+    print(name)
+    for row in matrix:
+        print("".join("×" if allowed else "·" for allowed in row))
+
+# %% [markdown]
+# The first sentence has five tokens. Its first five rows would be the same under the causal mask
+# alone: padding comes last, so whoever may not see the future does not see it either. (The rows
+# below belong to padded queries, of which nobody wants to know anything.) A decoder with a causal
+# mask needs no padding mask in its self-attention, and the library's has none.
+#
+# In this figure you can choose a sentence and a mask, and see what becomes of the weights: those of
+# one head of the trained model's encoder.
+
+# %%
+layer = trained.model.encoder.layers[0].self_attention
+with torch.no_grad():
+    states = trained.model.src_embedding(tokens)
+    query, key, value = (split_heads(x, 4) for x in layer.query_key_value(states).chunk(3, dim=-1))
+    masks = {
+        "none": None,
+        "padding": padding_mask(tokens),
+        "causal": causal_mask(tokens.size(1)),
+        "both": both,
+    }
+    weights = {name: attention(query, key, value, m)[1][:, 0] for name, m in masks.items()}
+show_chart(mask_explorer(weights, [trained.tokenizer.pieces(row) for row in tokens]))
+
+# %% [markdown]
+# Without a mask, padding gets a share of nearly every row. What is blocked gets exactly zero, and the
+# rest grows so that each row still adds up to 1: a mask acts *before* the softmax.
+#
+# ## What happens without
+#
+# Now to the opening question. We make the trained model forget its mask in one kind of attention
+# and let it translate 200 test sentences in one batch:
+
+# %%
+sources = load_corpus(DataConfig()).test.sources[:200]
+src = pad_sequences([[*t, EOS] for t in trained.tokenizer.encode(sources)])
+
+
+def without_mask(query, key, value, mask=None, is_causal=False):
+    return fused_attention(query, key, value, None, is_causal)
+
+
+def translations(forgetful):
+    """Greedy translations, with no padding mask in attentions whose name ends like this."""
+    layers = [m for name, m in trained.model.named_modules() if name.endswith(forgetful)]
+    for layer in layers:
+        layer.attention_function = without_mask
+    outputs = greedy_search(trained.model, src)
+    for layer in layers:
+        layer.attention_function = fused_attention
+    return outputs
+
+# %% tags=["nbval-ignore-output"]
+ENCODER = ("encoder.layers.0.self_attention", "encoder.layers.1.self_attention")
+FORGET = {
+    "in the encoder": ENCODER,
+    "in cross-attention": ("cross_attention",),
+    "in both": (*ENCODER, "cross_attention"),
+}
+right = translations(("nothing",))
+alone = [greedy_search(trained.model, src[i : i + 1, src[i] != PAD])[0] for i in range(200)]
+change = {"(alone instead of in a batch)": sum(a != b for a, b in zip(alone, right))}
+for place, names in FORGET.items():
+    change[f"no mask {place}"] = sum(a != b for a, b in zip(translations(names), right))
+for what, count in change.items():
+    print(f"{what:30}{count:4} of 200 change")
+assert change["(alone instead of in a batch)"] < 3 < 50 < min(list(change.values())[1:])
+
+# %% [markdown]
+# With its masks, the model says the same whether a sentence comes alone or among 199 others. Without
+# them nearly every translation depends on how long the longest sentence of the batch happens to be.
+# Both places matter, cross-attention more: there, padding is what the decoder hears instead of
+# words. If your model is better with a batch of one than with a batch of a hundred, look here first.
+#
+# ## Two opposite conventions
+#
+# In this course, as in `scaled_dot_product_attention`, **True means: may attend**. In
+# `nn.MultiheadAttention`, `nn.Transformer` and many tutorials, **True means: blocked**. Both are in
+# PyTorch, and a boolean does not tell which one it is. The same attention both ways:
+
+# %%
+torch.manual_seed(0)
+q, k, v = torch.randn(3, 1, 1, 4, 8)
+allowed = causal_mask(4)
+ours = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=allowed)
+
+reference = nn.MultiheadAttention(8, 1, batch_first=True, bias=False)
+with torch.no_grad():
+    reference.in_proj_weight.copy_(torch.eye(8).repeat(3, 1))
+    reference.out_proj.weight.copy_(torch.eye(8))
+    for name, m in {"~mask": ~allowed[0, 0], "mask as it is": allowed[0, 0]}.items():
+        output, weights = reference(q[0], k[0], v[0], attn_mask=m)
+        same = torch.allclose(output, ours[0], atol=1e-5, equal_nan=True)
+        print(f"{name:14} equal: {same};  weights of query 1:", weights[0, 1].numpy().round(2))
+
+# %% [markdown]
+# With the wrong polarity query 1 sees exactly the future and nothing else. No error, a loss that falls
+# beautifully, and no use. A third form, found in older code, is a float mask that is **added** to the
+# scores: 0 where allowed, −∞ where not. The converters fit in one line each:
+
+# %%
+def blocked_where_true(mask):
+    """May-attend to nn.Transformer's convention, and back."""
+    return ~mask
+
+
+def additive(mask, dtype=torch.float32):
+    """May-attend to a mask that is added to the scores."""
+    return torch.zeros(mask.shape, dtype=dtype).masked_fill(~mask, -torch.inf)
+
+
+added = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=additive(allowed))
+torch.testing.assert_close(added, ours)
+print(additive(allowed)[0, 0].numpy())
+
+# %% [markdown]
+# ## −1e9 is not −∞
+#
+# Four of the five sources of this course block with a large negative number: −10⁹, or −2³²+1. After
+# the softmax nothing of it is left. Is it the same as −∞? A row of scores with its last two keys
+# blocked, and a row in which all are, in three number formats:
+
+# %%
+scores = torch.tensor([1.0, 2.0, 3.0, 4.0])
+blocked = {
+    "last two": torch.tensor([False, False, True, True]),
+    "all": torch.ones(4, dtype=torch.bool),
+}
+rows = []
+for dtype in (torch.float32, torch.bfloat16, torch.float16):
+    for value in (-torch.inf, -1e9, torch.finfo(dtype).min):
+        row = {"format": str(dtype).removeprefix("torch."), "blocked with": f"{value:.0e}"}
+        for name, where in blocked.items():
+            try:
+                weights = scores.to(dtype).masked_fill(where, value).softmax(dim=0)
+                row[f"blocked: {name}"] = " ".join(f"{w:.2f}" for w in weights.tolist())
+            except RuntimeError:
+                row[f"blocked: {name}"] = "error: does not fit"
+        rows.append(row)
+pd.DataFrame(rows)
+
+# %% [markdown]
+# Where something is allowed, all of them agree. The differences are at the edges:
+#
+# - in **fp16** the largest number is 65,504. −10⁹ does not exist there: `masked_fill` refuses it, and an
+#   additive mask silently becomes −∞;
+# - a row in which **everything** is blocked: −∞ gives 0/0 = NaN, and a finite number gives equal
+#   weights to all keys that must not be seen.
+#
+# Does such a row occur? A sentence that was emptied by cleaning; a padded query under padding *and*
+# causal masks when padding comes first; a mask with an error. NaN is at least loud, and yet it is the
+# worst choice, for it spreads. Even if the loss does not use the row:
+
+# %%
+for name, fill in {"−∞": -torch.inf, "smallest number": torch.finfo(torch.float32).min}.items():
+    values = torch.ones(4, 3, requires_grad=True)
+    where = torch.tensor([[False] * 4, [True] * 4])  # the second query may see nothing
+    output = torch.zeros(2, 4).masked_fill(where, fill).softmax(dim=-1) @ values
+    output[0].sum().backward()  # and only the first query's output is used
+    print(f"{name:16} gradient of the values:", values.grad[:, 0].tolist())
+
+# %% [markdown]
+# The unused row's NaN is multiplied by a gradient of 0 on the way back, and NaN times 0 is NaN. One
+# empty sentence in a batch, and after the next step every weight of the model is NaN.
+#
+# The library blocks with the smallest number of the format and then sets the weights of blocked keys
+# to exactly zero. A query that may see nothing gets nothing, a vector of zeros, and a clean gradient:
+
+# %%
+nothing = torch.zeros(1, 1, 4, 4, dtype=torch.bool)
+output, weights = attention(q, k, v, nothing)
+print("weights", weights[0, 0, 0].tolist(), " output", output[0, 0, 0].tolist())
+
+# %% [markdown]
+# ## Before or after scaling
+#
+# One of the sources adds its mask first and divides by √d_k afterwards. With −∞ there is no
+# difference. With a small number there is: −10 becomes −10/8 at d_k = 64, and a blocked key keeps
+# e^−1.25 = 29% of its weight:
+
+# %%
+scores = torch.zeros(1, 4)
+for value in (-10.0, -1e9):
+    mask = torch.tensor([[0.0, 0.0, value, value]])
+    before, after = ((scores + mask) / 8).softmax(-1), (scores / 8 + mask).softmax(-1)
+    print(f"{value:.0e}: added before {before[0, 3]:.3f}, after {after[0, 3]:.5f}")
+
+# %% [markdown]
+# ## Who needs which mask?
+#
+# | attention | queries | keys | padding mask of | causal |
+# |---|---|---|---|---|
+# | encoder, self | source | source | the source | no |
+# | decoder, self | target | target | not needed: padding comes last | **yes** |
+# | decoder, cross | target | source | **the source** | no |
+#
+# In cross-attention the queries are target tokens and the keys are source tokens. The mask is about
+# keys, so it is the source's. With the target's, shapes usually disagree and you get an error. When
+# source and target happen to be equally long, you get none:
+
+# %%
+torch.manual_seed(0)
+cross = MultiHeadAttention(16, 2)
+src_tokens = torch.tensor([[5, 6, 7, EOS, PAD, PAD]])
+tgt_tokens = torch.tensor([[8, 9, 10, 11, 12, EOS]])
+memory, states = torch.randn(1, 6, 16), torch.randn(1, 6, 16)
+noisy = memory.masked_fill((src_tokens == PAD)[..., None], 100.0)  # other padding, same sentence
+with torch.no_grad():
+    for name, of in {"source": src_tokens, "target": tgt_tokens}.items():
+        outputs = [cross(states, m, mask=padding_mask(of)) for m in (memory, noisy)]
+        change = (outputs[0] - outputs[1]).abs().max()
+        print(f"mask of the {name}: what stands in the padding changes the output by {change:.2f}")
+
+# %% [markdown]
+# ## A test for leaks
+#
+# All these mistakes have one thing in common: no error, the right shape. What finds them is a test
+# of what must **not** depend on what. Change the input from some position on. Nothing before it may
+# change:
+
+# %%
+class LanguageModel(nn.Module):
+    """One layer of self-attention that is to predict the next token."""
+
+    def __init__(self, mask, vocab_size=20, d_model=32):
+        super().__init__()
+        self.mask = mask  # a function of the length
+        self.embedding = Embedding(vocab_size, d_model, SinusoidalPositions(d_model), dropout=0.0)
+        self.attention = MultiHeadAttention(d_model, num_heads=2)
+        self.output = nn.Linear(d_model, vocab_size)
+
+    def forward(self, tokens):
+        x = self.embedding(tokens)
+        return self.output(x + self.attention(x, mask=self.mask(tokens.size(1))))
+
+
+def leaks(model, length=8):
+    """Positions of the output that change although only the last token does."""
+    one = torch.randint(20, (1, length), generator=torch.Generator().manual_seed(0))
+    other = one.clone()
+    other[0, -1] = (one[0, -1] + 1) % 20
+    with torch.no_grad():
+        changed = (model(one) - model(other)).abs().amax(dim=(0, 2)) > 1e-6
+    return [position for position in range(length - 1) if changed[position]]
+
+# %%
+MASKS = {
+    "lower triangle": causal_mask,
+    "upper triangle": lambda n: causal_mask(n).transpose(-2, -1),
+    "one too many": lambda n: torch.ones(n, n, dtype=torch.bool).tril(1)[None, None],
+    "none": lambda n: None,
+}
+torch.manual_seed(0)
+for name, mask in MASKS.items():
+    print(f"{name:15} positions that see the last token: {leaks(LanguageModel(mask)) or 'none'}")
+
+# %% [markdown]
+# Three lines of test find three bugs. And what does a leak do in training? We let each of these models
+# predict **random** letters. There is nothing to learn: the best possible loss is ln 20 = 3.0. Whoever
+# gets below has cheated:
+
+# %% tags=["nbval-ignore-output"]
+def train(mask, steps=300):
+    torch.manual_seed(0)
+    model = LanguageModel(mask)
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    for _ in range(steps):
+        tokens = torch.randint(20, (64, 9))
+        logits = model(tokens[:, :-1])
+        loss = nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return loss.item()
+
+
+losses = {name: train(mask) for name, mask in MASKS.items()}
+for name, loss in losses.items():
+    print(f"{name:15} loss {loss:.2f}")
+assert losses["lower triangle"] > 2.9
+assert losses["one too many"] < 2.0
+
+# %% [markdown]
+# The honest model stays at 3.00, the three others get far below, and not one of them has learnt
+# anything. Whoever sees a single token too many is as good as one who sees everything. On real text
+# it shows less: there, a loss that is too low looks like success.
+#
+# ## Common mistakes
+#
+# All of these give a tensor of the right shape and type. `check` knows them:
+
+# %%
+for exercise in ("padding_mask", "causal_mask", "decoder_mask"):
+    for mistake in wrong_answers(exercise):
+        print(f"{exercise:13}{mistake.id:5}{mistake.title}")
+
+# %% [markdown]
+# ## Your turn
+#
+# ### Padding mask
+#
+# From tokens, (batch, length), to a boolean mask of (batch, 1, 1, length).
+
+# %%
+def padding_mask(tokens):
+    ...  # your code
+
+
+check(padding_mask)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# `x[:, None]` puts an axis of size 1 in. Which tokens may be attended to: only ordinary words, or
+# `<s>`, `</s>` and `<unk>` as well?
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# def padding_mask(tokens):
+#     return (tokens != PAD)[:, None, None, :]
+# ```
+#
+# </details>
+#
+# ### Causal mask
+#
+# For `length` positions: a boolean mask of (1, 1, length, length).
+
+# %%
+def causal_mask(length):
+    ...  # your code
+
+
+check(causal_mask)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# `torch.tril` keeps the lower triangle. May a position see itself?
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# def causal_mask(length):
+#     return torch.ones(length, length, dtype=torch.bool).tril()[None, None]
+# ```
+#
+# </details>
+#
+# ### Both
+#
+# What a decoder's self-attention may see in a batch of padded targets: (batch, 1, length, length).
+
+# %%
+def decoder_mask(tokens):
+    ...  # your code
+
+
+check(decoder_mask)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Two masks of (batch, 1, 1, length) and (1, 1, length, length). Which operation means “allowed by
+# both”?
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# def decoder_mask(tokens):
+#     length = tokens.size(1)
+#     causal = torch.ones(length, length, dtype=torch.bool).tril()
+#     return (tokens != PAD)[:, None, None, :] & causal
+# ```
+#
+# </details>
+#
+# ### Attention, with its mask
+#
+# Chapter 5's function, now complete: (batch, heads, length, d_k) each, and a mask or None. Return the
+# output and the weights. A query that may see nothing gets weights of zero.
+
+# %%
+def attention(query, key, value, mask):
+    ...  # your code
+
+
+check(attention)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# `masked_fill(~mask, torch.finfo(scores.dtype).min)` before the softmax, and something else after
+# it, for the row without an allowed key.
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# def attention(query, key, value, mask):
+#     scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))
+#     if mask is not None:
+#         scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
+#     weights = scores.softmax(dim=-1)
+#     if mask is not None:
+#         weights = weights.masked_fill(~mask, 0.0)
+#     return weights @ value, weights
+# ```
+#
+# </details>
+#
+# ## Summary
+#
+# 1. A mask is boolean, True means “may attend”, and it is about keys: (batch, heads, queries, keys),
+#    with 1 where it does not vary.
+# 2. Encoder and cross-attention need the source's padding mask; the decoder's self-attention needs
+#    the causal one, and no padding mask.
+# 3. `nn.Transformer` means the opposite with True; `~mask` converts.
+# 4. −1e9 does not fit into fp16, and a fully blocked row is NaN with −∞ and uniform with a finite
+#    number; zero is right.
+# 5. Change the future, watch the past: the test that finds leaks. On random data a loss below ln V is
+#    a leak.
+#
+# **In the paper:** section 3.2.3, and the “Masked” in figure 1. **Read on:** the documentation of
+# `torch.nn.functional.scaled_dot_product_attention` beside that of `nn.MultiheadAttention`.

@@ -1,0 +1,37 @@
+"""What a norm averages over, drawn on the (batch, length, channel) block of a layer's states."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+
+from transformer_lib.plots.style import COLOURS, RC
+
+Axis = Literal["sentence", "position", "channel"]
+SHAPE: dict[Axis, int] = {"sentence": 3, "position": 4, "channel": 5}
+
+
+def norm_blocks(averaged: Mapping[str, set[Axis]]) -> Figure:
+    """A block for each norm, by name, with the numbers coloured that share one mean: those along
+    the averaged axes."""
+    with matplotlib.rc_context(RC):
+        figure = Figure(figsize=(3.4 * len(averaged), 3.4), layout="constrained")
+        for number, (name, axes_of_mean) in enumerate(averaged.items()):
+            axes = figure.add_subplot(1, len(averaged), number + 1, projection="3d")
+            together = np.zeros(tuple(SHAPE.values()), dtype=bool)
+            # One group: everything along the averaged axes, the nearest place of the others.
+            place = {"sentence": 0, "position": 0, "channel": SHAPE["channel"] - 1}
+            together[
+                tuple(slice(None) if axis in axes_of_mean else place[axis] for axis in SHAPE)
+            ] = True
+            colours = np.where(together, COLOURS[1] + "ff", "#bbbbbb22")
+            axes.voxels(np.ones_like(together), facecolors=colours, edgecolor="#777777")
+            axes.set(xticks=[], yticks=[], zticks=[], title=name)
+            axes.set_xlabel("sentence", labelpad=-12)
+            axes.set_ylabel("position", labelpad=-12)
+            axes.set_zlabel("channel", labelpad=-12)
+            axes.set_box_aspect(tuple(SHAPE.values()))
+            axes.view_init(elev=22, azim=-58)
+    return figure
