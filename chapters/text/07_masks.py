@@ -120,10 +120,11 @@ for name, matrix in zip(sentences[:2], both[:2, 0]):
 # one head of the trained model's encoder.
 
 # %%
-layer = trained.model.encoder.layers[0].self_attention
+layer = trained.model.encoder.layers[0]
 with torch.no_grad():
-    states = trained.model.src_embedding(tokens)
-    query, key, value = (split_heads(x, 4) for x in layer.query_key_value(states).chunk(3, dim=-1))
+    states = layer.self_attention_residual.norm(trained.model.src_embedding(tokens))
+    projected = layer.self_attention.query_key_value(states)
+    query, key, value = (split_heads(x, num_heads=4) for x in projected.chunk(3, dim=-1))
     masks = {
         "none": None,
         "padding": padding_mask(tokens),
@@ -134,7 +135,8 @@ with torch.no_grad():
 show_chart(mask_explorer(weights, [trained.tokenizer.pieces(row) for row in tokens]))
 
 # %% [markdown]
-# Without a mask, padding gets a share of nearly every row. What is blocked gets exactly zero, and the
+# Without a mask, padding takes a large share of nearly every row: in training it was always masked, so
+# nothing taught the model to look away. With the mask, what is blocked gets exactly zero, and the
 # rest grows so that each row still adds up to 1: a mask acts *before* the softmax.
 #
 # ## What happens without
