@@ -29,8 +29,6 @@
 # What share of the letters will be right in rows of 2, of 8, and of 32?
 
 # %%
-import time
-
 import pandas as pd
 import torch
 from torch import nn
@@ -44,6 +42,7 @@ from transformer_lib.plots.attention import CROSS, attention_heatmap
 from transformer_lib.plots.measurements import lines
 from transformer_lib.plots.notebook import show
 from transformer_lib.trained import load_trained
+from transformer_lib.training.cost import fastest
 
 # %% [markdown]
 # ## The LSTM
@@ -345,16 +344,6 @@ assert influences["LSTM"][32] < 1e-5 < 1e-2 < influences["self-attention"][64]
 # channels for 8 sentences:
 
 # %%
-def seconds(function, repetitions=3):
-    """The fastest of several runs: the others were disturbed."""
-    best = float("inf")
-    for _ in range(repetitions):
-        start = time.perf_counter()
-        function()
-        best = min(best, time.perf_counter() - start)
-    return best
-
-
 def training_step(layer, x):
     y = layer(x)
     (y[0] if isinstance(layer, nn.LSTM) else y).sum().backward()
@@ -367,8 +356,8 @@ lengths = (16, 32, 64, 128, 256, 512, 1024)
 times = {"LSTM": [], "self-attention": []}
 for length in lengths:
     x = torch.randn(8, length, 256)
-    times["LSTM"].append(1000 * seconds(lambda: training_step(lstm_layer, x)))
-    times["self-attention"].append(1000 * seconds(lambda: training_step(attention_layer, x)))
+    for name, layer in {"LSTM": lstm_layer, "self-attention": attention_layer}.items():
+        times[name].append(1000 * fastest(lambda: training_step(layer, x)))
 show(
     lines(
         {name: (lengths, values) for name, values in times.items()},

@@ -30,7 +30,6 @@
 
 # %%
 import math
-import time
 
 import pandas as pd
 import torch
@@ -43,6 +42,7 @@ from transformer_lib.plots.attention import SELF, attention_explorer
 from transformer_lib.plots.measurements import lines
 from transformer_lib.plots.notebook import show, show_chart
 from transformer_lib.trained import load_trained
+from transformer_lib.training.cost import fastest
 
 # %% [markdown]
 # ## By hand
@@ -218,22 +218,12 @@ assert without[-1] < 0.6 * with_root[-1]
 # measure both parts for $d = 256$:
 
 # %%
-def seconds(function, repetitions=7):
-    """The fastest of several runs: the others were disturbed."""
-    best = float("inf")
-    for _ in range(repetitions):
-        start = time.perf_counter()
-        function()
-        best = min(best, time.perf_counter() - start)
-    return best
-
-
 def measure(length, d=256, heads=4):
     """Seconds for the four projections, and for the attention between them."""
     x, W = torch.randn(length, d), torch.randn(4, d, d)
     q = torch.randn(1, heads, length, d // heads)
-    projections = seconds(lambda: [x @ matrix for matrix in W])
-    return projections, seconds(lambda: attention(q, q, q))
+    projections = fastest(lambda: [x @ matrix for matrix in W], seconds=0.2)
+    return projections, fastest(lambda: attention(q, q, q), seconds=0.2)
 
 # %% tags=["nbval-ignore-output"]
 LENGTHS = (32, 64, 128, 256, 512, 1024, 2048)

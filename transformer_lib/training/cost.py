@@ -1,6 +1,7 @@
 """What training costs, in floating-point operations, counted in two ways."""
 
 import time
+from collections.abc import Callable
 
 import torch
 from torch import nn
@@ -39,12 +40,21 @@ def measured_flops_per_second(device: torch.device, dtype: torch.dtype) -> float
     """What this device sustains on a large matrix product, measured for about half a second."""
     size = 1024 if device.type == "cpu" else 8192
     left, right = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
-    left @ right
-    best, deadline = float("inf"), time.perf_counter() + 0.5
-    while time.perf_counter() < deadline:
-        start = time.perf_counter()
+
+    def multiply() -> None:
         left @ right
         if device.type == "cuda":
             torch.cuda.synchronize(device)
+
+    return 2.0 * size**3 / fastest(multiply)
+
+
+def fastest(function: Callable[[], object], seconds: float = 0.5) -> float:
+    """Seconds of the fastest of the calls that fit into ``seconds``: the others were disturbed."""
+    function()  # the first one makes what the others use again
+    best, deadline = float("inf"), time.perf_counter() + seconds
+    while best == float("inf") or time.perf_counter() < deadline:
+        start = time.perf_counter()
+        function()
         best = min(best, time.perf_counter() - start)
-    return 2.0 * size**3 / best
+    return best
