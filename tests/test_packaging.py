@@ -70,6 +70,8 @@ def test_commands_of_the_readme_are_in_the_makefile():
         ("transformer_lib.data.bundled", "README.md"),
         ("transformer_lib.configs", "cpu_tatoeba_transformer.toml"),
         ("transformer_lib.evaluation", "comparison.html"),
+        ("transformer_lib.trained", "transformer/model.safetensors"),
+        ("transformer_lib.trained", "rnn/tokenizer.model"),
     ],
 )
 def test_files_travel_with_the_package(package, name):

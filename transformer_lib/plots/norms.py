@@ -32,6 +32,6 @@ def norm_blocks(averaged: Mapping[str, set[Axis]]) -> Figure:
             axes.set_xlabel("sentence", labelpad=-12)
             axes.set_ylabel("position", labelpad=-12)
             axes.set_zlabel("channel", labelpad=-12)
-            axes.set_box_aspect(tuple(SHAPE.values()))
+            axes.set_box_aspect(tuple(SHAPE.values()), zoom=0.8)
             axes.view_init(elev=22, azim=-58)
     return figure
