@@ -171,10 +171,13 @@ class Deep(nn.Module):
     def forward(self, tokens):
         return self.output(self.encoder(self.embedding(tokens), None))
 
+# %% [markdown]
+# What enters the first layer, and what leaves each layer:
 
+# %%
 @torch.no_grad()
 def states(model, tokens):
-    """What enters the first layer, and what leaves each layer."""
+    """One tensor more than there are layers."""
     xs = [model.embedding(tokens)]
     for layer in model.encoder.layers:
         xs.append(layer(xs[-1], None))

@@ -15,7 +15,7 @@ FORMS = {
     "a bug\nLN(x) + f(LN(x))": "added back",
 }
 ALTERNATIVE = (
-    "Four ways from x upwards. Post-norm: x goes to f and around it, both are added, then the norm. "
+    "Four ways from x up. Post-norm: x goes to f and around it, both are added, then the norm. "
     "Pre-norm: the norm stands on the branch before f, x goes around both. Norm on the branch: the "
     "norm stands on the branch behind f. The bug: the norm stands before the fork, so that the way "
     "around f passes through it as well."
