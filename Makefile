@@ -6,15 +6,15 @@ READY := $(VENV)/ready
 
 .PHONY: help lab test test-browser check notebooks train-demo trained bench mutation docs lock clean
 help:
-	@echo "make lab         open the chapters in JupyterLab"
-	@echo "make test        lint, types, tests and notebooks"
+	@echo "make lab           open the chapters in JupyterLab"
+	@echo "make test          lint, types, tests and notebooks"
 	@echo "make test-browser  every chapter in a real JupyterLab and Chromium, without a network"
-	@echo "make train-demo  train a Transformer and an RNN on the bundled text and compare them"
-	@echo "make trained     train the two models that come with the course anew (about an hour)"
-	@echo "make notebooks   run the chapters anew from chapters/text and store their outputs"
-	@echo "make mutation    how many wrong answers the checks catch, into docs/mutation.md"
-	@echo "make docs        the table of known mistakes anew, into docs/misconceptions.md"
-	@echo "make bench       speed against peers, into benchmarks/results.json"
+	@echo "make train-demo    train a Transformer and an RNN on the bundled text and compare them"
+	@echo "make trained       train the two models that come with the course anew (about an hour)"
+	@echo "make notebooks     run the chapters anew from chapters/text and store their outputs"
+	@echo "make mutation      how many wrong answers the checks catch, into docs/mutation.md"
+	@echo "make docs          the table of known mistakes anew, into docs/misconceptions.md"
+	@echo "make bench         speed against peers, into benchmarks/results.json"
 
 # Torch goes first: other packages then accept the pinned build instead of bringing their own.
 $(READY): pyproject.toml requirements.lock

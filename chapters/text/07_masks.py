@@ -170,7 +170,7 @@ FORGET = {
     "in cross-attention": ("cross_attention",),
     "in both": (*ENCODER, "cross_attention"),
 }
-right = translations(("nothing",))
+right = translations(())
 alone = [greedy_search(trained.model, src[i : i + 1, src[i] != PAD])[0] for i in range(200)]
 change = {"(alone instead of in a batch)": sum(a != b for a, b in zip(alone, right))}
 for place, names in FORGET.items():

@@ -59,16 +59,16 @@ def merged_from_the_right(symbols, pair):
     return merged
 
 
-def _merge(symbols, pair, times=None):
-    merged: list[str] = []
-    position = 0
-    while position < len(symbols):
-        matches = tuple(symbols[position : position + 2]) == pair and times != 0
-        times = times - 1 if matches and times else times
-        width = 2 if matches else 1
-        merged.append("".join(symbols[position : position + width]))
-        position += width
-    return merged
+def _merge_first(symbols, pair):
+    for position in range(len(symbols)):
+        if tuple(symbols[position : position + 2]) == pair:
+            return [*symbols[:position], "".join(pair), *symbols[position + 2 :]]
+    return list(symbols)
+
+
+def _merge(symbols, pair):
+    shorter = _merge_first(symbols, pair)
+    return shorter if len(shorter) == len(symbols) else _merge(shorter, pair)
 
 
 @misconception(
@@ -80,14 +80,14 @@ def _merge(symbols, pair, times=None):
     hint="You merge the pair once. How often may it stand in a word?",
 )
 def only_the_first_pair(symbols, pair):
-    return _merge(symbols, pair, times=1)
+    return _merge_first(symbols, pair)
 
 
 @also("M177", "apply_merges")
 def each_merge_once(word, merges):
     symbols = list(word)
     for pair in merges:
-        symbols = _merge(symbols, pair, times=1)
+        symbols = _merge_first(symbols, pair)
     return symbols
 
 

@@ -1,11 +1,10 @@
 """Pictures of attention weights: a heat map on paper, an explorer on the screen."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import matplotlib
 from jaxtyping import Float
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
@@ -26,10 +25,28 @@ def attention_heatmap(
     labels: tuple[str, str] = CROSS,
 ) -> Figure:
     """One head's (or a mean's) weights: a row for each query, dark to bright from 0 to 1."""
+    import seaborn
+
     width, height = 1.8 + 0.42 * len(src_pieces), 1.2 + 0.34 * len(tgt_pieces)
     with matplotlib.rc_context(RC):
         figure = new_figure(width, height)
-        draw_attention(figure.axes[0], weights, tgt_pieces, src_pieces, labels)
+        axes = figure.axes[0]
+        seaborn.heatmap(
+            weights.numpy(),
+            vmin=0.0,
+            vmax=1.0,
+            cmap=SEQUENTIAL,
+            xticklabels=list(src_pieces),
+            yticklabels=list(tgt_pieces),
+            linewidths=0.5,
+            cbar_kws={"label": "attention weight"},
+            ax=axes,
+        )
+        axes.grid(visible=False)  # it would run through the middle of the cells
+        axes.tick_params(axis="x", rotation=60)
+        axes.tick_params(axis="y", rotation=0)
+        axes.set_ylabel(labels[0])
+        axes.set_xlabel(labels[1])
     return figure
 
 
@@ -54,34 +71,6 @@ def attention_heads(
     return figure
 
 
-def draw_attention(
-    axes: Axes,
-    weights: Float[Tensor, "tgt_len src_len"],
-    tgt_pieces: Sequence[str],
-    src_pieces: Sequence[str],
-    labels: tuple[str, str] = CROSS,
-) -> None:
-    """The heat map of :func:`attention_heatmap` into existing axes."""
-    import seaborn
-
-    seaborn.heatmap(
-        weights.numpy(),
-        vmin=0.0,
-        vmax=1.0,
-        cmap=SEQUENTIAL,
-        xticklabels=list(src_pieces),
-        yticklabels=list(tgt_pieces),
-        linewidths=0.5,
-        cbar_kws={"label": "attention weight"},
-        ax=axes,
-    )
-    axes.grid(visible=False)  # it would run through the middle of the cells
-    axes.tick_params(axis="x", rotation=60)
-    axes.tick_params(axis="y", rotation=0)
-    axes.set_ylabel(labels[0])
-    axes.set_xlabel(labels[1])
-
-
 def attention_explorer(
     weights: Float[Tensor, "layers heads tgt_len src_len"],
     tgt_pieces: Sequence[str],
@@ -90,49 +79,26 @@ def attention_explorer(
 ) -> "altair.Chart":
     """An interactive heat map: choose layer and head, point at a cell to read its weight."""
     import altair
-    import pandas
 
     num_layers, num_heads, *_ = weights.shape
-    rows = [
-        {
-            "layer": layer + 1,
-            "head": head + 1,
-            "target": f"{t + 1:02d} {tgt_piece}",
-            "source": f"{s + 1:02d} {src_piece}",
-            "weight": round(float(weights[layer, head, t, s]), 3),
-        }
+    cells = [
+        {"layer": layer + 1, "head": head + 1, **cell}
         for layer in range(num_layers)
         for head in range(num_heads)
-        for t, tgt_piece in enumerate(tgt_pieces)
-        for s, src_piece in enumerate(src_pieces)
+        for cell in _cells(weights[layer, head], tgt_pieces, src_pieces, ("target", "source"))
     ]
 
-    def choice(name: str, count: int) -> altair.Parameter:
-        slider = altair.binding_range(min=1, max=count, step=1, name=f"{name} ")
-        return altair.param(name=f"chosen_{name}", value=1, bind=slider)
+    def slider(name: str, count: int) -> altair.Parameter:
+        bind = altair.binding_range(min=1, max=count, step=1, name=f"{name} ")
+        return altair.param(name=f"chosen_{name}", value=1, bind=bind)
 
-    layer, head = choice("layer", num_layers), choice("head", num_heads)
-    words = "substring(datum.label, 3)"  # the number before each piece only keeps the order
-    return (
-        altair.Chart(
-            pandas.DataFrame(rows),
-            description=f"Attention weights of one layer and head, a row for each {labels[0]}.",
-        )
-        .mark_rect(stroke="white", strokeWidth=0.5)
-        .encode(
-            x=altair.X("source:O", title=labels[1], axis=altair.Axis(labelExpr=words)),
-            y=altair.Y("target:O", title=labels[0], axis=altair.Axis(labelExpr=words)),
-            color=altair.Color(
-                "weight:Q",
-                scale=altair.Scale(scheme=SEQUENTIAL, domain=[0, 1]),
-                title="weight",
-            ),
-            tooltip=["target", "source", "weight"],
-        )
-        .add_params(layer, head)
-        .transform_filter((altair.datum.layer == layer) & (altair.datum.head == head))
-        .properties(width=32 * len(src_pieces), height=28 * len(tgt_pieces))
-    )
+    return _explorer(
+        cells,
+        {"layer": slider("layer", num_layers), "head": slider("head", num_heads)},
+        ("target", "source"),
+        labels,
+        f"Attention weights of one layer and head, a row for each {labels[0]}.",
+    ).properties(width=32 * len(src_pieces), height=28 * len(tgt_pieces))
 
 
 def mask_explorer(
@@ -141,44 +107,70 @@ def mask_explorer(
 ) -> "altair.Chart":
     """Weights of one head under several masks, by name: choose the sentence and the mask."""
     import altair
-    import pandas
 
     names = [" ".join(sentence).replace(" <pad>", "") for sentence in pieces]
-    rows = [
-        {
-            "sentence": names[number],
-            "mask": mask,
-            "query": f"{q + 1:02d} {sentence[q]}",
-            "key": f"{k + 1:02d} {sentence[k]}",
-            "weight": round(float(matrices[number, q, k]), 3),
-        }
+    cells = [
+        {"sentence": names[number], "mask": mask, **cell}
         for mask, matrices in weights.items()
         for number, sentence in enumerate(pieces)
-        for q in range(len(sentence))
-        for k in range(len(sentence))
+        for cell in _cells(matrices[number], sentence, sentence, ("query", "key"))
     ]
 
-    def choice(name: str, options: list[str]) -> altair.Parameter:
-        menu = altair.binding_select(options=options, name=f"{name} ")
-        return altair.param(name=f"chosen_{name}", value=options[0], bind=menu)
+    def menu(name: str, options: list[str]) -> altair.Parameter:
+        bind = altair.binding_select(options=options, name=f"{name} ")
+        return altair.param(name=f"chosen_{name}", value=options[0], bind=bind)
 
-    sentence, mask = choice("sentence", names), choice("mask", list(weights))
+    return _explorer(
+        cells,
+        {"sentence": menu("sentence", names), "mask": menu("mask", list(weights))},
+        ("query", "key"),
+        ("query (looks)", "key (looked at)"),
+        "Attention weights under the chosen mask; blocked keys have weight zero.",
+    ).properties(width=360, height=300)
+
+
+def _cells(
+    weights: Float[Tensor, "queries keys"],
+    queries: Sequence[str],
+    keys: Sequence[str],
+    fields: tuple[str, str],
+) -> list[dict[str, Any]]:
+    """A record for each cell; the number before each piece only keeps the order."""
+    return [
+        {
+            fields[0]: f"{q + 1:02d} {query}",
+            fields[1]: f"{k + 1:02d} {key}",
+            "weight": round(float(weights[q, k]), 3),
+        }
+        for q, query in enumerate(queries)
+        for k, key in enumerate(keys)
+    ]
+
+
+def _explorer(
+    cells: Sequence[Mapping[str, Any]],
+    choices: "Mapping[str, altair.Parameter]",
+    fields: tuple[str, str],
+    titles: tuple[str, str],
+    description: str,
+) -> "altair.Chart":
+    """A heat map of those cells whose fields equal the choices; rows first in each pair."""
+    import altair
+    import pandas
+
     words = altair.Axis(labelExpr="substring(datum.label, 3)")
+    first, second = (altair.datum[field] == choice for field, choice in choices.items())
     return (
-        altair.Chart(
-            pandas.DataFrame(rows),
-            description="Attention weights under the chosen mask; blocked keys have weight zero.",
-        )
+        altair.Chart(pandas.DataFrame(cells), description=description)
         .mark_rect(stroke="white", strokeWidth=0.5)
         .encode(
-            x=altair.X("key:O", title="key (looked at)", axis=words),
-            y=altair.Y("query:O", title="query (looks)", axis=words),
+            x=altair.X(f"{fields[1]}:O", title=titles[1], axis=words),
+            y=altair.Y(f"{fields[0]}:O", title=titles[0], axis=words),
             color=altair.Color(
                 "weight:Q", scale=altair.Scale(scheme=SEQUENTIAL, domain=[0, 1]), title="weight"
             ),
-            tooltip=["query", "key", "weight"],
+            tooltip=[*fields, "weight"],
         )
-        .add_params(sentence, mask)
-        .transform_filter((altair.datum.sentence == sentence) & (altair.datum.mask == mask))
-        .properties(width=360, height=300)
+        .add_params(*choices.values())
+        .transform_filter(first & second)
     )
