@@ -123,11 +123,16 @@ def test_folded_solutions_pass_their_checks(notebook):
 
 
 def test_links_to_files_resolve(path, notebook):
+    links = []
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
-            for link in re.findall(r"\]\(([^)#]+)", cell.source):
-                if not link.startswith(("http://", "https://", "attachment:")):
-                    assert (path.parent / link).exists(), link
+            prose = re.sub(r"```.*?```", "", cell.source, flags=re.DOTALL)
+            links += re.findall(r"\]\(([^)#]+)", prose)
+        for output in cell.get("outputs", []):
+            links += re.findall(r'href="([^"#]+)"', output.get("data", {}).get("text/html", ""))
+    for link in links:
+        if not link.startswith(("http://", "https://", "attachment:")):
+            assert (path.parent / link).exists(), link
 
 
 def test_links_of_the_readme_resolve():

@@ -15,7 +15,8 @@
 #
 # In 2017 the paper [“Attention Is All You Need”](https://arxiv.org/abs/1706.03762) described a
 # translation model of a few simple parts. Nearly every large language model since then is made of
-# the same parts. In this course you build all of them, train them, break them, and judge the result.
+# the same parts. In this course you build all of them, train them, break them, and judge the
+# result.
 #
 # You need Python, a first course on neural networks, and a laptop. No GPU, and no network once the
 # course is installed.
@@ -35,13 +36,13 @@ show(course_map(), ALTERNATIVE)
 # %% [markdown]
 # ## How to work with it
 #
-# - **Predict first.** Each chapter opens with a question. Write your answer down before you read on;
-#   a wrong guess that you remember teaches more than a right explanation that you skim.
+# - **Predict first.** Each chapter opens with a question. Write your answer down before you read
+#   on; a wrong guess that you remember teaches more than a right explanation that you skim.
 # - **Run the cells yourself**, from top to bottom, with Shift+Enter. Change a number and run a cell
 #   again: nothing breaks. “Restart Kernel and Run All Cells” in the menu Kernel brings you back.
-# - **Write the pieces.** Under *your turn* is an unfinished function and a call of `check`. The check
-#   says at once which properties hold. If your code behaves like a mistake that others have made
-#   before you, it says what to look at. Hint and solution are folded away below the cell.
+# - **Write the pieces.** Under *your turn* is an unfinished function and a call of `check`. The
+#   check says at once which properties hold. If your code behaves like a mistake that others have
+#   made before you, it says what to look at. Hint and solution are folded away below the cell.
 # - **Use what you wrote.** Every piece that you build is also in `transformer_lib`, which the later
 #   chapters import. Read it: it is short.
 #

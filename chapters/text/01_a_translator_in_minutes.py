@@ -107,8 +107,8 @@ pd.DataFrame(
 # ### Tokens
 #
 # The model does not read letters or words but **pieces**: frequent words are one piece, rare ones
-# are put together from several. The 4,000 pieces were learnt from both languages at once
-# (chapter 3 shows how); `▁` marks the beginning of a word.
+# are put together from several. The 4,000 pieces were learnt from both languages at once (chapter 3
+# shows how); `▁` marks the beginning of a word.
 
 # %%
 for sentence in ("Where is the station?", "Wo ist der Bahnhof?", "The hedgehog sneezes."):
@@ -169,13 +169,13 @@ for source, said in zip(SENTENCES, translate(model, data.tokenizer, SENTENCES, b
 #
 # In each step the model reads a batch of about a hundred sentence pairs and, for every target
 # token, says how probable it finds each of the 4,000 pieces as the next one. The **loss** is the
-# mean of −log p of the right piece, here in nats. A model that knows nothing and spreads its bet evenly
-# pays ln 4000 ≈ 8.3; one that is always right and sure pays 0. After every step the weights move a
-# little in the direction that lowers the loss.
+# mean of −log p of the right piece, here in nats. A model that knows nothing and spreads its bet
+# evenly pays ln 4000 ≈ 8.3; one that is always right and sure pays 0. After every step the weights
+# move a little in the direction that lowers the loss.
 #
-# Five times during the training the library stops to look at the validation sentences. We use
-# that moment to translate our three. While the bar moves, watch two things: the loss on its right,
-# and how the translations change.
+# Five times during the training the library stops to look at the validation sentences. We use that
+# moment to translate our three. While the bar moves, watch two things: the loss on its right, and
+# how the translations change.
 
 # %% tags=["nbval-ignore-output"]
 history = []
@@ -201,8 +201,8 @@ translations
 # %% [markdown]
 # Read each column from top to bottom. The first row is nearly German already, a capital at the
 # front and a full stop at the end, but it hardly says what the English sentence says. The right
-# words come later, the frequent ones first. The decoder learns the target language before it
-# learns to listen to the encoder.
+# words come later, the frequent ones first. The decoder learns the target language before it learns
+# to listen to the encoder.
 #
 # The curve of the whole training:
 
@@ -222,8 +222,8 @@ show(
 # translation, and takes points off if the output is too short. 100 would mean that every sentence
 # equals a reference word for word; professional translators, compared with one another, stay far
 # below that. Chapter 13 computes it by hand and shows what it misses. We always use
-# [sacreBLEU](https://github.com/mjpost/sacrebleu) and print its *signature*, without which a
-# BLEU score means little.
+# [sacreBLEU](https://github.com/mjpost/sacrebleu) and print its *signature*, without which a BLEU
+# score means little.
 #
 # Now the 1,000 test sentences. Instead of only the likeliest token at each step, the decoder keeps
 # the four likeliest beginnings (**beam search**, chapter 12).
@@ -285,8 +285,8 @@ for source, said in zip(mine, run.translate(mine)):
 #
 # Before each token that it says, the decoder weighs the source tokens: how much of each should go
 # into the decision? These **attention weights** are numbers between 0 and 1, and those of one
-# target token add up to 1. Here they are for one sentence, as a mean over both layers and all
-# four heads:
+# target token add up to 1. Here they are for one sentence, as a mean over both layers and all four
+# heads:
 
 # %% tags=["nbval-ignore-output"]
 sentence = "My brother bought a new car."
@@ -321,11 +321,10 @@ show_chart(attention_explorer(weights, tgt_pieces, src_pieces))
 #
 # ### The loop that says a sentence
 #
-# The decoder proposes one token; a loop makes a sentence of
-# it. `next_logits(tokens)` takes the list of all tokens so far, beginning with `BOS` (the number of
-# `<s>`), and returns a score for each piece of the vocabulary. Append the likeliest piece again and
-# again. Stop at `EOS` (`</s>`), or when there are `max_len` tokens. Return the translation alone,
-# without `BOS` and `EOS`.
+# The decoder proposes one token; a loop makes a sentence of it. `next_logits(tokens)` takes the
+# list of all tokens so far, beginning with `BOS` (the number of `<s>`), and returns a score for
+# each piece of the vocabulary. Append the likeliest piece again and again. Stop at `EOS` (`</s>`),
+# or when there are `max_len` tokens. Return the translation alone, without `BOS` and `EOS`.
 
 # %%
 print(f"PAD = {PAD}, BOS = {BOS}, EOS = {EOS}")
@@ -362,12 +361,11 @@ check(greedy_decode)
 #
 # ### What the decoder reads, and what it is to say
 #
-# While training, the decoder is not fed its
-# own words but the right ones, whatever it said: *teacher forcing*. For the target `y₁ y₂ y₃` it
-# reads `<s> y₁ y₂ y₃` and is to say `y₁ y₂ y₃ </s>`, all four at once. `targets` is a list of
-# sentences, each a list of tokens, of different lengths. Return two tensors of whole numbers, what
-# is read and what is to be said, with a row for each sentence; fill shorter rows at the end with
-# `PAD`.
+# While training, the decoder is not fed its own words but the right ones, whatever it said:
+# *teacher forcing*. For the target `y₁ y₂ y₃` it reads `<s> y₁ y₂ y₃` and is to say
+# `y₁ y₂ y₃ </s>`, all four at once. `targets` is a list of sentences, each a list of tokens, of
+# different lengths. Return two tensors of whole numbers, what is read and what is to be said, with
+# a row for each sentence; fill shorter rows at the end with `PAD`.
 
 # %%
 def teacher_forcing(targets):
@@ -402,14 +400,14 @@ check(teacher_forcing)
 #
 # ## A common mistake
 #
-# One mistake in the second piece is easy to make and hard to see: give the decoder its own label to read, unshifted,
-# and the loss falls quickly to zero, for it only has to copy. Such a model translates nothing. Try
-# it: return the labels twice, and read what the check says.
+# One mistake in the second piece is easy to make and hard to see: give the decoder its own label to
+# read, unshifted, and the loss falls quickly to zero, for it only has to copy. Such a model
+# translates nothing. Try it: return the labels twice, and read what the check says.
 #
 # ## Summary
 #
-# 1. A translation model turns source tokens into a memory and, given the memory and the
-#    translation so far, says how probable each next token is.
+# 1. A translation model turns source tokens into a memory and, given the memory and the translation
+#    so far, says how probable each next token is.
 # 2. Training lowers one number, the mean −log p of the right next token. Translations are a
 #    by-product of that.
 # 3. In 45 seconds on two CPU cores it learnt to translate short everyday sentences; rare words and

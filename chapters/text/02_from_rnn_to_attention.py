@@ -14,8 +14,8 @@
 # # 2 · From the RNN to attention
 #
 # Before the Transformer, recurrent networks translated. Attention was invented for them, to mend a
-# weakness that you will see with your own eyes in this chapter. Then the Transformer kept the remedy
-# and dropped the patient. Afterwards you can
+# weakness that you will see with your own eyes in this chapter. Then the Transformer kept the
+# remedy and dropped the patient. Afterwards you can
 #
 # - build an LSTM and a sequence-to-sequence model, and show where its bottleneck is,
 # - write the attention of Bahdanau and that of Luong, and read an alignment,
@@ -49,14 +49,14 @@ from transformer_lib.training.cost import fastest
 #
 # A recurrent network reads a sentence word by word and keeps what it has read in a vector, the
 # **state**. At each word it computes the new state from the old one and the word. The LSTM
-# (Hochreiter and Schmidhuber 1997) keeps two vectors, the state $h$ and the cell $c$, and decides by
-# three gates, numbers between 0 and 1 for each channel, what to forget ($f$), what to let in ($i$)
-# and what to show ($o$):
+# (Hochreiter and Schmidhuber 1997) keeps two vectors, the state $h$ and the cell $c$, and decides
+# by three gates, numbers between 0 and 1 for each channel, what to forget ($f$), what to let in
+# ($i$) and what to show ($o$):
 #
 # $$\begin{aligned}
-# i &= \sigma(W_i x_t + U_i h_{t-1} + b_i) & f &= \sigma(W_f x_t + U_f h_{t-1} + b_f)\\
-# o &= \sigma(W_o x_t + U_o h_{t-1} + b_o) & g &= \tanh(W_g x_t + U_g h_{t-1} + b_g)\\
-# c_t &= f \odot c_{t-1} + i \odot g & h_t &= o \odot \tanh c_t
+# i &= \sigma(W_i x_t + U_i h_{t-1} + b_i) & f &= \sigma(W_f x_t + U_f h_{t-1} + b_f)\\ o &=
+# \sigma(W_o x_t + U_o h_{t-1} + b_o) & g &= \tanh(W_g x_t + U_g h_{t-1} + b_g)\\ c_t &= f \odot
+# c_{t-1} + i \odot g & h_t &= o \odot \tanh c_t
 # \end{aligned}$$
 #
 # PyTorch keeps the four matrices $W$ in one, and the four $U$ in another.
@@ -87,9 +87,9 @@ print("the same states as nn.LSTM")
 # ## Sequence to sequence
 #
 # [Sutskever et al. 2014](https://arxiv.org/abs/1409.3215) put two of them together. The **encoder**
-# reads the source; its last state is all that the **decoder** gets to know. The decoder begins
-# with that state and says the target token by token, reading its own last word each time (in
-# training: the right one, chapter 3).
+# reads the source; its last state is all that the **decoder** gets to know. The decoder begins with
+# that state and says the target token by token, reading its own last word each time (in training:
+# the right one, chapter 3).
 
 # %%
 LETTERS, D = 12, 64  # letter 0 is the sign to begin
@@ -160,16 +160,17 @@ assert without[0] > 0.95 and without[-1] < 0.7
 # %% [markdown]
 # Short rows are no problem. The longer the row, the more is lost. (Longer training moves the limit,
 # slowly: with four times the steps we measured 55% at 32 letters.) 128 numbers hold what they hold,
-# whether the row has two letters or thirty-two. That is the **bottleneck**. Early neural translators had it: their quality fell with
-# the length of the sentence ([Cho et al. 2014](https://arxiv.org/abs/1409.1259)).
+# whether the row has two letters or thirty-two. That is the **bottleneck**. Early neural
+# translators had it: their quality fell with the length of the sentence ([Cho et al.
+# 2014](https://arxiv.org/abs/1409.1259)).
 #
 # ## Attention
 #
 # A person who translates a long sentence does not learn it by heart. She looks at it again.
 # [Bahdanau et al. 2015](https://arxiv.org/abs/1409.0473) let the decoder do that. The encoder keeps
-# *all* its states $s_1, \dots, s_n$, the **memory**. Before each word, the decoder with its
-# state $h$ gives every one of them a score, turns the scores into shares that add up to 1, and takes
-# the mixture of the states with these shares, the **context**:
+# *all* its states $s_1, \dots, s_n$, the **memory**. Before each word, the decoder with its state
+# $h$ gives every one of them a score, turns the scores into shares that add up to 1, and takes the
+# mixture of the states with these shares, the **context**:
 #
 # $$e_j = v^\top \tanh(W_1 h + W_2 s_j) \qquad
 # \alpha_j = \frac{\exp e_j}{\sum_k \exp e_k} \qquad c = \sum_j \alpha_j s_j$$
@@ -196,8 +197,8 @@ print("the same contexts as transformer_lib's")
 
 # %% [markdown]
 # The scores come from a little network with a tanh inside, and it has to be computed for every pair
-# of a target word and a source word: a tensor of (tgt_len, src_len, d).
-# [Luong et al. 2015](https://arxiv.org/abs/1508.04025) found that a product does as well:
+# of a target word and a source word: a tensor of (tgt_len, src_len, d). [Luong et al.
+# 2015](https://arxiv.org/abs/1508.04025) found that a product does as well:
 #
 # $$e_j = h^\top W s_j$$
 #
@@ -252,8 +253,8 @@ show(
 )
 
 # %% [markdown]
-# Nobody told it where to look. That it has to look at letter 7 when it writes letter 7 was
-# the cheapest way to get the letter right.
+# Nobody told it where to look. That it has to look at letter 7 when it writes letter 7 was the
+# cheapest way to get the letter right.
 #
 # ## An alignment
 #
@@ -274,22 +275,23 @@ show(
 print(sentence, "→", said)
 
 # %% [markdown]
-# Read it row by row. *Buch* looks at *book*, *schon* at *already*. *gelesen*, at the end of the German
-# sentence, looks at *read* in the middle of the English one: the alignment leaves the diagonal,
-# because the languages do. *habe* looks at *read* as well, and has reason to: whether German says *habe*
-# or *bin* depends on the verb.
+# Read it row by row. *Buch* looks at *book*, *schon* at *already*. *gelesen*, at the end of the
+# German sentence, looks at *read* in the middle of the English one: the alignment leaves the
+# diagonal, because the languages do. *habe* looks at *read* as well, and has reason to: whether
+# German says *habe* or *bin* depends on the verb.
 #
-# And *Ich* looks at `</s>`, not at *I*. At the first step the decoder starts from a summary of the whole
-# sentence (the mean of the memory), which knows already that it begins with *I*. The attention shows where
-# the model got *additional* information, not where each word comes from. Chapter 5 returns to that.
+# And *Ich* looks at `</s>`, not at *I*. At the first step the decoder starts from a summary of the
+# whole sentence (the mean of the memory), which knows already that it begins with *I*. The
+# attention shows where the model got *additional* information, not where each word comes from.
+# Chapter 5 returns to that.
 #
 # ## The way from one word to another
 #
 # In an LSTM, what the last word is to know about the first one has gone through every state between
-# them, and each forget gate has taken a share of it. In training the gradient has to go the
-# same way back. How much of it arrives? We take a fresh LSTM layer and a fresh layer of
-# self-attention, in which every word looks at every word, and ask how strongly the last output
-# depends on the input $k$ places before:
+# them, and each forget gate has taken a share of it. In training the gradient has to go the same
+# way back. How much of it arrives? We take a fresh LSTM layer and a fresh layer of self-attention,
+# in which every word looks at every word, and ask how strongly the last output depends on the input
+# $k$ places before:
 
 # %%
 def influence(layer, length=65, d=64):
@@ -329,9 +331,9 @@ assert influences["LSTM"][32] < 1e-5 < 1e-2 < influences["self-attention"][64]
 #
 # ## Time
 #
-# The other price of the loop: the $n$ steps of an LSTM have to run one after another. Self-attention
-# computes all positions at once, in a few large products. But it compares every word with every
-# word. Counted for one layer of width $d$ and a sentence of $n$ words:
+# The other price of the loop: the $n$ steps of an LSTM have to run one after another.
+# Self-attention computes all positions at once, in a few large products. But it compares every word
+# with every word. Counted for one layer of width $d$ and a sentence of $n$ words:
 #
 # | | LSTM | self-attention |
 # |---|---|---|
@@ -340,8 +342,8 @@ assert influences["LSTM"][32] < 1e-5 < 1e-2 < influences["self-attention"][64]
 # | path between two words | up to $n$ | 1 |
 #
 # So self-attention does half of the work for short sentences, and more than the LSTM for texts
-# longer than $n = 2d$. Now with a clock. One training step, forwards and backwards, of a layer of 256
-# channels for 8 sentences:
+# longer than $n = 2d$. Now with a clock. One training step, forwards and backwards, of a layer of
+# 256 channels for 8 sentences:
 
 # %%
 def training_step(layer, x):
@@ -374,10 +376,10 @@ assert ratios[0] > ratios[-1]
 
 # %% [markdown]
 # When this page was written, on two CPU cores, the LSTM took more than twice as long for sentences
-# of 16 words, and about as long as self-attention at 1024. A CPU is the place where the LSTM suffers least: two cores
-# are kept busy by one step of it. A GPU has thousands of cores, and while the LSTM takes step
-# after step, most of them wait. That, and not the number of operations, is why the Transformer
-# could be trained on so much more text.
+# of 16 words, and about as long as self-attention at 1024. A CPU is the place where the LSTM
+# suffers least: two cores are kept busy by one step of it. A GPU has thousands of cores, and while
+# the LSTM takes step after step, most of them wait. That, and not the number of operations, is why
+# the Transformer could be trained on so much more text.
 #
 # ## Where the RNN is the cheaper one
 #
@@ -398,9 +400,9 @@ pd.DataFrame(rows, columns=["tokens so far", "LSTM keeps", "self-attention keeps
 #
 # ## Common mistakes
 #
-# **The backward direction reads padding first.** Encoders read in both directions. In a batch, short
-# sentences are padded at the end; reversed as a whole, they *begin* with padding, and the LSTM comes
-# to the sentence with a state full of it. Reverse each sentence within its own length:
+# **The backward direction reads padding first.** Encoders read in both directions. In a batch,
+# short sentences are padded at the end; reversed as a whole, they *begin* with padding, and the
+# LSTM comes to the sentence with a state full of it. Reverse each sentence within its own length:
 
 # %%
 torch.manual_seed(0)
@@ -419,8 +421,8 @@ print(f"within its own length:  states differ by {(careful - alone).abs().max():
 # %% [markdown]
 # So a sentence would be translated differently depending on who else is in its batch.
 #
-# **Attention to padding.** The same with the attention: what is not masked gets a share. Half of this
-# memory is padding, and a fresh attention gives nearly half of its weight to it:
+# **Attention to padding.** The same with the attention: what is not masked gets a share. Half of
+# this memory is padding, and a fresh attention gives nearly half of its weight to it:
 
 # %%
 memory = torch.cat([torch.randn(1, 4, D), torch.zeros(1, 4, D)], dim=1)
@@ -541,10 +543,10 @@ check(attentional_state)
 #    weighted sum. Bahdanau scores with a small network, Luong with a product.
 # 3. Alignments are learnt by themselves, because looking at the right word is the cheapest way to
 #    say the right one.
-# 4. Between two words lie up to n steps of an LSTM, and one of self-attention, for the gradient too;
-#    and those n steps cannot run at once.
+# 4. Between two words lie up to n steps of an LSTM, and one of self-attention, for the gradient
+#    too; and those n steps cannot run at once.
 # 5. For texts longer than 2d, and for memory while decoding, the RNN is the cheaper one.
 #
 # **In the paper:** sections 1, 2 and 4, and table 1. **Read on:** Bahdanau et al. 2015, sections 3
-# and 5; Wu et al. 2016 (GNMT) for what such models became; Gu and Dao 2023 (Mamba) for how they came
-# back.
+# and 5; Wu et al. 2016 (GNMT) for what such models became; Gu and Dao 2023 (Mamba) for how they
+# came back.

@@ -86,10 +86,9 @@ print("for example", ", ".join(word for words in unknown[1005:1080] for word in 
 #
 # ## Byte-pair encoding
 #
-# [Sennrich et al. 2016](https://arxiv.org/abs/1508.07909) took a method of data compression for
-# it. Begin with single letters. Count which two neighbours stand together most often, and make them
-# one symbol. Again and again, until the vocabulary has the size that you want. That is all of
-# **BPE**.
+# [Sennrich et al. 2016](https://arxiv.org/abs/1508.07909) took a method of data compression for it.
+# Begin with single letters. Count which two neighbours stand together most often, and make them one
+# symbol. Again and again, until the vocabulary has the size that you want. That is all of **BPE**.
 #
 # The beginning of a word is marked by `▁`, which stands for the space before it. Merges never cross
 # the border of a word, so it is enough to know how often each word occurs:
@@ -141,8 +140,8 @@ for _ in range(100):
 
 # %% [markdown]
 # On the right you see a sentence grow together (two spaces stand between words). *Tom* is whole
-# after twelve merges, because Tom is in every fourth sentence of this text; the rest are endings and
-# beginnings that are frequent in both languages. Nobody told the algorithm what a syllable is.
+# after twelve merges, because Tom is in every fourth sentence of this text; the rest are endings
+# and beginnings that are frequent in both languages. Nobody told the algorithm what a syllable is.
 #
 # To cut a new word, apply the merges in the order in which they were learnt:
 
@@ -160,9 +159,9 @@ pd.DataFrame(cuts, index=["mother", "Mutter", "hedgehog"]).rename_axis(columns="
 # %% [markdown]
 # ## SentencePiece
 #
-# The library leaves this to [SentencePiece](https://github.com/google/sentencepiece), which does the
-# same faster: it counts anew only what a merge has changed. Its pieces are numbered in the order in
-# which they were learnt, so we can compare. Do its first hundred merges agree with ours?
+# The library leaves this to [SentencePiece](https://github.com/google/sentencepiece), which does
+# the same faster: it counts anew only what a merge has changed. Its pieces are numbered in the
+# order in which they were learnt, so we can compare. Do its first hundred merges agree with ours?
 
 # %%
 letters = {letter for sentence in text for letter in sentence}
@@ -174,8 +173,8 @@ print(f"the same up to number {first}; there we have {ours[first]}, they have {t
 print(f"of the 100 pieces, {len(set(ours) & set(theirs))} are in both lists")
 
 # %% [markdown]
-# Where the lists part, two pairs are equally frequent, and each program decides in its own way which
-# one goes first. All hundred pieces are the same.
+# Where the lists part, two pairs are equally frequent, and each program decides in its own way
+# which one goes first. All hundred pieces are the same.
 #
 # ## Special tokens
 #
@@ -190,8 +189,8 @@ for sentence in ("The hedgehog sneezes.", "Привет, Tom!"):
 
 # %% [markdown]
 # Not one Russian letter is in our text. What has no piece becomes `<unk>`, and is lost: the ⁇ does
-# not say which letters it was. And whoever writes `</s>` into a text cannot end the sentence with it. It
-# is cut like any other text, here into unknown characters and an s:
+# not say which letters it was. And whoever writes `</s>` into a text cannot end the sentence with
+# it. It is cut like any other text, here into unknown characters and an s:
 
 # %%
 print(tokenizer.pieces(tokenizer.encode(["</s>"])[0]), "but the token itself is", EOS)
@@ -219,15 +218,15 @@ show(
 # %% [markdown]
 # From 500 to 8,000 pieces sentences shrink to two thirds, and each doubling saves less than the one
 # before. What does a larger vocabulary cost? One vector of the embedding for each piece, and each
-# output step computes one score for each. And the more pieces, the more of them are rare: at 8,000, half of
-# them are met twice at most in these 20,000 sentences, which is too seldom to learn what they mean.
-# The paper took about 37,000 pieces for 4.5 million sentence pairs; for all our 48,000 pairs we take
-# 4,000.
+# output step computes one score for each. And the more pieces, the more of them are rare: at 8,000,
+# half of them are met twice at most in these 20,000 sentences, which is too seldom to learn what
+# they mean. The paper took about 37,000 pieces for 4.5 million sentence pairs; for all our 48,000
+# pairs we take 4,000.
 #
 # ## From numbers to vectors
 #
-# A token number is a name, not a quantity: piece 2000 is not twice piece 1000. Each gets a vector of
-# its own, a row of the **embedding** matrix, and the rows are learnt like all other weights. To
+# A token number is a name, not a quantity: piece 2000 is not twice piece 1000. Each gets a vector
+# of its own, a row of the **embedding** matrix, and the rows are learnt like all other weights. To
 # look up row $t$ is the same as multiplying a vector that is 1 at $t$ and 0 elsewhere with the
 # matrix, without all the multiplications by 0:
 
@@ -259,19 +258,19 @@ for word in ("car", "mother", "bought", "him", "kaufte", "Hund", "Monday"):
     print(f"{word:8}", ", ".join(neighbours(word)))
 
 # %% [markdown]
-# Nouns lie beside nouns, pronouns beside pronouns, verbs in the past beside verbs in the past: words
-# that stand in the same places get similar rows. What they mean matters less (a car is no girl), and
-# a word and its translation are not neighbours, although they share the table: the German words are
-# said where the English ones are only read. *Monday* is too rare in 48,000 sentences to have found
-# its place. Pictures in which such a space looks tidy come from models that have read a
-# hundred thousand times as much.
+# Nouns lie beside nouns, pronouns beside pronouns, verbs in the past beside verbs in the past:
+# words that stand in the same places get similar rows. What they mean matters less (a car is no
+# girl), and a word and its translation are not neighbours, although they share the table: the
+# German words are said where the English ones are only read. *Monday* is too rare in 48,000
+# sentences to have found its place. Pictures in which such a space looks tidy come from models that
+# have read a hundred thousand times as much.
 #
 # ## Times √d_model
 #
 # “In the embedding layers, we multiply those weights by √d_model”, says section 3.4, and no more.
-# Why? The same table is used twice. At the end of the model, the score (**logit**) of each piece
-# is the dot product of the decoder's state with the piece's row. A state has numbers of size 1, so
-# the dot product of a state with a row whose numbers have size σ has size $\sigma\sqrt{d_{model}}$.
+# Why? The same table is used twice. At the end of the model, the score (**logit**) of each piece is
+# the dot product of the decoder's state with the piece's row. A state has numbers of size 1, so the
+# dot product of a state with a row whose numbers have size σ has size $\sigma\sqrt{d_{model}}$.
 # That should be about 1 at the start, so that no piece is preferred; hence rows start with
 # $\sigma = 1/\sqrt{d_{model}}$. At the beginning of the model, though, the row is added to a
 # position, whose numbers have a size of 0.7. Beside it such a row is next to nothing:
@@ -345,8 +344,8 @@ result.style.format({"parameters": "{:,.0f}"}, precision=2)
 
 # %% [markdown]
 # The root matters. Loss is in nats per token, so 0.6 means that the right piece gets little more
-# than half of the probability, on average, that it could have. Training does put it right in the end; it takes time
-# that could be spent on learning.
+# than half of the probability, on average, that it could have. Training does put it right in the
+# end; it takes time that could be spent on learning.
 #
 # ## Tied weights
 #
@@ -377,10 +376,10 @@ for tied, meaning in {"none": "three tables", "output": "two", "all": "one"}.ite
     print(f"{meaning:12} {num_parameters(model) / 1e6:5.1f} million parameters")
 
 # %% [markdown]
-# One table instead of three saves 38 of 101 million parameters. A row of it is trained by each of its
-# three uses, which helps pieces that are rare on one side
-# ([Press and Wolf 2017](https://arxiv.org/abs/1608.05859)). One table for both languages needs one
-# vocabulary for both, as we have it; names and numbers are spelled alike in both anyway.
+# One table instead of three saves 38 of 101 million parameters. A row of it is trained by each of
+# its three uses, which helps pieces that are rare on one side ([Press and Wolf
+# 2017](https://arxiv.org/abs/1608.05859)). One table for both languages needs one vocabulary for
+# both, as we have it; names and numbers are spelled alike in both anyway.
 #
 # ## A batch
 #
@@ -410,8 +409,8 @@ print(f"128 random sentences a batch: {padding(at_random):.0%} padding")
 print(f"sentences of similar length:  {padding(plan_batches(*lengths, 1024, seed=(0,))):.0%}")
 
 # %% [markdown]
-# So the library puts sentences of similar length together, as the paper did (section 5.1). Chapter 7
-# sees to it that attention never looks at padding, chapter 11 that the loss does not count it.
+# So the library puts sentences of similar length together, as the paper did (section 5.1). Chapter
+# 7 sees to it that attention never looks at padding, chapter 11 that the loss does not count it.
 #
 # ## The shift
 #
@@ -428,8 +427,8 @@ print(f"sentences of similar length:  {padding(plan_batches(*lengths, 1024, seed
 pd.DataFrame(toy.ROWS, columns=["source", "decoder reads", "decoder is to say"])
 
 # %% [markdown]
-# Look closely at the first row: the end comes *after* the padding. From this the model learns to say
-# `P` after *chinese*, or nothing at all, if padding does not count in the loss. The end belongs
+# Look closely at the first row: the end comes *after* the padding. From this the model learns to
+# say `P` after *chinese*, or nothing at all, if padding does not count in the loss. The end belongs
 # after the last word:
 
 # %%
@@ -457,8 +456,8 @@ print(f"loss {toy.train(model, mended):.1f}", toy.translate(model))
 # %% [markdown]
 # ## Common mistakes
 #
-# **The input is the label.** Forget the shift, and the model reads the very token that it is to say.
-# Compare the loss, and then what it translates:
+# **The input is the label.** Forget the shift, and the model reads the very token that it is to
+# say. Compare the loss, and then what it translates:
 
 # %%
 forgotten = toy.Batch(mended.src, mended.labels, mended.labels)
@@ -467,8 +466,8 @@ print(f"loss {toy.train(model, forgotten):.1f}", toy.translate(model))
 
 # %% [markdown]
 # The loss is as good as before. It has learnt to repeat what it reads, and now that nobody tells it
-# the answer, it has nothing to say. Whenever a loss falls suspiciously fast, look at
-# the shift first.
+# the answer, it has nothing to say. Whenever a loss falls suspiciously fast, look at the shift
+# first.
 #
 # **The tokenizer of another run.** Token numbers mean something only with the vocabulary that they
 # come from. Here the numbers of one sentence, read with a vocabulary of another size:
@@ -491,8 +490,8 @@ for exercise in ("merge_pair", "embed", "teacher_forcing"):
 #
 # ### Merge a pair
 #
-# The heart of BPE: every occurrence of `pair` in the list `symbols`, from left to right, becomes one
-# symbol. Write it without looking up; `["a", "a", "a"]` and `("a", "a")` give `["aa", "a"]`.
+# The heart of BPE: every occurrence of `pair` in the list `symbols`, from left to right, becomes
+# one symbol. Write it without looking up; `["a", "a", "a"]` and `("a", "a")` give `["aa", "a"]`.
 
 # %%
 def merge_pair(symbols, pair):
@@ -505,7 +504,8 @@ check(merge_pair)
 # <details><summary>Hint</summary>
 #
 # Build the new list symbol by symbol, and look each time at the last one that is already in it. Why
-# not join the symbols with spaces and replace text? Try the symbols `ut`, `he` and the pair `t`, `he`.
+# not join the symbols with spaces and replace text? Try the symbols `ut`, `he` and the pair `t`,
+# `he`.
 #
 # </details>
 #
@@ -633,5 +633,5 @@ check(teacher_forcing)
 # 4. One table for source, target and output saves 38 of the base model's 101 million parameters.
 # 5. The decoder reads `<s> y₁ … yₙ` and says `y₁ … yₙ </s>`; without the shift it learns to copy.
 #
-# **In the paper:** sections 3.4 and 5.1. **Read on:** Sennrich et al. 2016 on BPE; Kudo 2018 on cutting
-# the same word in several ways while training; Press and Wolf 2017 on tied weights.
+# **In the paper:** sections 3.4 and 5.1. **Read on:** Sennrich et al. 2016 on BPE; Kudo 2018 on
+# cutting the same word in several ways while training; Press and Wolf 2017 on tied weights.

@@ -84,8 +84,8 @@ print("dog becomes the same vector, at place 1 and at place 4")
 
 # %% [markdown]
 # Who bites whom makes no difference: *bites* becomes the same vector in both, and so does *dog*,
-# wherever it stands. (Up to rounding: the sums run in another order.) Shuffle a sentence in any way,
-# and the results are shuffled in the same way, nothing else. One says that attention is
+# wherever it stands. (Up to rounding: the sums run in another order.) Shuffle a sentence in any
+# way, and the results are shuffled in the same way, nothing else. One says that attention is
 # **permutation-equivariant**.
 #
 # So the place of a word has to be written into its vector. How?
@@ -190,8 +190,8 @@ show_chart(wave_explorer(sinusoidal_positions(40, 16)))
 # \begin{pmatrix}\sin\omega\,pos\\ \cos\omega\,pos\end{pmatrix}$$
 #
 # The matrix does not contain $pos$. One fixed matrix takes **every** position to the one $k$ places
-# further. A matrix is just what a linear layer can learn, and so $W^Q$ and $W^K$ of a head can learn
-# to look "three places back". Let us build that matrix and try it on all positions:
+# further. A matrix is just what a linear layer can learn, and so $W^Q$ and $W^K$ of a head can
+# learn to look "three places back". Let us build that matrix and try it on all positions:
 
 # %%
 def shift_matrix(k, d_model):
@@ -212,8 +212,7 @@ for k in (1, 3, 50):
 
 # %% [markdown]
 # Only rounding is left. A second consequence: how alike two positions are, measured by their dot
-# product, depends on their distance alone, since
-# $\sin a \sin b + \cos a \cos b = \cos(a - b)$.
+# product, depends on their distance alone, since $\sin a \sin b + \cos a \cos b = \cos(a - b)$.
 
 # %%
 similarity = table[:100] @ table[:100].T
@@ -262,9 +261,10 @@ pd.DataFrame(rows, columns=columns)
 # ## Learned or computed?
 #
 # Why not learn the vectors, as one learns those of words? The paper tried both and found no
-# difference in BLEU (its table 3, row E). It chose the sinusoids in the hope that a model would cope
-# with longer sentences than it was trained on. Does it? Now the opening question. The game: random tokens, and at each position the answer is the token three places
-# before. The model is one attention layer; sequences have 16 tokens in training.
+# difference in BLEU (its table 3, row E). It chose the sinusoids in the hope that a model would
+# cope with longer sentences than it was trained on. Does it? Now the opening question. The game:
+# random tokens, and at each position the answer is the token three places before. The model is one
+# attention layer; sequences have 16 tokens in training.
 
 # %%
 VOCABULARY, BACK, TRAINED = 20, 3, 16
@@ -359,17 +359,17 @@ assert result.loc["sinusoids", 300] > result.loc["learned", 300] + 0.3
 result.map("{:.0%}".format)
 
 # %% [markdown]
-# Now there is the difference. Both play well where they were trained, and on sequences twice as long
-# as any that they met. At positions 200 to 331, which neither has seen, the learned vectors are
-# noise and the sinusoids still work: to serve a hundred places at once, the model had to find the
-# one matrix that serves all. Had you trusted the folklore ("sinusoids extrapolate") or the first
-# experiment alone ("they do not"), you would have been wrong in either case.
+# Now there is the difference. Both play well where they were trained, and on sequences twice as
+# long as any that they met. At positions 200 to 331, which neither has seen, the learned vectors
+# are noise and the sinusoids still work: to serve a hundred places at once, the model had to find
+# the one matrix that serves all. Had you trusted the folklore ("sinusoids extrapolate") or the
+# first experiment alone ("they do not"), you would have been wrong in either case.
 #
 # ## Common mistakes
 #
-# The lecture that this course partly follows has a second listing of the formula. In it, `i` already
-# steps by 2, and yet the exponent is `2 * i`; and the cosine uses `i + 1`. What does such a table
-# look like?
+# The lecture that this course partly follows has a second listing of the formula. In it, `i`
+# already steps by 2, and yet the exponent is `2 * i`; and the cosine uses `i + 1`. What does such a
+# table look like?
 
 # %%
 (doubled,) = [m for m in wrong_answers("positional_encoding") if m.id == "M1"]
@@ -393,8 +393,8 @@ for name, positions in {"right": sinusoidal_positions(100, 64), "wrong": wrong}.
 # %% [markdown]
 # In the wrong table a sine and its cosine have different frequencies. So they are not the two
 # coordinates of a hand, a shift is no rotation, and five places are not the same distance
-# everywhere. And nothing fails: the shape is right, all numbers lie between −1 and 1, a model
-# can be trained. Test a formula by its properties, not only by whether something runs.
+# everywhere. And nothing fails: the shape is right, all numbers lie between −1 and 1, a model can
+# be trained. Test a formula by its properties, not only by whether something runs.
 #
 # Other things that go wrong with positions are easy to look up:
 
@@ -407,8 +407,8 @@ for mistake in wrong_answers("positional_encoding")[:6]:
 #
 # ### The encoding
 #
-# Write it from the formula, without looking up. `length` is the number of positions, counted from 0,
-# `d_model` is even; return a tensor of (length, d_model) with single precision.
+# Write it from the formula, without looking up. `length` is the number of positions, counted from
+# 0, `d_model` is even; return a tensor of (length, d_model) with single precision.
 
 # %%
 def positional_encoding(length, d_model):
@@ -472,8 +472,8 @@ check(positional_encoding_halves)
 #
 # Positions are added to embeddings, which are multiplied by √d_model before (chapter 3 says why).
 # Dropout comes last. `tokens` is (batch, length), `table` holds a row for each piece of the
-# vocabulary, `positions` a row for each position, more of them than the sentence may need; `dropout`
-# is a function.
+# vocabulary, `positions` a row for each position, more of them than the sentence may need;
+# `dropout` is a function.
 
 # %%
 def embed_with_positions(tokens, table, positions, dropout):
@@ -512,5 +512,5 @@ check(embed_with_positions)
 #    model use the rotation; being able to represent it is not enough.
 #
 # **In the paper:** section 3.5, and row E of table 3. **Read on:** Shaw et al. 2018 give attention
-# the distances instead of the places; Su et al. 2021 (RoPE) rotate queries and keys by the matrix of
-# this chapter, as many language models do today.
+# the distances instead of the places; Su et al. 2021 (RoPE) rotate queries and keys by the matrix
+# of this chapter, as many language models do today.

@@ -14,8 +14,8 @@
 # # 5 · Attention
 #
 # One formula carries the whole model: $\text{softmax}(QK^\top/\sqrt{d_k})\,V$. In this chapter you
-# compute it by hand, then as matrices, find out what the root is for, what it all costs, and how far
-# a picture of attention can be trusted. Afterwards you can
+# compute it by hand, then as matrices, find out what the root is for, what it all costs, and how
+# far a picture of attention can be trusted. Afterwards you can
 #
 # - compute attention on paper and in code,
 # - say why the scores are divided by $\sqrt{d_k}$, with the numbers that show it,
@@ -52,8 +52,8 @@ from transformer_lib.training.cost import fastest
 # exactly one key fits and you get its value. Here every key fits more or less, and you get a
 # mixture of all values, in which those of the best fitting keys prevail.
 #
-# Take the sentence *she eats fish*, with vectors of four channels that we choose ourselves. The word
-# *eats* asks for what is eaten, say, and its query is
+# Take the sentence *she eats fish*, with vectors of four channels that we choose ourselves. The
+# word *eats* asks for what is eaten, say, and its query is
 #
 # $$q = (2, 0, 2, 0)$$
 #
@@ -92,9 +92,9 @@ print("output ", [round(number, 1) for number in output.tolist()])
 # %% [markdown]
 # ## As matrices
 #
-# Every word asks. Write the queries of all words as rows of a matrix $Q$, keys and values as rows of
-# $K$ and $V$. Then $QK^\top$ has in row *i* and column *j* the score of query *i* with key *j*: all
-# dot products at once.
+# Every word asks. Write the queries of all words as rows of a matrix $Q$, keys and values as rows
+# of $K$ and $V$. Then $QK^\top$ has in row *i* and column *j* the score of query *i* with key *j*:
+# all dot products at once.
 
 # %%
 Q = torch.tensor([[0.0, 2.0, 0.0, 0.0], [2.0, 0.0, 2.0, 0.0], [0.0, 0.0, 0.0, 4.0]])
@@ -108,8 +108,8 @@ print((weights @ values).numpy().round(1))
 
 # %% [markdown]
 # The second row is what we computed by hand. Each row of the weights adds up to 1, because softmax
-# runs along the keys: each *query* distributes its attention. Columns need not add up to anything. A
-# key can be looked at by all or by none.
+# runs along the keys: each *query* distributes its attention. Columns need not add up to anything.
+# A key can be looked at by all or by none.
 #
 # The third query is the same for every key, and so it gets the mean of all values. And nothing
 # needed the words to stand in any order, nor queries and keys to be equally many: the rows of $Q$
@@ -197,8 +197,8 @@ print(f"at d_k = 512: {without[-1]:.3f} without the root, {with_root[-1]:.3f} wi
 assert without[-1] < 0.6 * with_root[-1]
 
 # %% [markdown]
-# A model whose scores are not scaled starts with attention that is nearly all-or-nothing, decided by
-# chance, and with a fifth of the gradient that it needs to change that. The root costs nothing.
+# A model whose scores are not scaled starts with attention that is nearly all-or-nothing, decided
+# by chance, and with a fifth of the gradient that it needs to change that. The root costs nothing.
 #
 # (Why not divide by $d_k$? Then the scores would be *too* equal: their standard deviation would be
 # $1/\sqrt{d_k}$, and the start would be an average over all words. That is how some models are
@@ -214,8 +214,8 @@ assert without[-1] < 0.6 * with_root[-1]
 #
 # The first grows with the length, the second with its square. They are equal at $n = 2d$: with the
 # paper's 512 channels, for a text of 1024 tokens. So in translation, where sentences have 30
-# tokens, the famous quadratic term is a rounding error, and for whole books it is everything. Let us
-# measure both parts for $d = 256$:
+# tokens, the famous quadratic term is a rounding error, and for whole books it is everything. Let
+# us measure both parts for $d = 256$:
 
 # %%
 def measure(length, d=256, heads=4):
@@ -257,8 +257,8 @@ print(f"counted, the lines cross at n = 2d = 512; on this machine before n = {lo
 #
 # From *it*, a strong line leads to *animal*, and the text beside it says that the model has
 # understood what *it* refers to. Let us look at such a picture of our own. The small model that
-# comes with the course was trained on 48,000 sentence pairs; here is its
-# encoder. Choose layer and head, and look along the row of *it*:
+# comes with the course was trained on 48,000 sentence pairs; here is its encoder. Choose layer and
+# head, and look along the row of *it*:
 
 # %%
 trained = load_trained("transformer")
@@ -289,10 +289,10 @@ table.index.names = ["layer", "head"]
 table.map("{:.0%}".format)
 
 # %% [markdown]
-# Layer 1 has a head for either taste: the first one looks from *it* at the animal, the fourth one at the
-# street. So choose the right head, and you have a picture that tells a story. To know whether
-# the story is true, change what it depends on. In the same sentence with *wide* instead of *tired*,
-# *it* is the street. If these heads know what *it* is, they must look elsewhere now:
+# Layer 1 has a head for either taste: the first one looks from *it* at the animal, the fourth one
+# at the street. So choose the right head, and you have a picture that tells a story. To know
+# whether the story is true, change what it depends on. In the same sentence with *wide* instead of
+# *tired*, *it* is the street. If these heads know what *it* is, they must look elsewhere now:
 
 # %%
 WIDE = "The animal didn't cross the street because it was too wide."
@@ -306,13 +306,13 @@ for sentence in (TIRED, WIDE):
 
 # %% [markdown]
 # Nothing moves by more than four points of a hundred. Head 1 looks at the animal, and head 4 at the
-# street, whether the sentence is about being tired or about being wide: they look at kinds of words, not at
-# what *it* is. And the translations show that the model has understood neither sentence. Long
-# sentences with *because* are rare in what it has read.
+# street, whether the sentence is about being tired or about being wide: they look at kinds of
+# words, not at what *it* is. And the translations show that the model has understood neither
+# sentence. Long sentences with *because* are rare in what it has read.
 #
-# In a larger model such a head may well exist. The picture alone would not tell: ours would have looked
-# just as convincing. What tells is the comparison. (In German the pronoun itself would: *das Tier* would
-# become *es*, *die Straße* *sie*.)
+# In a larger model such a head may well exist. The picture alone would not tell: ours would have
+# looked just as convincing. What tells is the comparison. (In German the pronoun itself would: *das
+# Tier* would become *es*, *die Straße* *sie*.)
 #
 # ## Common mistakes
 #
@@ -332,8 +332,8 @@ for name, weights in {"right": right, "wrong": wrong}.items():
 #
 # **The root of what?** A published explanation calls the divisor “the square root of 8 divided by
 # 64” and means √64 = 8. Taken at its word it is $\sqrt{8}/64 = 0.04$, and scores that should be
-# divided by 8 are multiplied by 23. And in code with heads it is easy to take the wrong width, that of
-# the model instead of that of a head. What each divisor makes of the winner's share of 16 random
+# divided by 8 are multiplied by 23. And in code with heads it is easy to take the wrong width, that
+# of the model instead of that of a head. What each divisor makes of the winner's share of 16 random
 # keys, for $d_k = 64$ and 8 heads:
 
 # %%
@@ -348,9 +348,9 @@ for name, divisor in divisors.items():
     print(f"{name:16} {winners_share(64, 1 / divisor):.0%}")
 
 # %% [markdown]
-# Too small a divisor decides at random, too large a one hardly decides at all (16 equal shares would
-# be 6%). None of it raises an error, and a model can learn its way around the last two. All known
-# mistakes about attention:
+# Too small a divisor decides at random, too large a one hardly decides at all (16 equal shares
+# would be 6%). None of it raises an error, and a model can learn its way around the last two. All
+# known mistakes about attention:
 
 # %%
 for mistake in wrong_answers("attention"):
@@ -373,8 +373,8 @@ check(softmax)
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# `torch.exp(torch.tensor(100.0))` is infinite. Softmax does not change when the same number is taken
-# off all scores of a row. Which one makes every exponent at most 0?
+# `torch.exp(torch.tensor(100.0))` is infinite. Softmax does not change when the same number is
+# taken off all scores of a row. Which one makes every exponent at most 0?
 #
 # </details>
 #
@@ -390,8 +390,8 @@ check(softmax)
 #
 # ### Attention weights
 #
-# `query` is (batch, queries, d_k), `key` is (batch, keys, d_k). Return the weights, (batch, queries,
-# keys).
+# `query` is (batch, queries, d_k), `key` is (batch, keys, d_k). Return the weights, (batch,
+# queries, keys).
 
 # %%
 def attention_weights(query, key):
@@ -449,8 +449,8 @@ check(self_attention)
 #
 # ## Summary
 #
-# 1. Attention is a soft look-up: each query gets a mixture of all values, weighted by how well their
-#    keys fit. Rows of the weights add up to 1.
+# 1. Attention is a soft look-up: each query gets a mixture of all values, weighted by how well
+#    their keys fit. Rows of the weights add up to 1.
 # 2. Dot products of random vectors have variance d_k. Divided by √d_k they stay around 1; otherwise
 #    softmax picks one key by chance and leaves little gradient.
 # 3. Projections cost 8nd², attention 4n²d: the square matters only for texts longer than 2d tokens.

@@ -125,9 +125,9 @@ assert min(results[2][0]) > 0.9
 
 # %% [markdown]
 # One head does not answer both questions half right. It answers *one* of them, nearly always, and
-# guesses the other one (one in twenty is chance). Looking at one place sharply pays more than looking at two
-# blurredly. Two heads are enough for two questions; more do no harm here, although each is only a
-# few channels wide.
+# guesses the other one (one in twenty is chance). Looking at one place sharply pays more than
+# looking at two blurredly. Two heads are enough for two questions; more do no harm here, although
+# each is only a few channels wide.
 #
 # ## Four steps
 #
@@ -160,9 +160,9 @@ print(tuple(one_head(0).shape), "× 3 heads →", tuple(by_loop.shape))
 # implementation gets rid of it, and there are three ways that you will meet.
 #
 # **First way: an axis for the heads.** The small matrices $W_1^Q, W_2^Q, \dots$ side by side are
-# one matrix of $d_{model} \times d_{model}$. One product projects for all heads. Then the channels are cut
-# into heads, (batch, length, heads, d_k), and the head's axis is moved to the front, so that
-# attention sees (batch, heads, length, d_k):
+# one matrix of $d_{model} \times d_{model}$. One product projects for all heads. Then the channels
+# are cut into heads, (batch, length, heads, d_k), and the head's axis is moved to the front, so
+# that attention sees (batch, heads, length, d_k):
 
 # %%
 def side_by_side(W):
@@ -184,10 +184,10 @@ torch.testing.assert_close(by_axis, by_loop)
 print("the same as the loop")
 
 # %% [markdown]
-# **Second way: heads in the batch.** Attention treats every sentence of a batch alone, and it treats
-# every head alone. So heads can pass as further sentences: cut the channels, and put the pieces one
-# after another along the batch. One of the programs from which this course grew does so, since the
-# attention in it knows no heads at all:
+# **Second way: heads in the batch.** Attention treats every sentence of a batch alone, and it
+# treats every head alone. So heads can pass as further sentences: cut the channels, and put the
+# pieces one after another along the batch. One of the programs from which this course grew does so,
+# since the attention in it knows no heads at all:
 
 # %%
 def to_batch(x):
@@ -216,8 +216,8 @@ torch.testing.assert_close(by_fusion, by_loop)
 print("one matrix of", tuple(fused.shape), "and the same result")
 
 # %% [markdown]
-# This is how the library does it, with biases. Let us put our matrices into its layer
-# (`nn.Linear` stores a matrix transposed):
+# This is how the library does it, with biases. Let us put our matrices into its layer (`nn.Linear`
+# stores a matrix transposed):
 
 # %%
 layer = MultiHeadAttention(d_model, num_heads)
@@ -244,13 +244,15 @@ pd.DataFrame(rows, columns=["heads", "d_k", "parameters, d_model = 512"])
 # attention weights, $h \cdot n^2$, which is a matter of memory.
 #
 # And quality? The paper varied the heads of its base model, with the same cost, and found (table 3,
-# rows A, BLEU on newstest2013): 1 head 24.9, 4 heads 25.5, 8 heads 25.8, 16 heads 25.8, 32 heads 25.4.
+# rows A, BLEU on newstest2013): 1 head 24.9, 4 heads 25.5, 8 heads 25.8, 16 heads 25.8, 32 heads
+# 25.4.
 #
 # The small Transformer of this course, trained with 1, 4 and 8 heads for 5,000 steps on the bundled
-# text (once each, otherwise alike; `transformer-lib train course_transformer --set training.steps=5000
-# --set model.num_heads=1`), reached 53.0, 55.8 and 54.3 BLEU on the test set, with all references. One
-# head is worse than four beyond doubt (p = 0.001, chapter 13 says how that is computed), and four
-# narrow heads are as good a choice as eight still narrower ones.
+# text (once each, otherwise alike;
+# `transformer-lib train course_transformer --set training.steps=5000 --set model.num_heads=1`),
+# reached 53.0, 55.8 and 54.3 BLEU on the test set, with all references. One head is worse than four
+# beyond doubt (p = 0.001, chapter 13 says how that is computed), and four narrow heads are as good
+# a choice as eight still narrower ones.
 #
 # ## What W^O is for
 #
@@ -284,8 +286,8 @@ for name, matrix in {"without W^O": torch.eye(d_model), "with W^O": W_o}.items()
 #
 # ## What heads look for
 #
-# In the small trained Transformer that comes with the course: the four heads of the encoder's second
-# layer, on one sentence.
+# In the small trained Transformer that comes with the course: the four heads of the encoder's
+# second layer, on one sentence.
 
 # %%
 trained = load_trained("transformer")
@@ -298,8 +300,8 @@ show(
 )
 
 # %% [markdown]
-# They differ, that much one sees. From one sentence one can read any story into them; so let us count.
-# In large models some heads are known to look always at the token before, or the one after
+# They differ, that much one sees. From one sentence one can read any story into them; so let us
+# count. In large models some heads are known to look always at the token before, or the one after
 # ([Voita et al. 2019](https://arxiv.org/abs/1905.09418)). Do ours, on the first 500 test sentences?
 
 # %%
@@ -336,12 +338,12 @@ show(
 )
 
 # %% [markdown]
-# A token of these sentences would get 15% from a head that looks at all of them alike. Neighbours get
-# about that, a token itself less. Only `</s>` gets more; it is the place to look at for a head that finds
-# nothing (and for the sentence as a whole). Sentences of six tokens do not seem to reward a head for
-# knowing its neighbours, or two layers are too few: in any case, position is not what these heads
-# go by. Is it words? For each head: which pieces receive most
-# attention, compared with what they would get if all tokens of a sentence got the same?
+# A token of these sentences would get 15% from a head that looks at all of them alike. Neighbours
+# get about that, a token itself less. Only `</s>` gets more; it is the place to look at for a head
+# that finds nothing (and for the sentence as a whole). Sentences of six tokens do not seem to
+# reward a head for knowing its neighbours, or two layers are too few: in any case, position is not
+# what these heads go by. Is it words? For each head: which pieces receive most attention, compared
+# with what they would get if all tokens of a sentence got the same?
 
 # %%
 frequency = Counter(piece for _, pieces in recorded for piece in pieces)
@@ -362,19 +364,19 @@ pd.DataFrame(favourites, index=range(1, 6)).T
 
 # %% [markdown]
 # They are habits rather than rules, but they are there. In layer 1, heads 1 and 4 prefer subjects
-# (*He*, *Tom*, *I*), head 3 articles. In layer 2, head 1 looks at *my*, *a*, *to*, *the*, the small words that
-# announce what follows; head 4 at *was*, *have*, *is*; heads 2 and 3 at the rare pieces, of which names, nouns
-# and most verbs consist. So these heads share the work by kinds of words. That is an observation about
-# where they look. Whether the model needs them for it is another question, which chapter 14 asks by
-# switching them off.
+# (*He*, *Tom*, *I*), head 3 articles. In layer 2, head 1 looks at *my*, *a*, *to*, *the*, the small
+# words that announce what follows; head 4 at *was*, *have*, *is*; heads 2 and 3 at the rare pieces,
+# of which names, nouns and most verbs consist. So these heads share the work by kinds of words.
+# That is an observation about where they look. Whether the model needs them for it is another
+# question, which chapter 14 asks by switching them off.
 #
 # ## Common mistakes
 #
 # **Heads split without the transpose.** `view(batch, heads, length, d_k)` instead of
 # `view(batch, length, heads, d_k).transpose(1, 2)`: the shape is right, every number is there, and
 # it is nonsense. The memory is cut in the order in which it lies, so a “head” holds pieces of
-# several positions. Which outputs depend on which inputs then? Under a causal mask it should be those
-# up to their own place, and no others:
+# several positions. Which outputs depend on which inputs then? Under a causal mask it should be
+# those up to their own place, and no others:
 
 # %%
 def depends(split, merge):
@@ -403,11 +405,11 @@ for lines in zip(*kinds):
     print("{:10}{:14}{}".format(*lines))
 
 # %% [markdown]
-# The mask is the same in all three. Where only the split is wrong, the first output sees the second and
-# the fourth input: the future. A decoder trained like this reads what it is to predict. Where split
-# and merge are both wrong, they undo each other, and nothing comes from the future; but the last
-# output sees two inputs of five. A model like that trains, without an error, and wonders at long
-# sentences.
+# The mask is the same in all three. Where only the split is wrong, the first output sees the second
+# and the fourth input: the future. A decoder trained like this reads what it is to predict. Where
+# split and merge are both wrong, they undo each other, and nothing comes from the future; but the
+# last output sees two inputs of five. A model like that trains, without an error, and wonders at
+# long sentences.
 #
 # The shape does not show the mistake, and neither does a batch of one or a single head. A test of
 # what must *not* depend on what does. Other mistakes with heads:
@@ -477,10 +479,10 @@ check(merge_heads)
 #
 # ### All of it
 #
-# Attention from the positions of `x` to those of `memory`, (batch, keys, d_model). All four matrices
-# are (d_model, d_model). `mask` is either None or says with True what may be attended to, for all
-# heads alike; `attention(query, key, value, mask)` from chapter 5 returns the output and the
-# weights.
+# Attention from the positions of `x` to those of `memory`, (batch, keys, d_model). All four
+# matrices are (d_model, d_model). `mask` is either None or says with True what may be attended to,
+# for all heads alike; `attention(query, key, value, mask)` from chapter 5 returns the output and
+# the weights.
 
 # %%
 def multi_head_attention(x, memory, w_q, w_k, w_v, w_o, num_heads, mask):
@@ -511,13 +513,14 @@ check(multi_head_attention)
 #
 # ## Summary
 #
-# 1. A head gives one mixture a query. To look at two places and keep them apart, it takes two heads.
-# 2. Split the channels, attend, put the heads side by side, multiply by W^O: 4d² parameters, however
-#    many heads.
+# 1. A head gives one mixture a query. To look at two places and keep them apart, it takes two
+#    heads.
+# 2. Split the channels, attend, put the heads side by side, multiply by W^O: 4d² parameters,
+#    however many heads.
 # 3. Heads as an axis, heads in the batch, Q, K and V in one matrix: three layouts, one result.
 # 4. W^O lets every head write into every channel; without it, each owns d_k of them.
 # 5. Whether heads specialize, and in what, is to be measured. A wrong split has the right shape:
 #    test that the past does not change with the future.
 #
-# **In the paper:** section 3.2.2, and rows A of table 3. **Read on:** Michel et al. 2019, “Are Sixteen
-# Heads Really Better than One?”; Shazeer 2019 on sharing keys and values among heads.
+# **In the paper:** section 3.2.2, and rows A of table 3. **Read on:** Michel et al. 2019, “Are
+# Sixteen Heads Really Better than One?”; Shazeer 2019 on sharing keys and values among heads.

@@ -13,8 +13,8 @@
 # %% [markdown]
 # # 7 · Masks
 #
-# A mask says who may look at whom. It is a handful of ones and zeros, and most of the bugs that raise
-# no error live in it. Afterwards you can
+# A mask says who may look at whom. It is a handful of ones and zeros, and most of the bugs that
+# raise no error live in it. Afterwards you can
 #
 # - build the padding mask, the causal mask and both together, with the right shapes,
 # - translate between the two opposite conventions that PyTorch uses,
@@ -23,10 +23,10 @@
 #
 # Reading takes about thirty minutes, computing less than one.
 #
-# **Predict first.** A trained translator uses a padding mask in two places: where the encoder looks at
-# the source, and where the decoder looks at the encoder's output. We translate 200 sentences in one
-# batch and leave the mask out in the first place, in the second, and in both. How many of the 200
-# translations change, each time?
+# **Predict first.** A trained translator uses a padding mask in two places: where the encoder looks
+# at the source, and where the decoder looks at the encoder's output. We translate 200 sentences in
+# one batch and leave the mask out in the first place, in the second, and in both. How many of the
+# 200 translations change, each time?
 
 # %%
 import math
@@ -72,13 +72,13 @@ for row in mask[:, 0, 0]:
     print("".join("×" if allowed else "·" for allowed in row))
 
 # %% [markdown]
-# The shape is (batch, 1, 1, keys). Attention weights have the shape (batch, heads, queries, keys), and
-# an axis of size 1 is repeated as needed: the same keys are allowed for every head and for every
-# query.
+# The shape is (batch, 1, 1, keys). Attention weights have the shape (batch, heads, queries, keys),
+# and an axis of size 1 is repeated as needed: the same keys are allowed for every head and for
+# every query.
 #
-# So a *query* at a padded position looks at the real tokens like the others. What it computes is
-# of no use to anyone; but it does no harm either, as long as nobody looks at it. Masks are
-# about **keys**.
+# So a *query* at a padded position looks at the real tokens like the others. What it computes is of
+# no use to anyone; but it does no harm either, as long as nobody looks at it. Masks are about
+# **keys**.
 #
 # ## The future
 #
@@ -95,9 +95,9 @@ for row in causal[0, 0]:
 assert torch.equal(causal, causal_mask(length))
 
 # %% [markdown]
-# Rows are queries, columns are keys: the triangle is the **lower** one, with its diagonal. (“An upper
-# triangle” says a published description, without saying whether its ones block or allow. That is how
-# mistakes are born.)
+# Rows are queries, columns are keys: the triangle is the **lower** one, with its diagonal. (“An
+# upper triangle” says a published description, without saying whether its ones block or allow. That
+# is how mistakes are born.)
 #
 # Allowed is what *all* masks allow, so masks are combined with `&`. A batch of padded targets:
 
@@ -135,9 +135,9 @@ with torch.no_grad():
 show_chart(mask_explorer(weights, [trained.tokenizer.pieces(row) for row in tokens]))
 
 # %% [markdown]
-# Without a mask, padding takes a large share of nearly every row: in training it was always masked, so
-# nothing taught the model to look away. With the mask, what is blocked gets exactly zero, and the
-# rest grows so that each row still adds up to 1: a mask acts *before* the softmax.
+# Without a mask, padding takes a large share of nearly every row: in training it was always masked,
+# so nothing taught the model to look away. With the mask, what is blocked gets exactly zero, and
+# the rest grows so that each row still adds up to 1: a mask acts *before* the softmax.
 #
 # ## What happens without
 #
@@ -180,10 +180,11 @@ for what, count in change.items():
 assert change["(alone instead of in a batch)"] < 3 < 50 < min(list(change.values())[1:])
 
 # %% [markdown]
-# With its masks, the model says the same whether a sentence comes alone or among 199 others. Without
-# them nearly every translation depends on how long the longest sentence of the batch happens to be.
-# Both places matter, cross-attention more: there, padding is what the decoder hears instead of
-# words. If your model is better with a batch of one than with a batch of a hundred, look here first.
+# With its masks, the model says the same whether a sentence comes alone or among 199 others.
+# Without them nearly every translation depends on how long the longest sentence of the batch
+# happens to be. Both places matter, cross-attention more: there, padding is what the decoder hears
+# instead of words. If your model is better with a batch of one than with a batch of a hundred, look
+# here first.
 #
 # ## Two opposite conventions
 #
@@ -207,9 +208,9 @@ with torch.no_grad():
         print(f"{name:14} equal: {same};  weights of query 1:", weights[0, 1].numpy().round(2))
 
 # %% [markdown]
-# With the wrong polarity query 1 sees exactly the future and nothing else. No error, a loss that falls
-# beautifully, and no use. A third form, found in older code, is a float mask that is **added** to the
-# scores: 0 where allowed, −∞ where not. The converters fit in one line each:
+# With the wrong polarity query 1 sees exactly the future and nothing else. No error, a loss that
+# falls beautifully, and no use. A third form, found in older code, is a float mask that is
+# **added** to the scores: 0 where allowed, −∞ where not. The converters fit in one line each:
 
 # %%
 def blocked_where_true(mask):
@@ -255,14 +256,14 @@ pd.DataFrame(rows)
 # %% [markdown]
 # Where something is allowed, all of them agree. The differences are at the edges:
 #
-# - in **fp16** the largest number is 65,504. −10⁹ does not exist there: `masked_fill` refuses it, and an
-#   additive mask silently becomes −∞;
+# - in **fp16** the largest number is 65,504. −10⁹ does not exist there: `masked_fill` refuses it,
+#   and an additive mask silently becomes −∞;
 # - a row in which **everything** is blocked: −∞ gives 0/0 = NaN, and a finite number gives equal
 #   weights to all keys that must not be seen.
 #
 # Does such a row occur? A sentence that was emptied by cleaning; a padded query under padding *and*
-# causal masks when padding comes first; a mask with an error. NaN is at least loud, and yet it is the
-# worst choice, for it spreads. Even if the loss does not use the row:
+# causal masks when padding comes first; a mask with an error. NaN is at least loud, and yet it is
+# the worst choice, for it spreads. Even if the loss does not use the row:
 
 # %%
 for name, fill in {"−∞": -torch.inf, "smallest number": torch.finfo(torch.float32).min}.items():
@@ -276,8 +277,9 @@ for name, fill in {"−∞": -torch.inf, "smallest number": torch.finfo(torch.fl
 # The unused row's NaN is multiplied by a gradient of 0 on the way back, and NaN times 0 is NaN. One
 # empty sentence in a batch, and after the next step every weight of the model is NaN.
 #
-# The library blocks with the smallest number of the format and then sets the weights of blocked keys
-# to exactly zero. A query that may see nothing gets nothing, a vector of zeros, and a clean gradient:
+# The library blocks with the smallest number of the format and then sets the weights of blocked
+# keys to exactly zero. A query that may see nothing gets nothing, a vector of zeros, and a clean
+# gradient:
 
 # %%
 nothing = torch.zeros(1, 1, 4, 4, dtype=torch.bool)
@@ -368,9 +370,9 @@ for name, mask in MASKS.items():
     print(f"{name:15} positions that see the last token: {leaks(LanguageModel(mask)) or 'none'}")
 
 # %% [markdown]
-# Three lines of test find three bugs. And what does a leak do in training? We let each of these models
-# predict **random** letters. There is nothing to learn: the best possible loss is ln 20 = 3.0. Whoever
-# gets below has cheated:
+# Three lines of test find three bugs. And what does a leak do in training? We let each of these
+# models predict **random** letters. There is nothing to learn: the best possible loss is ln 20 =
+# 3.0. Whoever gets below has cheated:
 
 # %% tags=["nbval-ignore-output"]
 def train(mask, steps=300):
@@ -497,8 +499,8 @@ check(decoder_mask)
 #
 # ### Attention, with its mask
 #
-# Chapter 5's function, now complete: (batch, heads, length, d_k) each, and a mask or None. Return the
-# output and the weights. A query that may see nothing gets weights of zero.
+# Chapter 5's function, now complete: (batch, heads, length, d_k) each, and a mask or None. Return
+# the output and the weights. A query that may see nothing gets weights of zero.
 
 # %%
 def attention(query, key, value, mask):
@@ -532,15 +534,15 @@ check(attention)
 #
 # ## Summary
 #
-# 1. A mask is boolean, True means “may attend”, and it is about keys: (batch, heads, queries, keys),
-#    with 1 where it does not vary.
+# 1. A mask is boolean, True means “may attend”, and it is about keys: (batch, heads, queries,
+#    keys), with 1 where it does not vary.
 # 2. Encoder and cross-attention need the source's padding mask; the decoder's self-attention needs
 #    the causal one, and no padding mask.
 # 3. `nn.Transformer` means the opposite with True; `~mask` converts.
 # 4. −1e9 does not fit into fp16, and a fully blocked row is NaN with −∞ and uniform with a finite
 #    number; zero is right.
-# 5. Change the future, watch the past: the test that finds leaks. On random data a loss below ln V is
-#    a leak.
+# 5. Change the future, watch the past: the test that finds leaks. On random data a loss below ln V
+#    is a leak.
 #
 # **In the paper:** section 3.2.3, and the “Masked” in figure 1. **Read on:** the documentation of
 # `torch.nn.functional.scaled_dot_product_attention` beside that of `nn.MultiheadAttention`.

@@ -52,8 +52,8 @@ from transformer_lib.training.loss import output_loss
 # %% [markdown]
 # ## By hand
 #
-# A lecture from which this course grew explains both norms on one table: six features (rows) of three
-# examples (columns).
+# A lecture from which this course grew explains both norms on one table: six features (rows) of
+# three examples (columns).
 
 # %%
 table = torch.tensor(
@@ -64,12 +64,12 @@ lecture.index = [f"feature {i}" for i in range(1, 7)]
 lecture
 
 # %% [markdown]
-# **Batch norm** takes one feature over all examples: a row. Each row gets a mean and a deviation of its
-# own. **Layer norm** takes one example with all its features: a column. Take a pencil and compute the
-# six means of the rows and the three means of the columns before you read on.
+# **Batch norm** takes one feature over all examples: a row. Each row gets a mean and a deviation of
+# its own. **Layer norm** takes one example with all its features: a column. Take a pencil and
+# compute the six means of the rows and the three means of the columns before you read on.
 #
-# The slide says, rounded to whole numbers: the mean of feature 3, that is of 0, 1 and 5, is **3**. And
-# the mean of example 2, that is of 3, 2, 1, 6, 2 and 0, is **3**. Do you agree?
+# The slide says, rounded to whole numbers: the mean of feature 3, that is of 0, 1 and 5, is **3**.
+# And the mean of example 2, that is of 3, 2, 1, 6, 2 and 0, is **3**. Do you agree?
 
 # %%
 print("batch norm, means of the rows:   ", table.mean(dim=1).numpy().round(2))
@@ -78,9 +78,9 @@ print("deviations of the columns:", table.std(dim=0, correction=0).numpy().round
 print("          dividing by n − 1:", table.std(dim=0).numpy().round(2))
 
 # %% [markdown]
-# The mean of 0, 1 and 5 is 2. The mean of example 2 is 14/6 = 2.33. Both entries of the slide are wrong,
-# and its deviations are those that one gets by dividing by $n - 1$, rounded. If you recompute an
-# example and get other numbers, the mistake need not be yours.
+# The mean of 0, 1 and 5 is 2. The mean of example 2 is 14/6 = 2.33. Both entries of the slide are
+# wrong, and its deviations are those that one gets by dividing by $n - 1$, rounded. If you
+# recompute an example and get other numbers, the mistake need not be yours.
 #
 # Normalized by hand, the first column: subtract 2.17, divide by 1.77.
 
@@ -102,8 +102,8 @@ torch.testing.assert_close(LayerNorm(6)(x), library)
 #
 # ## What each averages over
 #
-# The states of a layer are a block: (batch, length, d_model). In orange, the numbers that share one mean
-# and one deviation:
+# The states of a layer are a block: (batch, length, d_model). In orange, the numbers that share one
+# mean and one deviation:
 
 # %%
 show(
@@ -148,12 +148,12 @@ for padding in (0, 5, 45):
     print(f"{padding:2} positions of padding: layer norm {first[0]:.2f}, batch norm {first[1]:.2f}")
 
 # %% [markdown]
-# **Second: training and use differ.** In use there may be one sentence, and what would be the mean of
-# a batch? So batch norm keeps running means while it is trained, and takes those when it is in
+# **Second: training and use differ.** In use there may be one sentence, and what would be the mean
+# of a batch? So batch norm keeps running means while it is trained, and takes those when it is in
 # evaluation mode. They are an average over all batches; no batch is average.
 #
-# **Third: it sees the future.** In the decoder no position may depend on later ones (chapter 7). The
-# mean of a channel runs over all positions, the later ones included:
+# **Third: it sees the future.** In the decoder no position may depend on later ones (chapter 7).
+# The mean of a channel runs over all positions, the later ones included:
 
 # %%
 torch.manual_seed(0)
@@ -165,8 +165,8 @@ for name, norm in {"layer norm": LayerNorm(8), "batch norm": BatchNorm(8)}.items
     print(f"{name}: change at positions 0 to 5:", *[f"{d:.2f}" for d in difference.tolist()])
 
 # %% [markdown]
-# The last position was changed, and with batch norm all others noticed. In training such a decoder can
-# learn from the statistics a little of what it is to predict. In use, that little is missing.
+# The last position was changed, and with batch norm all others noticed. In training such a decoder
+# can learn from the statistics a little of what it is to predict. In use, that little is missing.
 #
 # ## Trained with each
 #
@@ -201,8 +201,8 @@ def loss_of(model, sentences):
     return sums.smoothed / sums.tokens
 
 # %% [markdown]
-# The held-out sentences come in two kinds of batches: as in training, where sentences of similar length
-# are together, and at random, where they are not.
+# The held-out sentences come in two kinds of batches: as in training, where sentences of similar
+# length are together, and at random, where they are not.
 
 # %%
 def train(model, steps=150):
@@ -240,11 +240,11 @@ assert spread["batch norm"] > 0.3 > spread["layer norm"]
 result.style.format(precision=2)
 
 # %% [markdown]
-# Two of the nine stand out, both of batch norm. In training mode its loss is the best of the three. The
-# same weights on the same sentences in evaluation mode lose 0.4 nats, because the running means are not
-# those of the batch; and where short and long sentences share a batch, most of the block is padding,
-# and 1.3 nats are gone. With layer norm one loss is as good as the other, whatever the mode and the
-# company.
+# Two of the nine stand out, both of batch norm. In training mode its loss is the best of the three.
+# The same weights on the same sentences in evaluation mode lose 0.4 nats, because the running means
+# are not those of the batch; and where short and long sentences share a batch, most of the block is
+# padding, and 1.3 nats are gone. With layer norm one loss is as good as the other, whatever the
+# mode and the company.
 #
 # And no norm at all? It does as well as the others here. A model of one layer needs none; chapter 9
 # shows from which depth on it is needed, and where to put it.
@@ -252,9 +252,9 @@ result.style.format(precision=2)
 # ## Variants that look alike
 #
 # **Biased or unbiased.** The formula divides by $d$. `torch.std` divides by $d - 1$ unless told
-# otherwise, and so do the lecture, a well-known illustrated description and The Annotated Transformer;
-# they also add ε to the deviation, and not to the variance inside the root. How far is that from
-# `nn.LayerNorm`?
+# otherwise, and so do the lecture, a well-known illustrated description and The Annotated
+# Transformer; they also add ε to the deviation, and not to the variance inside the root. How far is
+# that from `nn.LayerNorm`?
 
 # %%
 def unbiased(x, eps=1e-6):
@@ -269,12 +269,12 @@ for d_model in (4, 64, 512):
     print(f"d_model {d_model:3}: {ratio:.4f} of the right value, √((d − 1)/d) = {root:.4f}")
 
 # %% [markdown]
-# At 512 channels it is a thousandth, and γ makes up for it in training. It matters on the day on which
-# weights are loaded from elsewhere, or when your test compares with PyTorch and fails in the fourth
-# digit.
+# At 512 channels it is a thousandth, and γ makes up for it in training. It matters on the day on
+# which weights are loaded from elsewhere, or when your test compares with PyTorch and fails in the
+# fourth digit.
 #
-# **Where ε goes, and whether.** ε is for vectors without deviation: a position whose numbers are all
-# equal. One of the sources has none:
+# **Where ε goes, and whether.** ε is for vectors without deviation: a position whose numbers are
+# all equal. One of the sources has none:
 
 # %%
 constant = torch.full((1, 4), 2.0)
@@ -292,8 +292,8 @@ for name, x in {"constant": constant, "nearly constant": nearly}.items():
 #
 # ## Common mistakes
 #
-# The shape is right in each of these, and numbers have a mean near 0 and a size near 1. What one looks
-# for is what must *not* influence what:
+# The shape is right in each of these, and numbers have a mean near 0 and a size near 1. What one
+# looks for is what must *not* influence what:
 
 # %%
 torch.manual_seed(0)
@@ -310,8 +310,8 @@ for mistake in wrong_answers("layer_norm"):
     print(f"{mistake.id:5}{mistake.title:52} mixes {mixes}")
 
 # %% [markdown]
-# Those that mix nothing are the harder ones. They need a reference, such as `nn.LayerNorm`, and inputs
-# on which it matters: few channels, a constant row, a scale that is not 1.
+# Those that mix nothing are the harder ones. They need a reference, such as `nn.LayerNorm`, and
+# inputs on which it matters: few channels, a constant row, a scale that is not 1.
 #
 # ## Your turn
 #
@@ -329,8 +329,8 @@ check(layer_norm)
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# `keepdim=True` keeps the axis, so that a mean of shape (batch, length, 1) can be subtracted. Divide the
-# sum of squares by d, not by d − 1.
+# `keepdim=True` keeps the axis, so that a mean of shape (batch, length, 1) can be subtracted.
+# Divide the sum of squares by d, not by d − 1.
 #
 # </details>
 #
@@ -405,8 +405,8 @@ check(rms_norm)
 #
 # ### The module
 #
-# As a part of a model: a scale that starts at 1 and a shift that starts at 0, both trained, and
-# ε = 10⁻⁵.
+# As a part of a model: a scale that starts at 1 and a shift that starts at 0, both trained, and ε =
+# 10⁻⁵.
 
 # %%
 class LayerNorm(nn.Module):
@@ -447,12 +447,12 @@ check(LayerNorm)
 # ## Summary
 #
 # 1. Layer norm: one token, all its channels. Batch norm: one channel, all tokens of the batch.
-# 2. With batch norm a token's result depends on padding, on the other sentences, on the mode, and on the
-#    future.
+# 2. With batch norm a token's result depends on padding, on the other sentences, on the mode, and
+#    on the future.
 # 3. Measured, batch norm has another loss in each situation; layer norm has one.
 # 4. The variance divides by d, and ε stands inside the root; other variants differ by a factor of
 #    √((d−1)/d), or on constant rows.
 # 5. The lecture's table has two wrong means. Recompute what you teach.
 #
-# **In the paper:** sections 3.1 and 5.4 (which say only “LayerNorm”). **Read on:** Ba et al. 2016; Shen et
-# al. 2020 (PowerNorm) on what batch norm would need in language.
+# **In the paper:** sections 3.1 and 5.4 (which say only “LayerNorm”). **Read on:** Ba et al. 2016;
+# Shen et al. 2020 (PowerNorm) on what batch norm would need in language.

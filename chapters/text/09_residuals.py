@@ -13,9 +13,9 @@
 # %% [markdown]
 # # 9 · Residuals, and where the norm goes
 #
-# $x + f(x)$ is the smallest idea in the Transformer, and without it no deep one can be trained. Where the
-# norm stands beside it looks like a detail. It decides whether training starts at all. Afterwards you
-# can
+# $x + f(x)$ is the smallest idea in the Transformer, and without it no deep one can be trained.
+# Where the norm stands beside it looks like a detail. It decides whether training starts at all.
+# Afterwards you can
 #
 # - write the four forms that are found in practice, and say which of them is a bug,
 # - predict from one picture which of them needs a warm-up,
@@ -24,8 +24,8 @@
 # Reading takes about thirty minutes, computing about one.
 #
 # **Predict first.** Four encoders of sixteen layers differ only in the place of the norm. Each is
-# trained with a learning rate that starts low (warm-up) and with one that starts at its full height.
-# Which of the eight will not learn?
+# trained with a learning rate that starts low (warm-up) and with one that starts at its full
+# height. Which of the eight will not learn?
 
 # %%
 import pandas as pd
@@ -53,10 +53,11 @@ from transformer_lib.plots.residual_forms import ALTERNATIVE, residual_forms
 # %% [markdown]
 # ## Why x + f(x)
 #
-# A layer computes something and passes it on. Twenty layers in a row: what the first one knew reaches the
-# last one only through nineteen others, and the gradient takes the same way back. A **residual
-# connection** ([He et al. 2015](https://arxiv.org/abs/1512.03385)) lets a layer *add* to what it was given
-# instead of replacing it. The derivative of $x + f(x)$ is $1 + f'(x)$: whatever $f$ does, the 1 is there.
+# A layer computes something and passes it on. Twenty layers in a row: what the first one knew
+# reaches the last one only through nineteen others, and the gradient takes the same way back. A
+# **residual connection** ([He et al. 2015](https://arxiv.org/abs/1512.03385)) lets a layer *add* to
+# what it was given instead of replacing it. The derivative of $x + f(x)$ is $1 + f'(x)$: whatever
+# $f$ does, the 1 is there.
 
 # %%
 def gradient_at_the_bottom(residual, layers, d=64):
@@ -88,33 +89,32 @@ show(
 print("after 32 layers:", {name: f"{values[-1]:.0e}" for name, (_, values) in arriving.items()})
 
 # %% [markdown]
-# After 32 layers without residual connections less than a millionth of the gradient is left; with them it
-# is as large as at the beginning.
+# After 32 layers without residual connections less than a millionth of the gradient is left; with
+# them it is as large as at the beginning.
 #
 # ## Four places for one norm
 #
-# Every sublayer $f$, attention or feed-forward, stands in such a connection, and a layer norm stands
-# beside it. Where? The paper writes $\text{LayerNorm}(x + \text{Sublayer}(x))$; the code that came with
-# it does something else; The Annotated Transformer has been asked about it in four bug reports. In
-# practice one meets these:
+# Every sublayer $f$, attention or feed-forward, stands in such a connection, and a layer norm
+# stands beside it. Where? The paper writes $\text{LayerNorm}(x + \text{Sublayer}(x))$; the code
+# that came with it does something else; The Annotated Transformer has been asked about it in four
+# bug reports. In practice one meets these:
 
 # %%
 show(residual_forms(), ALTERNATIVE)
 
 # %% [markdown]
-# - **Post-norm**, the paper's: add, then normalize the sum. Every way from the bottom to the top goes
-#   through every norm.
-# - **Pre-norm**, what the authors' own program and nearly all models since use: normalize what $f$ gets
-#   to see. The way around (green) is free: from the first layer to the last, nothing is done to $x$ but
-#   adding.
+# - **Post-norm**, the paper's: add, then normalize the sum. Every way from the bottom to the top
+#   goes through every norm.
+# - **Pre-norm**, what the authors' own program and nearly all models since use: normalize what $f$
+#   gets to see. The way around (green) is free: from the first layer to the last, nothing is done
+#   to $x$ but adding.
 # - **Norm on the branch**: normalize what $f$ has said. The way around is free as well.
-# - **A bug**, found in a public project: normalize first, and then use the normalized $x$ for both ways
-#   (`x = norm(x)`, then `x + f(x)`). It looks like pre-norm. The way around is not free: it goes through
-#   the norm, just as in post-norm.
+# - **A bug**, found in a public project: normalize first, and then use the normalized $x$ for both
+#   ways (`x = norm(x)`, then `x + f(x)`). It looks like pre-norm. The way around is not free: it
+#   goes through the norm, just as in post-norm.
 #
-# So the answer to the four bug reports: the paper's text says the first one, most code does the second
-# one, both are right, and what matters is whether the green line is
-# there.
+# So the answer to the four bug reports: the paper's text says the first one, most code does the
+# second one, both are right, and what matters is whether the green line is there.
 #
 # The library has the first three; the fourth one we write here:
 
@@ -144,7 +144,8 @@ print("the formulas are what the library computes")
 #
 # A deep encoder of each kind. Its task is the game of chapter 4: say which token stood three places
 # before. First, before any training: how much of what went in is still there after each layer? We
-# measure the cosine between the vector of a token at the bottom and the one in its place further up.
+# measure the cosine between the vector of a token at the bottom and the one in its place further
+# up.
 
 # %%
 VOCABULARY, LENGTH, BACK, D = 20, 12, 3, 32
@@ -203,9 +204,9 @@ show(
 print({form: round(values[-1], 1) for form, (_, values) in remaining.items()})
 
 # %% [markdown]
-# Post-norm and the bug lie on one another, and they have nearly lost the input at the top. Each norm
-# shrinks what came before to make room for what the branch has added, 32 times over. With pre-norm the
-# input stays; it is only joined by more and more.
+# Post-norm and the bug lie on one another, and they have nearly lost the input at the top. Each
+# norm shrinks what came before to make room for what the branch has added, 32 times over. With
+# pre-norm the input stays; it is only joined by more and more.
 #
 # And the gradient, by depth?
 
@@ -231,18 +232,18 @@ show(
 )
 
 # %% [markdown]
-# With post-norm the top layers get more than twice the gradient of the lower ones; with pre-norm all
-# layers get about the same ([Xiong et al. 2020](https://arxiv.org/abs/2002.04745) derive it). That alone
-# would not be a catastrophe. Adam evens such differences out.
+# With post-norm the top layers get more than twice the gradient of the lower ones; with pre-norm
+# all layers get about the same ([Xiong et al. 2020](https://arxiv.org/abs/2002.04745) derive it).
+# That alone would not be a catastrophe. Adam evens such differences out.
 #
-# The norm on the branch has a large gradient for another reason: without a norm at the end its output
-# grows with the depth, and so do its logits.
+# The norm on the branch has a large gradient for another reason: without a norm at the end its
+# output grows with the depth, and so do its logits.
 #
 # ## Training
 #
-# Now the opening question. 150 steps of Adam; the learning rate is at its full height from the first step
-# on, or reaches it after 75 (**warm-up**). Twice each, from different random weights. Who knows nothing
-# has a loss of ln 20 = 3.0.
+# Now the opening question. 150 steps of Adam; the learning rate is at its full height from the
+# first step on, or reaches it after 75 (**warm-up**). Twice each, from different random weights.
+# Who knows nothing has a loss of ln 20 = 3.0.
 
 # %%
 def train(form, warmup, seed, steps=150, learning_rate=4e-3, **settings):
@@ -270,8 +271,8 @@ assert min(loss for loss, _ in at_once["post"]) > 2.9
 assert max(loss for loss, _ in at_once["pre"]) < 2.5
 
 # %% [markdown]
-# Post-norm has learnt nothing, both times, and neither has the bug. What has become of them? Let us see
-# how much the outputs of different tokens still differ from one another:
+# Post-norm has learnt nothing, both times, and neither has the bug. What has become of them? Let us
+# see how much the outputs of different tokens still differ from one another:
 
 # %% tags=["nbval-ignore-output"]
 tokens = torch.randint(VOCABULARY, (64, LENGTH))
@@ -283,8 +284,9 @@ for form, ((_, model), _) in at_once.items():
 
 # %% [markdown]
 # That is the catastrophe. The first, too large steps have made the branches so loud that the norms
-# drowned the input. Whatever goes in, the same vector comes out. Such a model cannot learn any more,
-# for nothing that it sees makes a difference. Pre-norm took the same steps, and its free way saved it.
+# drowned the input. Whatever goes in, the same vector comes out. Such a model cannot learn any
+# more, for nothing that it sees makes a difference. Pre-norm took the same steps, and its free way
+# saved it.
 
 # %% tags=["nbval-ignore-output"]
 warm = {form: [train(form, 75, seed)[0] for seed in (0, 1)] for form in FORMS}
@@ -305,18 +307,18 @@ print({form: [round(loss, 2) for loss in losses] for form, losses in warm.items(
 assert max(warm["post"]) < min(loss for loss, _ in at_once["post"]) - 0.2
 
 # %% [markdown]
-# With warm-up post-norm learns: small steps at first, until the branches know what they are there for. So
-# two of the eight do not learn, post-norm without warm-up and the bug, its double, without warm-up.
-# Pre-norm needs no warm-up here; it is even faster without.
+# With warm-up post-norm learns: small steps at first, until the branches know what they are there
+# for. So two of the eight do not learn, post-norm without warm-up and the bug, its double, without
+# warm-up. Pre-norm needs no warm-up here; it is even faster without.
 #
-# The paper has both: post-norm, and a schedule that warms up for 4,000 steps (chapter 11). Who takes the
-# paper's norm with another schedule meets this collapse from about a dozen layers on.
+# The paper has both: post-norm, and a schedule that warms up for 4,000 steps (chapter 11). Who
+# takes the paper's norm with another schedule meets this collapse from about a dozen layers on.
 #
 # ## What the final norm is for
 #
-# With pre-norm nothing is ever normalized on the free way. Each layer adds something, the numbers grow
-# with the depth, and so do the scores that the output projection makes of them. One norm after the last
-# layer makes them the same for every depth:
+# With pre-norm nothing is ever normalized on the free way. Each layer adds something, the numbers
+# grow with the depth, and so do the scores that the output projection makes of them. One norm after
+# the last layer makes them the same for every depth:
 
 # %%
 rows = []
@@ -341,15 +343,17 @@ print("without a final norm:", [round(loss, 2) for loss in without])
 assert max(without) < 2.9
 
 # %% [markdown]
-# Not measurably: two runs of one kind differ by more than the kinds. A factor of two in the logits is
-# something that training corrects in a few steps. The final norm is there so that it need not, at any
-# depth, and all known pre-norm models have it. Post-norm ends in a norm anyway and needs no other.
+# Not measurably: two runs of one kind differ by more than the kinds. A factor of two in the logits
+# is something that training corrects in a few steps. The final norm is there so that it need not,
+# at any depth, and all known pre-norm models have it. Post-norm ends in a norm anyway and needs no
+# other.
 #
 # ## And in the end?
 #
-# All this was about getting started. Which form translates best once it has? The small Transformer of this
-# course, two layers each, 2,500 steps with a long warm-up (`transformer-lib train course_transformer
-# --set training.steps=2500 --set model.norm=post`), once each, BLEU on the test set with all references:
+# All this was about getting started. Which form translates best once it has? The small Transformer
+# of this course, two layers each, 2,500 steps with a long warm-up
+# (`transformer-lib train course_transformer --set training.steps=2500 --set model.norm=post`), once
+# each, BLEU on the test set with all references:
 #
 # | place of the norm | BLEU |
 # |---|---|
@@ -357,10 +361,10 @@ assert max(without) < 2.9
 # | pre | 49.8 |
 # | branch | 42.6 |
 #
-# With two layers and a warm-up, post-norm and pre-norm are equally good: the place of the norm decides
-# whether a *deep* model gets started, not what it can do. The norm on the branch lags behind after equal
-# training, with no norm at its end and a learning rate that was chosen for pre-norm. One run each: differences
-# below a point mean nothing.
+# With two layers and a warm-up, post-norm and pre-norm are equally good: the place of the norm
+# decides whether a *deep* model gets started, not what it can do. The norm on the branch lags
+# behind after equal training, with no norm at its end and a learning rate that was chosen for
+# pre-norm. One run each: differences below a point mean nothing.
 #
 # ## Common mistakes
 #
@@ -374,8 +378,8 @@ for exercise in ("post_norm", "pre_norm", "branch_norm"):
 # %% [markdown]
 # ## Your turn
 #
-# In each exercise `sublayer`, `norm` and `dropout` are functions of one tensor. Dropout belongs to what
-# the sublayer says (section 5.4).
+# In each exercise `sublayer`, `norm` and `dropout` are functions of one tensor. Dropout belongs to
+# what the sublayer says (section 5.4).
 #
 # ### Post-norm
 
@@ -457,11 +461,12 @@ check(branch_norm)
 # ## Summary
 #
 # 1. x + f(x) leaves the gradient a way on which nothing is multiplied.
-# 2. Post-norm normalizes the sum, pre-norm what f gets to see; a way from bottom to top without a norm
-#    exists only with pre-norm and with the norm on the branch.
+# 2. Post-norm normalizes the sum, pre-norm what f gets to see; a way from bottom to top without a
+#    norm exists only with pre-norm and with the norm on the branch.
 # 3. Deep post-norm without warm-up collapses: every input gives the same output. Pre-norm does not.
 # 4. Adding the normalized input back looks like pre-norm and behaves like post-norm.
 # 5. Pre-norm wants one more norm at the very end, for its numbers grow with the depth.
 #
-# **In the paper:** sections 3.1, 5.3 and 5.4. **Read on:** Xiong et al. 2020, “On Layer Normalization in
-# the Transformer Architecture”; Liu et al. 2020, “Understanding the Difficulty of Training Transformers”.
+# **In the paper:** sections 3.1, 5.3 and 5.4. **Read on:** Xiong et al. 2020, “On Layer
+# Normalization in the Transformer Architecture”; Liu et al. 2020, “Understanding the Difficulty of
+# Training Transformers”.

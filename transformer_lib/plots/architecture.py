@@ -1,4 +1,7 @@
-"""The Transformer as a drawing (the paper's figure 1), with the chapter that builds each part."""
+"""The Transformer as a drawing (the paper's figure 1), with the chapters that build each part."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -9,8 +12,8 @@ from transformer_lib.plots.boxes import arrow, box
 from transformer_lib.plots.style import COLOURS, RC, new_figure
 
 BLUE, ORANGE, GREEN, PINK, *_ = COLOURS
-WIDTH, HEIGHT = 3.3, 0.52  # of a box
-ENCODER, DECODER = 2.6, 7.6  # the columns' middles
+WIDTH, HEIGHT = 3.5, 0.52  # of a box
+ENCODER, DECODER = 2.7, 7.9  # the columns' middles
 ALTERNATIVE = (
     "The Transformer: source tokens pass the embedding, positional encoding and N encoder layers "
     "(self-attention, feed-forward); shifted target tokens pass the same and N decoder layers "
@@ -18,50 +21,73 @@ ALTERNATIVE = (
     "output projection gives the next token. Add-and-norm closes every sublayer."
 )
 
-Box = tuple[str, str, float]  # text, colour, height of its middle
+
+class Part(NamedTuple):
+    """A box: the chapters that build what stands in it, and the height of its middle."""
+
+    name: str
+    chapters: tuple[int, ...]
+    colour: str
+    y: float
+
+
+INPUT = [
+    Part("Embedding", (3,), GREEN, 1.0),
+    Part("+ Positional encoding", (4,), GREEN, 1.8),
+]
+ENCODER_LAYER = [
+    Part("Multi-head self-attention", (5, 6), BLUE, 3.0),
+    Part("Add & norm", (8, 9), PINK, 3.7),
+    Part("Feed-forward", (10,), ORANGE, 4.7),
+    Part("Add & norm", (8, 9), PINK, 5.4),
+]
+DECODER_LAYER = [
+    Part("Masked self-attention", (7,), BLUE, 3.0),
+    Part("Add & norm", (8, 9), PINK, 3.7),
+    Part("Cross-attention", (2, 7), BLUE, 4.7),
+    Part("Add & norm", (8, 9), PINK, 5.4),
+    Part("Feed-forward", (10,), ORANGE, 6.4),
+    Part("Add & norm", (8, 9), PINK, 7.1),
+]
+OUTPUT = Part("Output projection, softmax", (3, 10), GREEN, 8.3)
+
+# The HTML drawing; both columns stand on one ground, so boxes of one height are side by side.
+GROUND = (
+    "display: flex; gap: 7em; align-items: flex-end; justify-content: center; padding: 1em; "
+    "background: white; color: black; text-align: center; line-height: 1.3"
+)
+BOX = "position: relative; width: 17em; padding: 0.25em 0; border-radius: 0.4em; margin: 0 auto"
+FRAME = (
+    "position: relative; padding: 0.6em; border: 1px dashed #999999; border-radius: 0.6em; "
+    "background: #f4f4f4"
+)
+TIMES = "position: absolute; right: 100%; top: 0.3em; padding-right: 0.5em; white-space: nowrap"
+MEMORY = (
+    '<span style="position: absolute; right: 100%; padding-right: 1.5em; white-space: nowrap">'
+    "memory ⟶ </span>"
+)
+UP = '<div style="color: #333333">↑</div>'
 
 
 def architecture() -> Figure:
     """Encoder on the left, decoder on the right, bottom to top."""
-    encoder: list[Box] = [
-        ("Embedding  ·  3", GREEN, 1.0),
-        ("+ Positional encoding  ·  4", GREEN, 1.8),
-        ("Multi-head self-attention  ·  5, 6, 7", BLUE, 3.0),
-        ("Add & norm  ·  8, 9", PINK, 3.7),
-        ("Feed-forward  ·  10", ORANGE, 4.7),
-        ("Add & norm", PINK, 5.4),
-    ]
-    decoder: list[Box] = [
-        *encoder[:2],
-        ("Masked self-attention  ·  7", BLUE, 3.0),
-        ("Add & norm", PINK, 3.7),
-        ("Cross-attention  ·  2, 6", BLUE, 4.7),
-        ("Add & norm", PINK, 5.4),
-        ("Feed-forward", ORANGE, 6.4),
-        ("Add & norm", PINK, 7.1),
-        ("Output projection, softmax  ·  3, 10", GREEN, 8.3),
-    ]
     with matplotlib.rc_context(RC):
         figure = new_figure(7.6, 6.4)
         axes = figure.axes[0]
-        axes.set(xlim=(0, 10.2), ylim=(0, 9.4))
+        axes.set(xlim=(0, 10.5), ylim=(0, 9.4))
         axes.axis("off")
         _frame(axes, ENCODER, 2.5, 5.8)
         _frame(axes, DECODER, 2.5, 7.5)
-        _column(axes, ENCODER, encoder)
-        _column(axes, DECODER, decoder)
-        for x, top in (
-            (ENCODER, 3.7),
-            (ENCODER, 5.4),
-            (DECODER, 3.7),
-            (DECODER, 5.4),
-            (DECODER, 7.1),
-        ):
-            _skip(axes, x, top)
+        _column(axes, ENCODER, [*INPUT, *ENCODER_LAYER])
+        _column(axes, DECODER, [*INPUT, *DECODER_LAYER, OUTPUT])
+        for x, layer in ((ENCODER, ENCODER_LAYER), (DECODER, DECODER_LAYER)):
+            for part in layer:
+                if part.name == "Add & norm":
+                    _skip(axes, x, part.y)
         _label(axes, ENCODER, 0.25, "source tokens")
         _label(axes, DECODER, 0.25, "target tokens, shifted right")
         _label(axes, DECODER, 9.15, "the next token  ·  11 training, 12 decoding")
-        arrow(axes, (DECODER, 8.3 + HEIGHT / 2), (DECODER, 9.0))
+        arrow(axes, (DECODER, OUTPUT.y + HEIGHT / 2), (DECODER, 9.0))
         memory = (ENCODER + WIDTH / 2 + 0.85, 6.2)
         axes.plot([ENCODER, ENCODER, memory[0], memory[0]], [5.7, 6.2, 6.2, 4.7], color="#333333")
         arrow(axes, (memory[0], 4.7), (DECODER - WIDTH / 2, 4.7))
@@ -69,12 +95,40 @@ def architecture() -> Figure:
     return figure
 
 
-def _column(axes: Axes, x: float, boxes: list[Box]) -> None:
+def linked_architecture(notebooks: Mapping[int, str]) -> str:
+    """The same as HTML, in which each chapter's number leads to its notebook."""
+
+    def column(parts: Sequence[Part]) -> str:
+        boxes = []
+        for part in parts:
+            links = ", ".join(f'<a href="{notebooks[n]}">{n}</a>' for n in part.chapters)
+            memory = MEMORY if part.name == "Cross-attention" else ""
+            boxes.append(
+                f'<div style="{BOX}; background: {part.colour}38; border: 1px solid {part.colour}">'
+                f"{memory}{part.name} · {links}</div>"
+            )
+        return UP.join(reversed(boxes))
+
+    def stack(top: str, layer: Sequence[Part], bottom: str) -> str:
+        repeated = f'<div style="{FRAME}"><span style="{TIMES}">N ×</span>{column(layer)}</div>'
+        return f"<div>{top}{repeated}{UP}{column(INPUT)}{UP}{bottom}</div>"
+
+    said = f"the next token{UP}{column([OUTPUT])}{UP}"
+    return (
+        f'<div style="{GROUND}">'
+        f"{stack('', ENCODER_LAYER, 'source tokens')}"
+        f"{stack(said, DECODER_LAYER, 'target tokens, shifted right')}"
+        "</div>"
+    )
+
+
+def _column(axes: Axes, x: float, parts: list[Part]) -> None:
     below = 0.4
-    for text, colour, y in boxes:
-        arrow(axes, (x, below), (x, y - HEIGHT / 2))
-        box(axes, (x, y), (WIDTH, HEIGHT), text, colour)
-        below = y + HEIGHT / 2
+    for part in parts:
+        arrow(axes, (x, below), (x, part.y - HEIGHT / 2))
+        chapters = ", ".join(str(chapter) for chapter in part.chapters)
+        box(axes, (x, part.y), (WIDTH, HEIGHT), f"{part.name}  ·  {chapters}", part.colour)
+        below = part.y + HEIGHT / 2
 
 
 def _frame(axes: Axes, x: float, bottom: float, top: float) -> None:

@@ -26,6 +26,18 @@ CHAPTERS: dict[int, tuple[str, str, float, float]] = {  # title, colour, place
     15: ("Scaling up,\nTransformer or RNN", PINK, 1, 0),
     16: ("Transformers\nin the wild", PINK, 3, 0),
 }
+NOTEBOOKS = {
+    1: "01_a_translator_in_minutes.ipynb",
+    2: "02_from_rnn_to_attention.ipynb",
+    3: "03_tokens_and_embeddings.ipynb",
+    4: "04_positional_encoding.ipynb",
+    5: "05_attention.ipynb",
+    6: "06_multi_head_attention.ipynb",
+    7: "07_masks.ipynb",
+    8: "08_layer_norm_and_batch_norm.ipynb",
+    9: "09_residuals.ipynb",
+    10: "10_the_whole_model.ipynb",
+}
 NEXT = (
     (1, 2), (1, 3), (2, 5), (3, 4), (4, 6), (5, 6), (6, 7), (7, 8), (8, 9), (9, 10), (10, 11),
     (11, 12), (12, 13), (13, 15), (10, 14), (10, 16), (11, 15),

@@ -17,6 +17,13 @@ def show(figure: Figure, alternative: str) -> None:
     display({"image/png": buffer.getvalue(), "text/plain": alternative}, raw=True)
 
 
+def show_html(html: str, alternative: str) -> None:
+    """Display a drawing made of HTML; ``alternative`` says in words what is to be seen."""
+    from IPython.display import display
+
+    display({"text/html": html, "text/plain": alternative}, raw=True)
+
+
 def show_chart(chart: Any) -> None:
     """Display an Altair chart: interactive in JupyterLab, a picture where that cannot be.
 
