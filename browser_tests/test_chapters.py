@@ -84,3 +84,13 @@ def test_a_chapter_runs_and_draws_its_figures(notebook, lab, page):
         assert fold.locator("p, pre").first.is_visible()
     assert page.refused == []
     assert page.failures == []
+
+
+def test_the_drawing_of_the_model_leads_to_its_chapters(lab, page):
+    """Without anything run: the stored drawing is there, and its links open notebooks."""
+    page.goto(lab("10_the_whole_model.ipynb"))
+    link = page.locator(".jp-RenderedHTML a", has_text="4").first
+    link.scroll_into_view_if_needed()
+    page.screenshot(path=SCREENSHOTS / "architecture_stored.png")
+    link.click()
+    page.wait_for_selector('.lm-TabBar-tabLabel:text-is("04_positional_encoding.ipynb")')

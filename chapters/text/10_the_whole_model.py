@@ -335,9 +335,8 @@ table[table["module"].str.fullmatch(PARTS)]
 # keys):
 
 # %%
-for name in ("encoder.layers.0.self_attention", "decoder.layers.0.self_attention",
-             "decoder.layers.0.cross_attention"):  # fmt: skip
-    print(f"{name:34}weights {shape(weights[name])}")
+for name, matrices in weights.items():
+    print(f"{name:34}weights {shape(matrices)}")
 
 # %% [markdown]
 # In cross-attention the queries come from the target, the keys from the source. No shape depends on
@@ -354,7 +353,7 @@ for name in ("encoder.layers.0.self_attention", "decoder.layers.0.self_attention
 
 # %%
 def parameters(size, vocabulary=37_000, tied="all"):
-    """Millions of parameters by kind of part."""
+    """Numbers of parameters by kind of part."""
     with torch.device("meta"):
         model = build_transformer(replace(size, tied_embeddings=tied), vocabulary)
     counts = Counter()
@@ -385,8 +384,8 @@ for name in SIZES:
     print(f"{name:5}", {kind: f"{row[kind] / row['all']:.0%}" for kind in row.index[:-1]})
 
 # %% [markdown]
-# So attention has 30% of the base model's parameters, exactly as much as the embeddings; most, 40%,
-# have the feed-forward networks. In a tiny model nearly everything is vocabulary. Norms count for
+# So attention has 30% of the base model's parameters, as much as the embeddings; the feed-forward
+# networks have the most, 40%. In a tiny model nearly everything is vocabulary. Norms count for
 # nothing.
 #
 # ## How large is random?
@@ -513,10 +512,10 @@ def copy_layer(ours, theirs, norms):
 # Layer by layer; the decoder's have cross-attention in addition:
 
 # %%
-config = model.config
 import warnings
 
 warnings.filterwarnings("ignore", "enable_nested_tensor")  # a remark about an optimization
+config = model.config
 reference = nn.Transformer(
     config.d_model, config.num_heads, config.num_encoder_layers, config.num_decoder_layers,
     config.d_ff, batch_first=True, norm_first=True,
@@ -615,7 +614,8 @@ for exercise in ("feed_forward", "encoder_layer", "decoder_layer", "transformer"
 
 
 # %%
-def feed_forward(x, w1, b1, w2, b2): ...  # your code
+def feed_forward(x, w1, b1, w2, b2):
+    ...  # your code
 
 
 check(feed_forward)
@@ -643,7 +643,8 @@ check(feed_forward)
 
 
 # %%
-def encoder_layer(x, mask, self_attention, feed_forward, norm1, norm2): ...  # your code
+def encoder_layer(x, mask, self_attention, feed_forward, norm1, norm2):
+    ...  # your code
 
 
 check(encoder_layer)
@@ -672,9 +673,8 @@ check(encoder_layer)
 
 
 # %%
-def decoder_layer(
-    x, memory, tgt_mask, memory_mask, attention, cross, feed_forward, norms
-): ...  # your code
+def decoder_layer(x, memory, tgt_mask, memory_mask, attention, cross, feed_forward, norms):
+    ...  # your code
 
 
 check(decoder_layer)
@@ -707,7 +707,8 @@ check(decoder_layer)
 # %%
 def transformer(
     src, tgt_input, src_embed, tgt_embed, encoder_layers, decoder_layers, output_weight
-): ...  # your code
+):
+    ...  # your code
 
 
 check(transformer)

@@ -56,7 +56,7 @@ GROUND = (
     "display: flex; gap: 7em; align-items: flex-end; justify-content: center; padding: 1em; "
     "background: white; color: black; text-align: center; line-height: 1.3"
 )
-BOX = "position: relative; width: 17em; padding: 0.25em 0; border-radius: 0.4em; margin: 0 auto"
+BOX = "position: relative; width: 18em; padding: 0.25em 0; border-radius: 0.4em; margin: 0 auto"
 FRAME = (
     "position: relative; padding: 0.6em; border: 1px dashed #999999; border-radius: 0.6em; "
     "background: #f4f4f4"
