@@ -96,6 +96,7 @@ def torch_copy(model, norm_first):
     return reference.eval()
 
 
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor")
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_states_equal_nn_transformers(norm):
     model = small_transformer(norm=norm)

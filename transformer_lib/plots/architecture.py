@@ -113,7 +113,10 @@ def linked_architecture(notebooks: Mapping[int, str]) -> str:
         repeated = f'<div style="{FRAME}"><span style="{TIMES}">N ×</span>{column(layer)}</div>'
         return f"<div>{top}{repeated}{UP}{column(INPUT)}{UP}{bottom}</div>"
 
-    said = f"the next token{UP}{column([OUTPUT])}{UP}"
+    after = " and ".join(
+        f'<a href="{notebooks[n]}">{what}</a>' for n, what in ((11, "training"), (12, "decoding"))
+    )
+    said = f"the next token · {after}{UP}{column([OUTPUT])}{UP}"
     return (
         f'<div style="{GROUND}">'
         f"{stack('', ENCODER_LAYER, 'source tokens')}"

@@ -37,6 +37,8 @@ NOTEBOOKS = {
     8: "08_layer_norm_and_batch_norm.ipynb",
     9: "09_residuals.ipynb",
     10: "10_the_whole_model.ipynb",
+    11: "11_training.ipynb",
+    12: "12_decoding.ipynb",
 }
 NEXT = (
     (1, 2), (1, 3), (2, 5), (3, 4), (4, 6), (5, 6), (6, 7), (7, 8), (8, 9), (9, 10), (10, 11),

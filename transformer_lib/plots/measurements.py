@@ -24,7 +24,7 @@ def lines(
         figure = new_figure(6.0, 3.4)
         axes = figure.axes[0]
         for (name, (x, y)), marker in zip(series.items(), "osD^v*", strict=False):
-            axes.plot(x, y, marker=marker, label=name)
+            axes.plot(x, y, marker=marker if len(x) <= 20 else "", label=name)
         if "x" in logarithmic:
             axes.set_xscale("log", base=2)
             ticks = sorted({value for x, _ in series.values() for value in x})
@@ -58,6 +58,18 @@ def bars(
         axes.set_ylabel(labels[1])
         if len(series) > 1:
             axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(series))
+    return figure
+
+
+def histogram(values: Sequence[float], labels: tuple[str, str], mark: float) -> Figure:
+    """How often each value occurs; a dashed line at ``mark``."""
+    with matplotlib.rc_context(RC):
+        figure = new_figure(6.0, 2.8)
+        axes = figure.axes[0]
+        axes.hist(values, bins=40, alpha=0.9)
+        axes.axvline(mark, color="black", linestyle="--", linewidth=1)
+        axes.set_xlabel(labels[0])
+        axes.set_ylabel(labels[1])
     return figure
 
 
