@@ -1,5 +1,7 @@
 """Where a trained model looks: while it reads the source, and while it says the target."""
 
+from typing import Literal, NamedTuple
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -10,6 +12,14 @@ from transformer_lib.model.rnn import Rnn
 from transformer_lib.model.seq2seq import Seq2Seq
 from transformer_lib.model.transformer import Transformer
 from transformer_lib.vocabulary import BOS, EOS
+
+
+class Attended(NamedTuple):
+    """Weights of all layers and heads of one kind, with the pieces that look and are looked at."""
+
+    weights: Float[Tensor, "layers heads queries keys"]
+    queries: list[str]
+    keys: list[str]
 
 
 def cross_attention(
@@ -31,7 +41,7 @@ def cross_attention(
         else:
             with recorded_attention(model) as recorded:
                 model(src_tokens, tgt_input)
-            weights = _layers(recorded, "cross_attention")
+            weights = _layers(recorded, "decoder", "cross")
     return weights.cpu(), tokenizer.pieces([*tgt, EOS]), tokenizer.pieces([*src, EOS])
 
 
@@ -44,12 +54,41 @@ def encoder_attention(
     model.eval()
     with torch.no_grad(), recorded_attention(model) as recorded:
         model.encode(src_tokens)
-    return _layers(recorded, "self_attention").cpu(), tokenizer.pieces([*src, EOS])
+    return _layers(recorded, "encoder", "self"), tokenizer.pieces([*src, EOS])
 
 
-def _layers(recorded: dict[str, Tensor], kind: str) -> Float[Tensor, "layers heads queries keys"]:
+def every_attention(
+    model: Transformer, tokenizer: Tokenizer, source: str, target: str
+) -> dict[str, Attended]:
+    """All three kinds of attention while the model reads a source and says a target."""
+    src, tgt = tokenizer.encode([source, target])
+    device = model.output_weight.device
+    model.eval()
+    with torch.no_grad(), recorded_attention(model) as recorded:
+        model(
+            torch.tensor([[*src, EOS]], device=device), torch.tensor([[BOS, *tgt]], device=device)
+        )
+    src_pieces = tokenizer.pieces([*src, EOS])
+    read, said = tokenizer.pieces([BOS, *tgt]), tokenizer.pieces([*tgt, EOS])
+    return {
+        "encoder": Attended(_layers(recorded, "encoder", "self"), src_pieces, src_pieces),
+        "decoder": Attended(_layers(recorded, "decoder", "self"), read, read),
+        "cross": Attended(_layers(recorded, "decoder", "cross"), said, src_pieces),
+    }
+
+
+def _layers(
+    recorded: dict[str, Tensor],
+    stack: Literal["encoder", "decoder"],
+    kind: Literal["self", "cross"],
+) -> Float[Tensor, "layers heads queries keys"]:
     """The recorded weights of one kind of attention, for the only sentence of the batch."""
-    return torch.stack([weights[0] for name, weights in recorded.items() if name.endswith(kind)])
+    chosen = [
+        weights[0]
+        for name, weights in recorded.items()
+        if name.startswith(stack) and name.endswith(f"{kind}_attention")
+    ]
+    return torch.stack(chosen).cpu()
 
 
 def _rnn_weights(

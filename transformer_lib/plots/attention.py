@@ -1,6 +1,8 @@
 """Pictures of attention weights: a heat map on paper, an explorer on the screen."""
 
+import operator
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import matplotlib
@@ -78,8 +80,6 @@ def attention_explorer(
     labels: tuple[str, str] = CROSS,
 ) -> "altair.Chart":
     """An interactive heat map: choose layer and head, point at a cell to read its weight."""
-    import altair
-
     num_layers, num_heads, *_ = weights.shape
     cells = [
         {"layer": layer + 1, "head": head + 1, **cell}
@@ -88,13 +88,9 @@ def attention_explorer(
         for cell in _cells(weights[layer, head], tgt_pieces, src_pieces, ("target", "source"))
     ]
 
-    def slider(name: str, count: int) -> altair.Parameter:
-        bind = altair.binding_range(min=1, max=count, step=1, name=f"{name} ")
-        return altair.param(name=f"chosen_{name}", value=1, bind=bind)
-
     return _explorer(
         cells,
-        {"layer": slider("layer", num_layers), "head": slider("head", num_heads)},
+        {"layer": _slider("layer", num_layers), "head": _slider("head", num_heads)},
         ("target", "source"),
         labels,
         f"Attention weights of one layer and head, a row for each {labels[0]}.",
@@ -106,8 +102,6 @@ def mask_explorer(
     pieces: Sequence[Sequence[str]],
 ) -> "altair.Chart":
     """Weights of one head under several masks, by name: choose the sentence and the mask."""
-    import altair
-
     names = [" ".join(sentence).replace(" <pad>", "") for sentence in pieces]
     cells = [
         {"sentence": names[number], "mask": mask, **cell}
@@ -116,17 +110,51 @@ def mask_explorer(
         for cell in _cells(matrices[number], sentence, sentence, ("query", "key"))
     ]
 
-    def menu(name: str, options: list[str]) -> altair.Parameter:
-        bind = altair.binding_select(options=options, name=f"{name} ")
-        return altair.param(name=f"chosen_{name}", value=options[0], bind=bind)
-
     return _explorer(
         cells,
-        {"sentence": menu("sentence", names), "mask": menu("mask", list(weights))},
+        {"sentence": _menu("sentence", names), "mask": _menu("mask", list(weights))},
         ("query", "key"),
         ("query (looks)", "key (looked at)"),
         "Attention weights under the chosen mask; blocked keys have weight zero.",
     ).properties(width=360, height=300)
+
+
+def model_explorer(
+    attended: Mapping[str, tuple[Float[Tensor, "layers heads queries keys"], list[str], list[str]]],
+) -> "altair.Chart":
+    """Every kind of attention (weights, who looks, who is looked at), every layer and head."""
+    kinds = list(attended)
+    cells = [
+        {"kind": kind, "layer": layer, "head": head, **cell}
+        for kind, (weights, queries, keys) in attended.items()
+        for layer, of_layer in enumerate(weights, start=1)
+        for head, of_head in enumerate(of_layer, start=1)
+        for cell in _cells(of_head, queries, keys, ("looks", "looked at"))
+    ]
+    layers = max(len(weights) for weights, _, _ in attended.values())
+    heads = max(weights.size(1) for weights, _, _ in attended.values())
+    return _explorer(
+        cells,
+        {"kind": _menu("kind", kinds), "layer": _slider("layer", layers)}
+        | {"head": _slider("head", heads)},
+        ("looks", "looked at"),
+        ("looks", "is looked at"),
+        "Attention weights of one kind, layer and head, a row for each piece that looks.",
+    ).properties(width=360, height=330)
+
+
+def _slider(name: str, count: int) -> "altair.Parameter":
+    import altair
+
+    bind = altair.binding_range(min=1, max=count, step=1, name=f"{name} ")
+    return altair.param(name=f"chosen_{name}", value=1, bind=bind)
+
+
+def _menu(name: str, options: list[str]) -> "altair.Parameter":
+    import altair
+
+    bind = altair.binding_select(options=options, name=f"{name} ")
+    return altair.param(name=f"chosen_{name}", value=options[0], bind=bind)
 
 
 def _cells(
@@ -159,7 +187,7 @@ def _explorer(
     import pandas
 
     words = altair.Axis(labelExpr="substring(datum.label, 3)")
-    first, second = (altair.datum[field] == choice for field, choice in choices.items())
+    chosen = [altair.datum[field] == choice for field, choice in choices.items()]
     return (
         altair.Chart(pandas.DataFrame(cells), description=description)
         .mark_rect(stroke="white", strokeWidth=0.5)
@@ -172,5 +200,5 @@ def _explorer(
             tooltip=[*fields, "weight"],
         )
         .add_params(*choices.values())
-        .transform_filter(first & second)
+        .transform_filter(reduce(operator.and_, chosen))
     )

@@ -23,7 +23,7 @@ class Node(NamedTuple):
 STATES = {"goes on": COLOURS[0], "finished": COLOURS[2], "dropped": "#999999"}
 
 
-def beam_tree(nodes: Sequence[Node]) -> "altair.Chart":
+def beam_tree(nodes: Sequence[Node]) -> "altair.LayerChart":
     """Each step is a column, its best candidate on top; a slider says how far to look.
 
     ``parent`` is the rank of a node of the step before.

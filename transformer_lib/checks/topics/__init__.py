@@ -5,6 +5,7 @@ from transformer_lib.checks.topics import (
     decoding,
     embeddings,
     evaluation,
+    interpretation,
     layers,
     masks,
     model,
@@ -12,6 +13,7 @@ from transformer_lib.checks.topics import (
     norms,
     positions,
     rnn,
+    scaling,
     tokens,
     training,
 )
@@ -21,6 +23,7 @@ __all__ = [
     "decoding",
     "embeddings",
     "evaluation",
+    "interpretation",
     "layers",
     "masks",
     "model",
@@ -28,6 +31,7 @@ __all__ = [
     "norms",
     "positions",
     "rnn",
+    "scaling",
     "tokens",
     "training",
 ]
