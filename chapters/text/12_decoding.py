@@ -157,8 +157,9 @@ show_chart(beam_tree(nodes))
 # %% [markdown]
 # The greedy translation began with *Er hat auf*. The beam finds a sentence that is more than five
 # times as probable, $e^{-4.27 + 5.98}$, and look what it is: *he has worked after an hour*. Greedy
-# search had *gewartet*, “waited”, the word that mattered. More probable is not the same as better;
-# the model is wrong here, and a better search only brings that to light.
+# search had *gewartet*, “waited”, the word that mattered; its beginning, *gewar*, stands in column
+# 7, in grey. More probable is not the same as better; the model is wrong here, and a better search
+# only brings that to light.
 #
 # ## Which one is best?
 #

@@ -41,7 +41,7 @@ def divided_by_the_length(weights, offset):
     hint="Your results are shares of whole queries. Asked for is the mean weight itself.",
 )
 def counted_by_the_largest(weights, offset):
-    heads, length, _ = weights.shape
+    length = weights.size(-1)
     places = torch.arange(length)
     meant = places + offset
     exists = (meant >= 0) & (meant < length)

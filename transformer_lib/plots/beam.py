@@ -31,7 +31,7 @@ def beam_tree(nodes: Sequence[Node]) -> "altair.LayerChart":
     import altair
     import pandas
 
-    last = max(node.step for node in nodes)
+    last, lowest = max(node.step for node in nodes), max(node.rank for node in nodes)
     points = [
         {
             "step": node.step,
@@ -40,46 +40,44 @@ def beam_tree(nodes: Sequence[Node]) -> "altair.LayerChart":
             "log p": round(node.log_p, 2),
             "fate": node.fate,
             "from step": node.step - 1,
-            "from rank": node.rank if node.parent is None else node.parent,
+            "from rank": node.parent,
         }
         for node in nodes
     ]
     slider = altair.binding_range(min=1, max=last, step=1, name="step ")
     chosen = altair.param(name="chosen_step", value=last, bind=slider)
-    axis = altair.Axis(values=list(range(last + 1)), format="d", grid=False)
-    x = altair.X("step:Q", title="step", axis=axis, scale=altair.Scale(domain=[-0.3, last + 0.6]))
-    lowest = max(node.rank for node in nodes)
-    y = altair.Y(
-        "rank:Q",
-        title="place among the candidates",
-        axis=altair.Axis(values=list(range(1, lowest + 1)), format="d", grid=False),
-        scale=altair.Scale(domain=[lowest + 0.5, 0.5]),
-    )
+
+    def x(field: str) -> altair.X:
+        axis = altair.Axis(values=list(range(last + 1)), format="d", grid=False)
+        scale = altair.Scale(domain=[-0.3, last + 0.6], nice=False)
+        return altair.X(field, title="step", axis=axis, scale=scale)
+
+    def y(field: str) -> altair.Y:
+        axis = altair.Axis(values=list(range(1, lowest + 1)), format="d", grid=False)
+        scale = altair.Scale(domain=[lowest + 0.5, 0.5], nice=False)
+        return altair.Y(field, title="place among the candidates", axis=axis, scale=scale)
+
     colour = altair.Color(
         "fate:N",
         scale=altair.Scale(domain=list(STATES), range=list(STATES.values())),
         title=None,
         legend=altair.Legend(orient="top"),
     )
+    tooltip = ["piece", "log p", "fate"]
     chart = altair.Chart(pandas.DataFrame(points)).transform_filter(altair.datum.step <= chosen)
+    here = chart.encode(x=x("step:Q"), y=y("rank:Q"), tooltip=tooltip)
     edges = (
         chart.transform_filter(altair.datum.step > 0)
         .mark_rule(opacity=0.6)
-        .encode(
-            x=altair.X("from step:Q", axis=axis), x2="step:Q", y="from rank:Q", y2="rank:Q",
-            color=colour,
-        )
-    )  # fmt: skip
-    tooltip = ["piece", "log p", "fate"]
-    dots = chart.mark_circle(size=60, opacity=1).encode(x=x, y=y, color=colour, tooltip=tooltip)
-    labels = chart.mark_text(align="left", dx=6, dy=-7).encode(
-        x=x, y=y, text="piece", tooltip=tooltip
+        .encode(x=x("from step:Q"), x2="step:Q", y=y("from rank:Q"), y2="rank:Q", color=colour)
     )
+    dots = here.mark_circle(size=60, opacity=1).encode(color=colour)
+    labels = here.mark_text(align="left", dx=6, dy=-7).encode(text="piece")
     return (
         altair.layer(edges, dots, labels)
         .add_params(chosen)
         .properties(
-            width=max(300, 88 * (last + 1)),
+            width=78 * (last + 1),
             height=44 * lowest,
             description="Tree of a beam search: at each step the best candidates, where they come "
             "from, and which of them go on, are finished or are dropped.",

@@ -1,0 +1,459 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 14 · What did it learn?
+#
+# A trained model is half a million numbers a layer, and nobody has written them. What do they do?
+# Attention looks like a window into the model. In this chapter you look through it, and then find
+# out how far it can be trusted. Afterwards you can
+#
+# - see all attention of a model on a sentence of your own,
+# - measure what a head looks at, and whether the model needs it,
+# - show by an experiment that attention weights are not an explanation,
+# - follow attention through several layers.
+#
+# Reading takes about thirty minutes, computing less than one.
+#
+# **Predict first.** The small Transformer has 24 heads: eight in the encoder, eight in the decoder,
+# eight between them. Switch them off one at a time. How many of the 24 cost more than one BLEU
+# point?
+
+# %%
+from collections import defaultdict
+from contextlib import contextmanager
+
+import pandas as pd
+import torch
+from torch import nn
+
+from transformer_lib.checks import check
+from transformer_lib.data.corpora import DataConfig, load_corpus
+from transformer_lib.decoding.translate import DecodingConfig
+from transformer_lib.evaluation.alignment import every_attention
+from transformer_lib.evaluation.bleu import bleu
+from transformer_lib.misconceptions.bank import wrong_answers
+from transformer_lib.model import attention, causal_mask
+from transformer_lib.plots.attention import attention_heads, model_explorer
+from transformer_lib.plots.measurements import heat_table, lines
+from transformer_lib.plots.notebook import show, show_chart
+from transformer_lib.trained import load_trained
+from transformer_lib.vocabulary import BOS, EOS
+
+# %% [markdown]
+# ## All of it
+#
+# Change the sentence, run the cell, choose kind, layer and head, point at a cell to read its
+# weight.
+
+# %%
+trained = load_trained("transformer")
+model, tokenizer = trained.model.eval(), trained.tokenizer
+SOURCE = "My sister does not want to go home."
+said = trained.translate([SOURCE])[0]
+print(said)
+show_chart(model_explorer(every_attention(model, tokenizer, SOURCE, said)))
+
+# %% [markdown]
+# Row by row: who looks, and where. In *encoder* and *decoder* a sentence looks at itself, and in
+# the decoder nobody sees the future. In *cross*, each piece that is said looks at the source; layer
+# 1 and 2 differ much.
+#
+# Twenty-four pictures, and in each one can see something. That is the danger. Let us measure.
+#
+# ## What heads look at
+#
+# On 300 test sentences with their first translations: how much of each head's attention goes to a
+# place that has a name? By *position*: the piece before, the piece itself, the first, the last one.
+# By *content*: Tom is *Tom* in both languages. When the decoder is about to say a piece that stands
+# in the source as well, how much does it look there? A head that does is called a **copying head**.
+
+# %%
+test = load_corpus(DataConfig()).test
+sources, targets = test.sources[:300], [german[0] for german in test.references[:300]]
+recorded = [every_attention(model, tokenizer, *pair) for pair in zip(sources, targets)]
+
+
+def offset_shares(weights, offset):
+    """Of each layer and head, the mean weight of the key that far from its query."""
+    return weights.diagonal(offset, dim1=-2, dim2=-1).mean(dim=-1)
+
+
+def same_piece(attended):
+    """Of each layer and head, the weight on equal words, over queries that have one; or None."""
+    same = [[query == key and key[0] == "▁" for key in attended.keys] for query in attended.queries]
+    same = torch.tensor(same)
+    has_one = same.any(dim=1)
+    if not has_one.any():
+        return None
+    return (attended.weights * same).sum(dim=-1)[..., has_one].mean(dim=-1)
+
+# %% [markdown]
+# Which measure makes sense depends on the kind of attention:
+
+# %%
+def measures(kind, attended):
+    weights = attended.weights
+    yield "first", weights[..., 0].mean(dim=-1)
+    yield "last", weights[..., -1].mean(dim=-1) if kind != "decoder" else None
+    yield "itself", offset_shares(weights, 0) if kind != "cross" else None
+    yield "the one before", offset_shares(weights, -1) if kind != "cross" else None
+    yield "the same piece", same_piece(attended) if kind == "cross" else None
+
+# %%
+sums = defaultdict(list)
+for sentence in recorded:
+    for kind, attended in sentence.items():
+        for name, shares in measures(kind, attended):
+            if shares is not None:
+                sums[kind, name].append(shares)
+HEADS = [(kind, layer, head) for kind in recorded[0] for layer in (1, 2) for head in (1, 2, 3, 4)]
+table = pd.DataFrame(index=[f"{kind} {layer}.{head}" for kind, layer, head in HEADS])
+for (kind, name), shares in sums.items():
+    mean = torch.stack(shares).mean(dim=0)  # (layers, heads)
+    for layer in (1, 2):
+        for head in (1, 2, 3, 4):
+            table.loc[f"{kind} {layer}.{head}", name] = mean[layer - 1, head - 1].item()
+
+# %% tags=["nbval-ignore-output"]
+show(
+    heat_table(table, "mean share of attention"),
+    "24 heads by what they look at: encoder heads go by no place, decoder heads look at themselves, the "
+    "first and the one before, cross heads at the same piece, up to 93 percent.",
+)
+assert table["the same piece"].max() > 0.4
+
+# %% [markdown]
+# The encoder's heads go by no place (chapter 6 found that they go by kinds of words). The decoder's
+# look at themselves, at `<s>`, at the piece before. And in cross-attention all heads copy: a piece
+# of the source would get 15% if all got the same; the same piece gets 42% to 93%. Head 2.3 does
+# hardly anything else.
+#
+# So head 2.3 must be the one that matters most?
+#
+# ## Switch it off
+#
+# What a head does for the model shows when it does nothing. Its output becomes zero, everything
+# else stays:
+
+# %%
+KINDS = {
+    "encoder": (model.encoder, "self_attention"),
+    "decoder": (model.decoder, "self_attention"),
+    "cross": (model.decoder, "cross_attention"),
+}
+
+
+def attention_of(kind, layer):
+    stack, name = KINDS[kind]
+    return getattr(stack.layers[layer - 1], name)
+
+
+@contextmanager
+def replaced(functions):
+    """Within it, each given attention module computes with another function."""
+    before = {module: module.attention_function for module in functions}
+    for module, function in functions.items():
+        module.attention_function = function
+    try:
+        yield
+    finally:
+        for module, function in before.items():
+            module.attention_function = function
+
+# %%
+def without(heads):
+    """Attention in which the outputs of these heads, counted from 1, are zero."""
+
+    def function(query, key, value, mask=None, is_causal=False):
+        if is_causal:
+            mask = causal_mask(query.size(2))
+        output, _ = attention(query, key, value, mask)
+        output[:, [head - 1 for head in heads]] = 0.0
+        return output
+
+    return function
+
+
+def bleu_without(heads):
+    """BLEU (greedy) on 300 sentences with these heads (kind, layer, head) switched off."""
+    by_module = defaultdict(list)
+    for kind, layer, head in heads:
+        by_module[attention_of(kind, layer)].append(head)
+    with replaced({module: without(numbers) for module, numbers in by_module.items()}):
+        said = trained.translate(sources, DecodingConfig(beam_size=1))
+    return bleu(said, test.references[:300]).score
+
+# %% tags=["nbval-ignore-output"]
+whole = bleu_without([])
+cost = {head: whole - bleu_without([head]) for head in HEADS}
+ranked = sorted(HEADS, key=cost.get)
+costs = pd.DataFrame(
+    {
+        f"head {head}": {
+            f"{kind} {layer}": cost[kind, layer, head] for kind in recorded[0] for layer in (1, 2)
+        }
+        for head in (1, 2, 3, 4)
+    }
+)
+print(
+    f"{whole:.1f} BLEU with all heads; more than a point lost:",
+    sum(lost > 1 for lost in cost.values()),
+    "of 24",
+)
+assert 3 < sum(lost > 1 for lost in cost.values()) < 18
+assert ranked[-1][0] != "encoder"
+costs.style.format("{:+.1f}").set_caption("BLEU lost without the head")
+
+# %% [markdown]
+# Ten of 24, none of them in the encoder (less than a point is not to be told from chance on 300
+# sentences). The most expensive one is head 2 of the decoder's first layer, in which nobody would
+# have seen anything special. And among the cross-attention heads of layer 2, head 2.3 with its 93%
+# of copying costs less than 2.1 with its 42%. **What a head looks at does not say how much the
+# model relies on it.**
+#
+# If single heads are not needed, are many of them? Switch them off from the least needed on:
+
+# %% tags=["nbval-ignore-output"]
+NUMBERS = range(0, 25, 3)
+left = [bleu_without(ranked[:number]) for number in NUMBERS]
+show(
+    lines({"BLEU": (NUMBERS, left)}, ("heads switched off, the least needed first", "BLEU")),
+    "BLEU over the number of heads switched off: falling slowly up to nine, then steeply to zero.",
+)
+print({number: round(score, 1) for number, score in zip(NUMBERS, left)})
+assert left[1] > whole - 3
+assert left[-1] < 5
+
+# %% [markdown]
+# Six of 24 cost two points, nine cost four; then it falls. [Michel et al.
+# 2019](https://arxiv.org/abs/1905.10650) and [Voita et al. 2019](https://arxiv.org/abs/1905.09418)
+# found the same in large models, with a larger share of heads that are not needed.
+#
+# ## Why a bright cell is not an explanation
+#
+# “The model said *nicht* because it looked at *not*.” Is that so? If the weights were the reason,
+# other weights would give another answer. Let us look for other weights. We free all
+# cross-attention of one translation, 8 heads at every position, from queries and keys, and let
+# gradient descent choose: as far from the original weights as possible, with an output as near to
+# the original output as possible.
+
+# %%
+(src,), (tgt,) = tokenizer.encode([SOURCE]), tokenizer.encode([said])
+src, tgt_input = torch.tensor([[*src, EOS]]), torch.tensor([[BOS, *tgt]])
+original = every_attention(model, tokenizer, SOURCE, said)["cross"].weights
+with torch.no_grad():
+    log_p = model(src, tgt_input).log_softmax(dim=-1)
+
+
+def given(weights):
+    """Attention with these weights, whatever queries and keys say."""
+    return lambda query, key, value, mask=None, is_causal=False: weights @ value
+
+
+def output_with(weights):
+    """ln p of every piece at every position if cross-attention has these weights."""
+    modules = [attention_of("cross", layer) for layer in (1, 2)]
+    with replaced({module: given(weights[i]) for i, module in enumerate(modules)}):
+        return model(src, tgt_input).log_softmax(dim=-1)
+
+
+def moved(weights):
+    """The share of attention that is elsewhere than in the original."""
+    return 0.5 * (weights - original).abs().sum(dim=-1).mean()
+
+# %%
+torch.manual_seed(0)
+scores = nn.Parameter(original.clamp(min=1e-4).log() + 0.5 * torch.randn_like(original))
+optimizer = torch.optim.Adam([scores], lr=0.1)
+for _ in range(150):
+    weights = scores.softmax(dim=-1)
+    divergence = (log_p.exp() * (log_p - output_with(weights))).sum(dim=-1).mean()
+    optimizer.zero_grad()
+    (5 * divergence - moved(weights)).backward()
+    optimizer.step()
+found = scores.detach().softmax(dim=-1)
+
+# %% tags=["nbval-ignore-output"]
+shuffled = original[..., torch.randperm(original.size(-1))]
+for name, weights in {"found": found, "shuffled": shuffled}.items():
+    with torch.no_grad():
+        output = output_with(weights)
+    changed = 0.5 * (output.exp() - log_p.exp()).abs().sum(dim=-1).max()
+    same = (output.argmax(dim=-1) == log_p.argmax(dim=-1)).sum()
+    print(
+        f"{name:9} {moved(weights):.0%} of the attention is elsewhere; of {log_p.size(1)} pieces "
+        f"{same} are still the likeliest; largest change of p: {changed:.0%}"
+    )
+    assert (same == log_p.size(1)) == (name == "found")
+assert moved(found) > 0.5
+
+# %% [markdown]
+# Two thirds of the attention have gone elsewhere, and the model says the same, with the same
+# certainty. (It is not that attention does not matter: shuffled weights destroy the output.) The
+# second layer, before and after:
+
+# %% tags=["nbval-ignore-output"]
+attended = every_attention(model, tokenizer, SOURCE, said)["cross"]
+assert attended.weights.shape == found.shape
+for weights, name in ((original, "original"), (found, "other, equally good")):
+    show(
+        attention_heads(weights[1], attended.queries, attended.keys),
+        f"Cross-attention of layer 2, four heads, {name} weights.",
+    )
+
+# %% [markdown]
+# From the second picture you would tell another story about the same translation, and it would be
+# as well founded as the first one. What is shown by a picture of weights is *one* way in which this
+# output can come about ([Jain and Wallace 2019](https://arxiv.org/abs/1902.10186) did this first;
+# [Wiegreffe and Pinter 2019](https://arxiv.org/abs/1908.04626) answer that the model still computed
+# the original). If you want to know whether something is a cause, change it and see.
+#
+# ### What is added
+#
+# There is a simpler reason as well. A weight is a factor of a *value*, and values are not of one
+# length:
+
+# %%
+memory = model.encode(src).states
+pieces = tokenizer.pieces(src[0].tolist())
+rows = {}
+for layer in (1, 2):
+    module = attention_of("cross", layer)
+    value = module.query_key_value(memory).chunk(3, dim=-1)[2]
+    rows[f"layer {layer}"] = value.norm(dim=-1)[0].tolist()
+pd.DataFrame(rows, index=pieces).T.round(0).astype(int)
+
+# %% [markdown]
+# The value of `</s>` is a third as long as that of a word. A bright cell at `</s>` adds next to
+# nothing: it is where a head looks when it has nothing to say ([Kobayashi et al.
+# 2020](https://arxiv.org/abs/2004.10102)).
+#
+# ## Through the layers
+#
+# A second layer does not look at words but at what the first one has made of them. And most of a
+# state came along the residual connection, from itself. **Attention rollout** ([Abnar and Zuidema
+# 2020](https://arxiv.org/abs/2005.00928)) takes both into account: each layer mixes by
+# $\frac{1}{2}(A + I)$, with $A$ the mean over its heads, and layers are multiplied:
+
+# %%
+def rollout(weights):
+    """(layers, heads, n, n) to (n, n): how much of each input is in each output."""
+    result = torch.eye(weights.size(-1))
+    for layer in weights:
+        result = 0.5 * (layer.mean(dim=0) + torch.eye(weights.size(-1))) @ result
+    return result
+
+
+encoder = every_attention(model, tokenizer, SOURCE, said)["encoder"]
+together = rollout(encoder.weights)
+torch.testing.assert_close(together.sum(dim=-1), torch.ones(len(pieces)))
+share = pd.DataFrame(
+    {
+        "layer 2 alone": encoder.weights[1].mean(dim=0).diagonal(),
+        "rollout": together.diagonal(),
+    },
+    index=pieces,
+)
+print("of each output, what came from its own place:")
+share.T.round(2)
+
+# %% [markdown]
+# The picture of the last layer says that a piece hardly looks at itself. Counting the residual
+# connection, more than a quarter of what leaves the encoder in its place came from itself. (The
+# half and half is a convention, not a measurement.)
+#
+# ## Common mistakes
+#
+# **One sentence, one head, one story.** Measure on many. **The head with the nicest picture is the
+# most important**: ours was not. **A cause without a change.** And with the tools of this chapter:
+
+# %%
+for exercise in ("offset_share", "attention_rollout"):
+    for mistake in wrong_answers(exercise):
+        print(f"{exercise:18}{mistake.id:5}{mistake.title}")
+
+# %% [markdown]
+# ## Your turn
+#
+# ### The share of a place
+#
+# `weights` are (heads, length, length), rows are queries. Return for each head the mean weight of
+# the key that stands `offset` places after its query (−1 is the one before), over the queries that
+# have such a key.
+
+# %%
+def offset_share(weights, offset):
+    ...  # your code
+
+
+check(offset_share)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# These weights stand on a diagonal. `torch.Tensor.diagonal` takes an offset and the two axes.
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# def offset_share(weights, offset):
+#     return weights.diagonal(offset, dim1=-2, dim2=-1).mean(dim=-1)
+# ```
+#
+# </details>
+#
+# ### Rollout
+#
+# From (layers, heads, length, length), the lowest layer first, to (length, length).
+
+# %%
+def attention_rollout(weights):
+    ...  # your code
+
+
+check(attention_rollout)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Row i of a layer's matrix says what output i is made of, in terms of the layer's inputs. Those are
+# the outputs of the layer below: on which side does its matrix stand?
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# def attention_rollout(weights):
+#     identity = torch.eye(weights.size(-1))
+#     result = identity
+#     for layer in weights:
+#         result = (0.5 * layer.mean(dim=0) + 0.5 * identity) @ result
+#     return result
+# ```
+#
+# </details>
+#
+# ## Summary
+#
+# 1. What a head looks at can be measured, over many sentences: by place, by piece.
+# 2. What a head is for shows when it is switched off. Most single heads are hardly missed.
+# 3. Very different attention can give the same output: weights are not a reason.
+# 4. A weight multiplies a value; where values are short, bright cells add nothing.
+# 5. Across layers count the residual connection, and multiply in the right order.
+#
+# **In the paper:** its appendix shows attention pictures, figures 3 to 5. **Read on:** Clark et al.
+# 2019, “What Does BERT Look At?”; Elhage et al. 2021, “A Mathematical Framework for Transformer
+# Circuits”.
