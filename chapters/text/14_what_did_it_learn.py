@@ -89,7 +89,7 @@ def offset_shares(weights, offset):
 
 
 def same_piece(attended):
-    """Of each layer and head, the weight on equal words, over queries that have one; or None."""
+    """Of each layer and head, the weight on equal words, over queries that have one."""
     same = [[query == key and key[0] == "▁" for key in attended.keys] for query in attended.queries]
     same = torch.tensor(same)
     has_one = same.any(dim=1)
@@ -123,6 +123,9 @@ for (kind, name), shares in sums.items():
     for layer in (1, 2):
         for head in (1, 2, 3, 4):
             table.loc[f"{kind} {layer}.{head}", name] = mean[layer - 1, head - 1].item()
+
+# %% [markdown]
+# As a picture; an empty field is a place that this kind of attention does not have:
 
 # %% tags=["nbval-ignore-output"]
 show(
@@ -192,6 +195,9 @@ def bleu_without(heads):
     with replaced({module: without(numbers) for module, numbers in by_module.items()}):
         said = trained.translate(sources, DecodingConfig(beam_size=1))
     return bleu(said, test.references[:300]).score
+
+# %% [markdown]
+# Each of the 24 alone:
 
 # %% tags=["nbval-ignore-output"]
 whole = bleu_without([])
@@ -282,6 +288,9 @@ for _ in range(150):
     (5 * divergence - moved(weights)).backward()
     optimizer.step()
 found = scores.detach().softmax(dim=-1)
+
+# %% [markdown]
+# What was found, and beside it the original weights, shuffled:
 
 # %% tags=["nbval-ignore-output"]
 shuffled = original[..., torch.randperm(original.size(-1))]
