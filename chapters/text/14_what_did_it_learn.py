@@ -130,8 +130,8 @@ for (kind, name), shares in sums.items():
 # %% tags=["nbval-ignore-output"]
 show(
     heat_table(table, "mean share of attention"),
-    "24 heads by what they look at: encoder heads go by no place, decoder heads look at themselves, the "
-    "first and the one before, cross heads at the same piece, up to 93 percent.",
+    "24 heads by what they look at: encoder heads go by no place, decoder heads look at themselves, "
+    "the first and the one before, cross heads at the same piece, up to 93 percent.",
 )
 assert table["the same piece"].max() > 0.4
 

@@ -39,6 +39,10 @@ NOTEBOOKS = {
     10: "10_the_whole_model.ipynb",
     11: "11_training.ipynb",
     12: "12_decoding.ipynb",
+    13: "13_is_it_better.ipynb",
+    14: "14_what_did_it_learn.ipynb",
+    15: "15_scaling_up.ipynb",
+    16: "16_transformers_in_the_wild.ipynb",
 }
 NEXT = (
     (1, 2), (1, 3), (2, 5), (3, 4), (4, 6), (5, 6), (6, 7), (7, 8), (8, 9), (9, 10), (10, 11),

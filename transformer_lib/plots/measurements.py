@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 import matplotlib
 from matplotlib.figure import Figure
 
-from transformer_lib.plots.style import RC, SEQUENTIAL, new_figure
+from transformer_lib.plots.style import COLOURS, RC, SEQUENTIAL, new_figure
 
 if TYPE_CHECKING:
     import pandas
@@ -37,6 +37,24 @@ def lines(
         axes.set_ylabel(labels[1])
         if len(series) > 1:
             axes.legend()
+    return figure
+
+
+def points(
+    values: Mapping[str, tuple[float, float]], labels: tuple[str, str], logarithmic: bool = False
+) -> Figure:
+    """Named points; ``labels`` of the two axes."""
+    with matplotlib.rc_context(RC):
+        figure = new_figure(6.6, 3.6)
+        axes = figure.axes[0]
+        if logarithmic:
+            axes.set_xscale("log")
+        for name, (x, y) in values.items():
+            axes.plot(x, y, "o", color=COLOURS[0])
+            axes.annotate(name, (x, y), xytext=(5, 5), textcoords="offset points", fontsize=9)
+        axes.margins(x=0.25, y=0.15)
+        axes.set_xlabel(labels[0])
+        axes.set_ylabel(labels[1])
     return figure
 
 

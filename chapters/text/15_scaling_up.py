@@ -1,0 +1,430 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 15 · Scaling up, and Transformer against RNN
+#
+# The paper's claim was not only that its model translates better. It said: *at a fraction of the
+# training cost*. What is a cost, and how is a comparison made fair? And how does one get from a
+# laptop to the experiment of the paper? Afterwards you can
+#
+# - count what a training costs, in three ways, and read the paper's table,
+# - compare two systems under equal budgets, and say equal in what,
+# - spread a batch over several devices and get the same gradient,
+# - set up the WMT14 experiment.
+#
+# Reading takes about thirty minutes, computing less than one.
+#
+# **Predict first.** Transformer and RNN, equally wide, are trained on the same text. Who is ahead
+# after equally many tokens? After equally many minutes? After equally many floating-point
+# operations? And does the answer depend on how long they train?
+
+# %%
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pandas as pd
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from transformer_lib.checks import check
+from transformer_lib.config import load_config
+from transformer_lib.misconceptions.bank import wrong_answers
+from transformer_lib.model import SIZES, build_transformer, num_parameters, recorded_attention
+from transformer_lib.plots.measurements import lines, points
+from transformer_lib.plots.notebook import show
+from transformer_lib.run import build_model
+from transformer_lib.trained import load_trained
+from transformer_lib.training.cost import (
+    fastest,
+    flops_by_parameters,
+    flops_by_time,
+    measured_flops_per_second,
+)
+
+# %% [markdown]
+# ## What is a cost?
+#
+# Time depends on the machine. Tokens do not say how much is done with each. **FLOPs**,
+# multiplications and additions, can be counted on paper. A product of (n × a) by (a × b) takes
+# n·a·b multiplications and as many additions. An encoder layer, for a sentence of n tokens: four
+# projections, two products of queries, keys and values, two matrices of the feed-forward network.
+# PyTorch can count as well:
+
+# %%
+d_model, d_ff, n = 512, 2048, 30
+
+
+def parts(n):
+    """FLOPs of one encoder layer, forwards, one sentence of n tokens."""
+    return {
+        "projections": 2 * 4 * n * d_model**2,
+        "scores and mixing": 2 * 2 * n**2 * d_model,
+        "feed-forward": 2 * 2 * n * d_model * d_ff,
+    }
+
+
+base = build_transformer(SIZES["base"], src_vocab_size=100).eval()
+with FlopCounterMode(display=False) as counter, recorded_attention(base):  # in single products
+    base.encoder.layers[0](torch.randn(1, n, d_model), None)
+print({name: f"{flops / 1e6:.0f} million" for name, flops in parts(n).items()})
+print(f"by hand {sum(parts(n).values()):,}, counted by PyTorch {counter.get_total_flops():,}")
+assert counter.get_total_flops() == sum(parts(n).values())
+
+# %% [markdown]
+# Of the three only the middle one grows with $n^2$. It catches up with the others when
+# $4n^2d = 24nd^2$, at n = 6d: for the base model at 3,072 tokens. In sentences it is nothing, in
+# books it is everything.
+#
+# The other two have a short form. Each parameter of a matrix is used once per token, for a
+# multiplication and an addition; backwards twice as much. So training costs about
+# $6 \cdot \text{parameters} \cdot \text{tokens}$. For our two small models, forwards and backwards:
+
+# %%
+src, tgt = torch.randint(4, 4000, (8, 12)), torch.randint(4, 4000, (8, 12))
+trained = {name: load_trained(name) for name in ("transformer", "rnn")}
+rows = []
+for name, run in trained.items():
+    by_parameters = flops_by_parameters(run.model, src.numel(), tgt.numel())
+    rows.append([name, f"{num_parameters(run.model):,}", f"{by_parameters / 192 / 1e6:.1f}"])
+pd.DataFrame(rows, columns=["model", "parameters", "million FLOPs per token (6·N)"])
+
+# %% [markdown]
+# A token costs the Transformer more than one and a half times as much as the RNN. (Embeddings are
+# looked up, not multiplied; only their second use, as output projection, counts.)
+#
+# ## The paper's table
+#
+# The paper had no count of operations from the others, so it estimated: training time × number of
+# GPUs × what one GPU sustains. Section 6.1 gives 9.5 TFLOPS for a P100; the base model took 12
+# hours on eight of them, the big one 3.5 days:
+
+# %%
+for name, hours in {"base": 12, "big": 3.5 * 24}.items():
+    print(f"{name:5} by time: {flops_by_time(hours * 3600, 8, 9.5e12):.1e} FLOPs")
+with torch.device("meta"):
+    paper = build_transformer(SIZES["base"], 37_000)
+counted = flops_by_parameters(paper, 100_000 * 25_000, 100_000 * 25_000)
+print(f"base  by 6·N·tokens, 100,000 steps of 25,000 + 25,000 tokens: {counted:.1e} FLOPs")
+
+# %% [markdown]
+# The first two are the numbers of the table. The third one is less than a third of the first: so
+# much of its peak the GPU really spent on the model's products. The two ways of counting must not
+# be mixed. Here is the table, newstest2014 English→German:
+
+# %%
+PAPER = {
+    "GNMT + RL": (2.3e19, 24.6),
+    "ConvS2S": (9.6e18, 25.16),
+    "MoE": (2.0e19, 26.03),
+    "GNMT + RL, ensemble": (1.8e20, 26.30),
+    "ConvS2S, ensemble": (7.7e19, 26.36),
+    "Transformer, base": (3.3e18, 27.3),
+    "Transformer, big": (2.3e19, 28.4),
+}
+show(
+    points(PAPER, ("training cost (FLOPs, by time)", "BLEU"), logarithmic=True),
+    "BLEU over training cost of seven systems: the base Transformer is the cheapest and better than "
+    "all earlier ones, the big one better still at the cost of the single systems before it.",
+)
+
+# %% [markdown]
+# Left of and above all others: the base model is better than every ensemble, for less than a
+# twentieth of their cost. This picture is why the paper was read.
+#
+# ## Transformer against RNN, under equal budgets
+#
+# Now ours, the two that you know: both 192 wide, with the same embeddings, pieces and batches of
+# the bundled text. Each was trained anew for five budgets, with a learning rate that comes down to
+# zero at the end of each (a long training stopped half-way would not be fair).
+# `transformer-lib train course_transformer --set training.steps=400`, and so on, once each on one
+# core:
+
+# %%
+STEPS = (400, 800, 1600, 3200, 6400)
+BLEU = {
+    "Transformer": (10.1, 32.6, 45.1, 51.6, 55.0),
+    "RNN": (14.0, 31.7, 43.0, 48.0, 50.0),
+}  # test set, all references
+TOKENS = [step * 1770 for step in STEPS]
+SECONDS = {"Transformer": 0.118, "RNN": 0.066}  # a step
+FLOPS = {"Transformer": 13.14e9, "RNN": 7.93e9}
+pd.DataFrame({name: dict(zip(STEPS, scores)) for name, scores in BLEU.items()}).T
+
+# %%
+MILLION = 1e6
+against = {
+    "training tokens (millions)": lambda name: [tokens / MILLION for tokens in TOKENS],
+    "training time on one core (minutes)": lambda name: [s * SECONDS[name] / 60 for s in STEPS],
+    "training cost (10¹² FLOPs, 6·N·tokens)": lambda name: [s * FLOPS[name] / 1e12 for s in STEPS],
+}
+for label, cost in against.items():
+    show(
+        lines({name: (cost(name), scores) for name, scores in BLEU.items()}, (label, "BLEU"), "x"),
+        f"BLEU of both systems over {label}.",
+    )
+
+# %% [markdown]
+# RESULT
+#
+# And luck? The same training with three seeds each, 1,600 steps:
+#
+# SEEDS
+#
+# ### How fast is yours?
+#
+# The times above are those of one machine. A step of each on this one:
+
+# %% tags=["nbval-ignore-output"]
+def seconds_per_step(run):
+    run.model.train()
+
+    def step():
+        run.model(batch_src, batch_tgt).logsumexp(dim=-1).mean().backward()
+
+    return fastest(step, seconds=1.0)
+
+
+batch_src, batch_tgt = torch.randint(4, 4000, (80, 10)), torch.randint(4, 4000, (80, 10))
+speed = {name: seconds_per_step(run) for name, run in trained.items()}
+for name, seconds in speed.items():
+    print(f"{name:12} {seconds * 1e3:4.0f} ms, {batch_src.numel() * 2 / seconds:,.0f} tokens/s")
+assert 0.3 < speed["transformer"] / speed["rnn"] < 5
+
+# %% [markdown]
+# On a GPU this turns round: there the RNN waits for its own steps (chapter 2), while the
+# Transformer computes all positions at once.
+#
+# ## From this laptop to several GPUs
+#
+# What changes on the way to the paper's experiment, and what it is called in the library:
+#
+# | | laptop | one GPU | several GPUs |
+# |---|---|---|---|
+# | device | `cpu` | found by itself (`training.device`) | one process for each |
+# | products | bfloat16 where the processor has it | bfloat16 (`training.precision`) | the same |
+# | batch | `batch_tokens=1024` | `batch_tokens=25000` | the same on each |
+# | if that does not fit | `accumulate=4` (chapter 11) | the same | the same |
+# | compilation | no | `training.compile=true`, after a minute's wait | the same |
+# | starting it | `transformer-lib train …` | the same | `torchrun --nproc-per-node 8 …` |
+#
+# Several devices: each has the whole model and a part of the batch; gradients are averaged over all
+# (**all-reduce**), and each makes the same step. `torchrun` starts one process for each device and
+# tells it its number. Two processes on this CPU will do to see it. The script is what a training
+# with several GPUs consists of, and the question is whether it gives the gradient of the whole
+# batch:
+
+# %%
+SCRIPT = """
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")  # "nccl" between GPUs
+rank, devices = dist.get_rank(), dist.get_world_size()
+
+torch.manual_seed(0)  # the same weights everywhere
+model = torch.nn.Linear(8, 5)
+x, labels = torch.randn(30, 8), torch.randint(5, (30,))
+part = slice(0, 20) if rank == 0 else slice(20, 30)  # batches of tokens are never quite equal
+
+
+def gradient(x, labels, tokens):
+    model.zero_grad()
+    loss = torch.nn.functional.cross_entropy(model(x), labels, reduction="sum") / tokens
+    loss.backward()
+    return model.weight.grad.clone()
+
+
+whole = gradient(x, labels, 30)
+for name, tokens in {"mean of the means": len(labels[part]) * devices, "all tokens": 30}.items():
+    mine = gradient(x[part], labels[part], tokens)
+    dist.all_reduce(mine)  # the sum over all processes
+    if rank == 0:
+        print(f"{name:18} differs by {(mine - whole).norm() / whole.norm():.1%}")
+dist.destroy_process_group()
+"""
+
+# %% tags=["nbval-ignore-output"]
+script = Path(tempfile.mkdtemp()) / "two_processes.py"
+script.write_text(SCRIPT)
+command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
+finished = subprocess.run(
+    [*command, str(script)],
+    capture_output=True,
+    text=True,
+    env=os.environ | {"OMP_NUM_THREADS": "1"},
+)
+print(finished.stdout)
+assert "all tokens         differs by 0.0%" in finished.stdout, finished.stderr
+
+# %% [markdown]
+# Exactly the gradient of the whole batch, if each process divides by the tokens of *all*. PyTorch's
+# `DistributedDataParallel` takes the mean of the means, which is right if all have as many tokens,
+# and a little wrong otherwise: exercise 2.
+#
+# ## WMT14
+#
+# The paper's experiment, as one file. Text: the WMT14 English–German training data, about 4.5
+# million sentence pairs (Europarl, Common Crawl, News Commentary), newstest2013 to watch,
+# newstest2014 to judge, one sentence a line. Put the six files beside it:
+
+# %%
+WMT14 = """
+[data]
+corpus = "files"
+vocab_size = 37000
+train = ["train.en", "train.de"]
+valid = ["newstest2013.en", "newstest2013.de"]
+test = ["newstest2014.en", "newstest2014.de"]
+
+[model]
+kind = "transformer"  # the paper's base model is what the rest defaults to
+
+[training]
+steps = 100000
+batch_tokens = 25000
+schedule = "noam"
+warmup = 4000
+clip_norm = 1e9  # the paper does not clip
+validations = 100
+keep_checkpoints = 5
+average_last = 5
+"""
+path = Path(tempfile.mkdtemp()) / "wmt14_base.toml"
+path.write_text(WMT14)
+experiment = load_config(str(path))
+with torch.device("meta"):
+    model = build_model(experiment, experiment.data.vocab_size)
+total = flops_by_parameters(model, 100_000 * 25_000, 100_000 * 25_000)
+print(f"{num_parameters(model) / 1e6:.1f} million parameters, {total:.1e} FLOPs")
+
+# %% [markdown]
+# The file is complete: the library has read it and built the model. How long would it take? FLOPs
+# divided by what a device sustains. This machine, measured, and two GPUs at four tenths of what
+# their makers give for bfloat16 (a usual share):
+
+# %% tags=["nbval-ignore-output"]
+rates = {
+    "this machine": measured_flops_per_second(torch.device("cpu"), torch.float32),
+    "an A100": 0.4 * 312e12,
+    "an H200": 0.4 * 989e12,
+}
+for name, rate in rates.items():
+    hours = total / rate / 3600
+    print(f"{name:13} {hours:10,.1f} hours" + (f" = {hours / 24:,.0f} days" if hours > 100 else ""))
+assert rates["this machine"] > 1e9
+
+# %% [markdown]
+# Months here, hours there. Step by step:
+#
+# 1. **Rehearse here.** `--set training.steps=50` with the first 10,000 lines of each file. Every
+#    mistake in paths, cleaning and memory shows now, for nothing.
+# 2. **Prepare the text** on the GPU machine: the first start cleans it, learns the pieces and
+#    stores them; the second reads them.
+# 3. **Find the largest batch that fits**: `training.batch_tokens`, and `training.accumulate` for
+#    the rest of 25,000.
+# 4. **Look after ten minutes.** Loss below 6 and falling, tokens per second steady? If not, stop.
+# 5. **Train.** Ctrl-C, a power cut or a full disk lose nothing after the last checkpoint;
+#    `--resume` goes on, to the same numbers.
+# 6. **Judge**: `transformer-lib evaluate`, beam 4, α = 0.6, mean of the last five checkpoints, with
+#    the signature (chapter 13).
+# 7. **The RNN**: the same file with `kind = "rnn"`, equal in time, in tokens or in FLOPs; say in
+#    which. `transformer-lib compare` writes the report.
+#
+# ## Common mistakes
+#
+# **Budgets that are equal in one sense, and a claim in another.** **One seed each.** **The baseline
+# with its first settings, one's own system with its twentieth.** **A stopped long training for a
+# short one**: its learning rate has not come down. And in counting:
+
+# %%
+for exercise in ("encoder_layer_flops", "average_gradients"):
+    for mistake in wrong_answers(exercise):
+        print(f"{exercise:21}{mistake.id:5}{mistake.title}")
+
+# %% [markdown]
+# ## Your turn
+#
+# ### The cost of a layer
+#
+# Multiplications and additions of all matrix products of one encoder layer, forwards, for one
+# sentence of `length` tokens.
+
+# %%
+def encoder_layer_flops(length, d_model, d_ff):
+    ...  # your code
+
+
+check(encoder_layer_flops)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Eight products: which? Six have a matrix of parameters in them, two have not.
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# def encoder_layer_flops(length, d_model, d_ff):
+#     projections = 4 * length * d_model**2
+#     mixing = 2 * length**2 * d_model
+#     feed_forward = 2 * length * d_model * d_ff
+#     return 2 * (projections + mixing + feed_forward)
+# ```
+#
+# </details>
+#
+# ### One gradient from several
+#
+# `gradients` is (devices, parameters): each device's gradient of the mean loss of *its* tokens.
+# `tokens` is how many it had. Return the gradient of the mean over all tokens.
+
+# %%
+def average_gradients(gradients, tokens):
+    ...  # your code
+
+
+check(average_gradients)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Make sums out of means, add them up, and divide once.
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# def average_gradients(gradients, tokens):
+#     return (tokens[:, None] * gradients).sum(dim=0) / tokens.sum()
+# ```
+#
+# </details>
+#
+# ## Summary
+#
+# 1. Time, tokens, FLOPs: say what is equal. 6 · parameters · tokens is a good estimate; by time and
+#    by count are two different things.
+# 2. SUMMARY
+# 3. What grows with the square of the length is nothing in sentences and everything in books.
+# 4. Several devices give the gradient of one large batch, if every token counts the same.
+# 5. A large experiment is a small one with another file; rehearse it small.
+#
+# **In the paper:** sections 5.1, 5.2 and 6.1, table 2. **Read on:** Kaplan et al. 2020 and Hoffmann
+# et al. 2022 on how loss falls with size, text and compute; Ott et al. 2018, “Scaling Neural
+# Machine Translation”.
