@@ -20,8 +20,8 @@ WIDGET = "application/vnd.jupyter.widget-view+json"
 CHAPTERS = Path(__file__).parent.parent / "chapters"
 
 
-def make(twin: Path) -> None:
-    """Convert, execute in an empty folder, store."""
+def make(twin: Path) -> float:
+    """Convert, execute in an empty folder, store; returns the seconds that it took."""
     notebook = jupytext.read(twin)
     for number, cell in enumerate(notebook.cells):
         cell["id"] = f"cell-{number:03d}"  # the same from run to run, so that changes are readable
@@ -37,7 +37,9 @@ def make(twin: Path) -> None:
     notebook.metadata.pop("widgets", None)
     target = CHAPTERS / f"{twin.stem}.ipynb"
     write_text(target, nbformat.writes(notebook) + "\n")
-    print(f"{target.name}: {time.perf_counter() - started:.0f} s")
+    seconds = time.perf_counter() - started
+    print(f"{target.name:36}{seconds:4.0f} s", flush=True)
+    return seconds
 
 
 def main() -> None:
@@ -47,8 +49,8 @@ def main() -> None:
     ]
     if not wanted:
         sys.exit("no chapter starts with " + " or ".join(sys.argv[1:]))
-    for twin in wanted:
-        make(twin)
+    total = sum(make(twin) for twin in wanted)
+    print(f"{'all':36}{total:4.0f} s")
     with atomic_path(CHAPTERS / "images" / "architecture.png") as temporary:
         architecture().savefig(temporary, format="png", dpi=110, metadata={"Software": None})
 

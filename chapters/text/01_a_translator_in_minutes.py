@@ -420,3 +420,5 @@ check(teacher_forcing)
 # **In the paper:** figure 1 is the picture above, section 3 the model, section 5 the training.
 # **Read on:** `make train-demo` gives this model and an RNN three minutes each and writes a
 # comparison of the two; at this size it is no walkover, and chapter 15 shows where that turns.
+#
+# **Next:** [2 · From the RNN to attention](02_from_rnn_to_attention.ipynb)

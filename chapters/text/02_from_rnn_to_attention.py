@@ -550,3 +550,5 @@ check(attentional_state)
 # **In the paper:** sections 1, 2 and 4, and table 1. **Read on:** Bahdanau et al. 2015, sections 3
 # and 5; Wu et al. 2016 (GNMT) for what such models became; Gu and Dao 2023 (Mamba) for how they
 # came back.
+#
+# **Next:** [3 · Tokens and embeddings](03_tokens_and_embeddings.ipynb)

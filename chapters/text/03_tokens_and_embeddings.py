@@ -635,3 +635,5 @@ check(teacher_forcing)
 #
 # **In the paper:** sections 3.4 and 5.1. **Read on:** Sennrich et al. 2016 on BPE; Kudo 2018 on
 # cutting the same word in several ways while training; Press and Wolf 2017 on tied weights.
+#
+# **Next:** [4 · Positional encoding](04_positional_encoding.ipynb)

@@ -514,3 +514,5 @@ check(embed_with_positions)
 # **In the paper:** section 3.5, and row E of table 3. **Read on:** Shaw et al. 2018 give attention
 # the distances instead of the places; Su et al. 2021 (RoPE) rotate queries and keys by the matrix
 # of this chapter, as many language models do today.
+#
+# **Next:** [5 · Attention](05_attention.ipynb)

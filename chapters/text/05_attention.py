@@ -461,3 +461,5 @@ check(self_attention)
 # **In the paper:** section 3.2.1, its footnote 4, and table 1. **Read on:** Jain and Wallace 2019,
 # “Attention is not Explanation”, and the answer by Wiegreffe and Pinter; Yang et al. 2022 (μP) on
 # dividing by d_k; Dao et al. 2022 (FlashAttention) on never writing the weights down.
+#
+# **Next:** [6 · Multi-head attention](06_multi_head_attention.ipynb)

@@ -524,3 +524,5 @@ check(multi_head_attention)
 #
 # **In the paper:** section 3.2.2, and rows A of table 3. **Read on:** Michel et al. 2019, “Are
 # Sixteen Heads Really Better than One?”; Shazeer 2019 on sharing keys and values among heads.
+#
+# **Next:** [7 · Masks](07_masks.ipynb)

@@ -546,3 +546,5 @@ check(attention)
 #
 # **In the paper:** section 3.2.3, and the “Masked” in figure 1. **Read on:** the documentation of
 # `torch.nn.functional.scaled_dot_product_attention` beside that of `nn.MultiheadAttention`.
+#
+# **Next:** [8 · Layer norm and batch norm](08_layer_norm_and_batch_norm.ipynb)

@@ -456,3 +456,5 @@ check(LayerNorm)
 #
 # **In the paper:** sections 3.1 and 5.4 (which say only “LayerNorm”). **Read on:** Ba et al. 2016;
 # Shen et al. 2020 (PowerNorm) on what batch norm would need in language.
+#
+# **Next:** [9 · Residuals, and where the norm goes](09_residuals.ipynb)

@@ -470,3 +470,5 @@ check(branch_norm)
 # **In the paper:** sections 3.1, 5.3 and 5.4. **Read on:** Xiong et al. 2020, “On Layer
 # Normalization in the Transformer Architecture”; Liu et al. 2020, “Understanding the Difficulty of
 # Training Transformers”.
+#
+# **Next:** [10 · The whole model](10_the_whole_model.ipynb)

@@ -742,3 +742,5 @@ check(transformer)
 #
 # **In the paper:** sections 3.1, 3.3 and 3.4, table 3. **Read on:** Geva et al. 2021, “Transformer
 # Feed-Forward Layers Are Key-Value Memories”; Glorot and Bengio 2010 on the size of random weights.
+#
+# **Next:** [11 · Training](11_training.ipynb)

@@ -693,3 +693,5 @@ check(plan_batches)
 # **In the paper:** section 5. **Read on:** Szegedy et al. 2016 (label smoothing); Popel and Bojar
 # 2018, “Training Tips for the Transformer Model”; Micikevicius et al. 2018, “Mixed Precision
 # Training”.
+#
+# **Next:** [12 · Decoding](12_decoding.ipynb)

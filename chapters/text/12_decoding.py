@@ -530,3 +530,5 @@ check(append_to_cache)
 #
 # **In the paper:** section 6.1. **Read on:** Wu et al. 2016 on length penalties; Stahlberg and
 # Byrne 2019, “On NMT Search Errors and Model Errors”; Holtzman et al. 2020 on drawing by chance.
+#
+# **Next:** [13 · Is it better?](13_is_it_better.ipynb)

@@ -235,7 +235,7 @@ assert low > 0
 # %% [markdown]
 # The RNN is hardly ever ahead. So the difference is real, in this sense: with other sentences *of
 # this kind*, the same one would win. It does not say that another training would; two trainings of
-# one system differ by a point, too (chapter 15).
+# one system differ as well (chapter 15).
 #
 # And with fewer sentences?
 
@@ -535,3 +535,5 @@ check(bootstrap_wins)
 # **In the paper:** section 6.1, table 2. **Read on:** Post 2018, “A Call for Clarity in Reporting
 # BLEU Scores”; Mathur et al. 2020, “Tangled up in BLEU”; Läubli et al. 2018, “Has Machine
 # Translation Achieved Human Parity?”.
+#
+# **Next:** [14 · What did it learn?](14_what_did_it_learn.ipynb)

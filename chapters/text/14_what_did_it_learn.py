@@ -130,8 +130,8 @@ for (kind, name), shares in sums.items():
 # %% tags=["nbval-ignore-output"]
 show(
     heat_table(table, "mean share of attention"),
-    "24 heads by what they look at: encoder heads go by no place, decoder heads look at themselves, "
-    "the first and the one before, cross heads at the same piece, up to 93 percent.",
+    "24 heads by what they look at: encoder heads go by no place, decoder heads look at "
+    "themselves, the first and the one before, cross heads at the same piece, up to 93 percent.",
 )
 assert table["the same piece"].max() > 0.4
 
@@ -446,7 +446,7 @@ check(attention_rollout)
 #
 # ```python
 # def attention_rollout(weights):
-#     identity = torch.eye(weights.size(-1))
+#     identity = torch.eye(weights.size(-1), dtype=weights.dtype)
 #     result = identity
 #     for layer in weights:
 #         result = (0.5 * layer.mean(dim=0) + 0.5 * identity) @ result
@@ -466,3 +466,5 @@ check(attention_rollout)
 # **In the paper:** its appendix shows attention pictures, figures 3 to 5. **Read on:** Clark et al.
 # 2019, “What Does BERT Look At?”; Elhage et al. 2021, “A Mathematical Framework for Transformer
 # Circuits”.
+#
+# **Next:** [15 · Scaling up, and Transformer against RNN](15_scaling_up.ipynb)

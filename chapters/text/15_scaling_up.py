@@ -136,8 +136,8 @@ PAPER = {
 }
 show(
     points(PAPER, ("training cost (FLOPs, by time)", "BLEU"), logarithmic=True),
-    "BLEU over training cost of seven systems: the base Transformer is the cheapest and better than "
-    "all earlier ones, the big one better still at the cost of the single systems before it.",
+    "BLEU over training cost of seven systems: the base Transformer is the cheapest and better "
+    "than all earlier ones, the big one better still at the cost of the single systems before it.",
 )
 
 # %% [markdown]
@@ -233,19 +233,15 @@ import torch.distributed as dist
 
 dist.init_process_group("gloo")  # "nccl" between GPUs
 rank, devices = dist.get_rank(), dist.get_world_size()
-
 torch.manual_seed(0)  # the same weights everywhere
 model = torch.nn.Linear(8, 5)
 x, labels = torch.randn(30, 8), torch.randint(5, (30,))
 part = slice(0, 20) if rank == 0 else slice(20, 30)  # batches of tokens are never quite equal
 
-
 def gradient(x, labels, tokens):
     model.zero_grad()
-    loss = torch.nn.functional.cross_entropy(model(x), labels, reduction="sum") / tokens
-    loss.backward()
+    torch.nn.functional.cross_entropy(model(x), labels, reduction="sum").div(tokens).backward()
     return model.weight.grad.clone()
-
 
 whole = gradient(x, labels, 30)
 for name, tokens in {"mean of the means": len(labels[part]) * devices, "all tokens": 30}.items():
@@ -302,6 +298,11 @@ validations = 100
 keep_checkpoints = 5
 average_last = 5
 """
+
+# %% [markdown]
+# Is it complete? The library reads it and builds the model:
+
+# %%
 path = Path(tempfile.mkdtemp()) / "wmt14_base.toml"
 path.write_text(WMT14)
 experiment = load_config(str(path))
@@ -311,7 +312,7 @@ total = flops_by_parameters(model, 100_000 * 25_000, 100_000 * 25_000)
 print(f"{num_parameters(model) / 1e6:.1f} million parameters, {total:.1e} FLOPs")
 
 # %% [markdown]
-# The file is complete: the library has read it and built the model. How long would it take? FLOPs
+# It is. How long would it take? FLOPs
 # divided by what a device sustains. This machine, measured, and two GPUs at four tenths of what
 # their makers give for bfloat16 (a usual share):
 
@@ -428,3 +429,5 @@ check(average_gradients)
 # **In the paper:** sections 5.1, 5.2 and 6.1, table 2. **Read on:** Kaplan et al. 2020 and Hoffmann
 # et al. 2022 on how loss falls with size, text and compute; Ott et al. 2018, “Scaling Neural
 # Machine Translation”.
+#
+# **Next:** [16 · Reading Transformers in the wild](16_transformers_in_the_wild.ipynb)

@@ -65,6 +65,7 @@ EQUIVALENT = (
     ("** alpha", "a factor that all hypotheses have in common"),
     ("arange(0, d_model, 2) / d_model", "another rounding: float32 for float64"),
     ("log_p.gather(1, labels[:, None])[:, -1]", "the only column is also the last one"),
+    ("eye(weights.size(-2)", "the matrix is square"),
     ("else torch.stack(", "changed where only the other layout goes"),
 )
 """Survivors that compute the same: a part of the changed line, and why."""

@@ -62,14 +62,14 @@ def heads_together(weights, offset):
 
 
 def _roll(layers):
-    rollout = torch.eye(layers[0].size(-1))
+    rollout = torch.eye(layers[0].size(-1), dtype=layers[0].dtype)
     for layer in layers:
         rollout = layer @ rollout
     return rollout
 
 
 def _with_residual(weights):
-    identity = torch.eye(weights.size(-1))
+    identity = torch.eye(weights.size(-1), dtype=weights.dtype)
     return [0.5 * layer.mean(dim=0) + 0.5 * identity for layer in weights]
 
 

@@ -8,8 +8,8 @@ from transformer_lib.checks.exercise import exercise
 from transformer_lib.checks.observe import Case
 
 
-def _weights(random: torch.Generator, *shape: int) -> Tensor:
-    return (2 * torch.randn(*shape, generator=random)).softmax(dim=-1)
+def _weights(random: torch.Generator, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return (2 * torch.randn(shape, generator=random, dtype=dtype)).softmax(dim=-1)
 
 
 def _share_cases(random: torch.Generator) -> dict[str, Case]:
@@ -34,6 +34,7 @@ def _rollout_cases(random: torch.Generator) -> dict[str, Case]:
         "values": Case(_weights(random, 3, 2, 5, 5)),
         "one layer": Case(_weights(random, 1, 4, 6, 6)),
         "one head": Case(_weights(random, 4, 1, 3, 3)),
+        "double precision": Case(_weights(random, 2, 2, 4, 4, dtype=torch.float64)),
     }
 
 
