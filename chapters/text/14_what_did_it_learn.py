@@ -13,7 +13,7 @@
 # %% [markdown]
 # # 14 · What did it learn?
 #
-# A trained model is half a million numbers a layer, and nobody has written them. What do they do?
+# A trained model is two and a half million numbers, and nobody has written them. What do they do?
 # Attention looks like a window into the model. In this chapter you look through it, and then find
 # out how far it can be trusted. Afterwards you can
 #

@@ -89,8 +89,8 @@ print("same logits as the paper's:", sum(value < 1e-12 for value in found["logit
 # ### NiuTensor: a C++ library
 #
 # Its position table has all sines first, then all cosines, and $d - 2$ in the exponent, as the
-# authors' own program has it (chapter 4). Beside it the paper's, and the one that is printed in the
-# lecture's first listing, which doubles the exponent:
+# authors' own program has it (chapter 4). Beside it the paper's, and one that is printed in the
+# lecture, which doubles the exponent:
 
 # %%
 i = torch.arange(0, 64, 2, dtype=torch.float64)

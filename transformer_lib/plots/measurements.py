@@ -1,5 +1,6 @@
 """Measured values over what was varied."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
@@ -27,8 +28,8 @@ def lines(
             axes.plot(x, y, marker=marker if len(x) <= 20 else "", label=name)
         if "x" in logarithmic:
             axes.set_xscale("log", base=2)
-            ticks = sorted({value for x, _ in series.values() for value in x})
-            axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+            ticks = _doublings([x for x, _ in series.values()])
+            axes.set_xticks(ticks, [f"{tick:.4g}" for tick in ticks])
         if "y" in logarithmic:
             axes.set_yscale("log")
         else:
@@ -40,6 +41,15 @@ def lines(
     return figure
 
 
+def _doublings(measured: Sequence[Sequence[float]]) -> list[float]:
+    """The measured places, if all lines share them; otherwise powers of two."""
+    everywhere = {value for x in measured for value in x}
+    if all(everywhere == set(x) for x in measured):
+        return sorted(everywhere)
+    low, high = (math.log2(value) for value in (min(everywhere), max(everywhere)))
+    return [2.0**exponent for exponent in range(math.ceil(low), math.floor(high) + 1)]
+
+
 def points(
     values: Mapping[str, tuple[float, float]], labels: tuple[str, str], logarithmic: bool = False
 ) -> Figure:
@@ -49,9 +59,12 @@ def points(
         axes = figure.axes[0]
         if logarithmic:
             axes.set_xscale("log")
-        for name, (x, y) in values.items():
-            axes.plot(x, y, "o", color=COLOURS[0])
-            axes.annotate(name, (x, y), xytext=(5, 5), textcoords="offset points", fontsize=9)
+        for number, name in enumerate(sorted(values, key=lambda name: values[name][1])):
+            axes.plot(*values[name], "o", color=COLOURS[0])
+            side = (0, 7) if number % 2 else (0, -15)  # names of neighbours above and below
+            axes.annotate(
+                name, values[name], side, textcoords="offset points", ha="center", fontsize=9
+            )
         axes.margins(x=0.25, y=0.15)
         axes.set_xlabel(labels[0])
         axes.set_ylabel(labels[1])

@@ -1,7 +1,7 @@
 """Exercises on what training costs, and on spreading it over devices."""
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from transformer_lib.checks.exercise import exercise
@@ -43,7 +43,7 @@ def _gradient_cases(random: torch.Generator) -> dict[str, Case]:
 
 @exercise("scaling", _gradient_cases)
 def average_gradients(
-    gradients: Float[Tensor, "devices parameters"], tokens: Float[Tensor, " devices"]
+    gradients: Float[Tensor, "devices parameters"], tokens: Int[Tensor, " devices"]
 ) -> Float[Tensor, " parameters"]:
     """The gradient of the mean over all tokens, from each device's mean and number of tokens."""
     weights = tokens / tokens.sum()
