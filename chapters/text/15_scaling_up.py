@@ -182,8 +182,8 @@ for number, (budget, seen) in enumerate(BUDGETS.items()):
 # - **Equal tokens.** At 0.7 million the RNN is ahead by four points. From 1.4 million on it is the
 #   Transformer, by more and more: it gets more out of the same text.
 # - **Equal time.** A step of the RNN takes little more than half as long. So it is ahead for about
-#   six minutes; there the curves cross, and at eleven to twelve minutes the Transformer is ahead by
-#   three points.
+#   seven minutes; there the curves cross, and at eleven to twelve minutes the Transformer is ahead
+#   by three points.
 # - **Equal FLOPs.** The same picture: they cross at about $4 \cdot 10^{13}$.
 #
 # Who has two minutes and short sentences should take the RNN, who has an hour the Transformer. (The
