@@ -93,7 +93,7 @@ def page(browser):
     page.refused, page.failures = [], []
 
     def answer(route):
-        if route.request.url.startswith(("http://localhost:", "data:", "blob:")):
+        if route.request.url.startswith(("http://localhost:", "data:", "blob:", "file:")):
             route.continue_()
         else:
             page.refused.append(route.request.url)

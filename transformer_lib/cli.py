@@ -21,6 +21,8 @@ app = typer.Typer(
 )
 data_app = typer.Typer(help="The text that models are trained on.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
+rate_app = typer.Typer(help="Let people judge two runs, blindly.", no_args_is_help=True)
+app.add_typer(rate_app, name="rate")
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="folder of a trained run")]
 From = Annotated[
@@ -175,6 +177,72 @@ def compare(
     comparison.write_html(out)
     typer.echo(comparison.as_text())
     typer.echo(f"report: {out}")
+
+
+@rate_app.command("make")
+def rate_make(
+    run_a: Annotated[Path, typer.Argument(metavar="RUN_A", help="folder of a trained run")],
+    run_b: Annotated[Path, typer.Argument(metavar="RUN_B", help="folder of another one")],
+    kind: Annotated[str, typer.Option(help="pairwise (which is better?) or direct (0-100)")] = (
+        "pairwise"
+    ),
+    sentences: Annotated[int, typer.Option(help="how many sentences are rated")] = 30,
+    test: Annotated[
+        str, typer.Option(metavar="SET", help="test, valid, or SOURCE,TARGET: two text files")
+    ] = "test",
+    out: Annotated[Path, typer.Option(help="folder for the task")] = Path("rating"),
+    seed: Annotated[int, typer.Option(help="draws the sentences and their order")] = 1,
+    files: From = None,
+) -> None:
+    """Draw sentences, hide who said what, and write the page on which people rate them.
+
+    Send rate.html to the raters, and keep key.json to yourself. Each rater sends a file back.
+
+    \b
+    Examples:
+      transformer-lib rate make runs/cpu_tatoeba_transformer runs/cpu_tatoeba_rnn
+      transformer-lib rate make runs/a runs/b --kind direct --sentences 50
+    """
+    from transformer_lib.evaluation.evaluate import find_test_set
+    from transformer_lib.rating import make_sheet, write_task
+    from transformer_lib.run import load_run
+
+    if kind not in ("pairwise", "direct"):
+        raise UserError(f"--kind {kind}: it is pairwise or direct")
+    if out.exists() and any(out.iterdir()):
+        raise UserError(f"{out} is not empty; choose another folder with --out")
+    runs = [load_run(folder) for folder in (run_a, run_b)]
+    test_set = find_test_set(runs[0], test, files)
+    outputs = {
+        str(folder): run.translate(test_set.sources)
+        for folder, run in zip((run_a, run_b), runs, strict=True)
+    }
+    sheet, key = make_sheet(
+        test_set.sources,
+        outputs,
+        "direct" if kind == "direct" else "pairwise",
+        sentences,
+        seed=seed,
+    )
+    write_task(out, sheet, key)
+    typer.echo(f"{len(sheet.items)} items: send {out / 'rate.html'}, keep {out / 'key.json'}")
+
+
+@rate_app.command("report")
+def rate_report(
+    folder: Annotated[Path, typer.Argument(metavar="TASK", help="folder made by rate make")],
+    ratings: Annotated[list[Path], typer.Argument(metavar="RATINGS...", help="the raters' files")],
+) -> None:
+    """Merge the raters' files: who is better, how sure that is, and do the raters agree?
+
+    \b
+    Examples:
+      transformer-lib rate report rating ratings-*.json
+    """
+    from transformer_lib.rating import read_key, read_ratings, read_sheet, report
+
+    sheet, key = read_sheet(folder / "sheet.json"), read_key(folder / "key.json")
+    typer.echo(report(sheet, key, [read_ratings(path, sheet) for path in ratings]).as_text())
 
 
 @app.command()

@@ -1,0 +1,209 @@
+"""Blind rating: simulated raters with known answers, what they may see, and bad files."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transformer_lib.errors import UserError
+from transformer_lib.rating import (
+    Ratings,
+    make_sheet,
+    read_key,
+    read_ratings,
+    read_sheet,
+    report,
+    write_task,
+)
+from transformer_lib.rating.sheet import DAMAGED
+
+SOURCES = [f"Sentence number {i} with a few words in it." for i in range(60)]
+OUTPUTS = {
+    "good": [f"Satz Nummer {i} mit ein paar guten Wörtern darin." for i in range(60)],
+    "bad": [f"Satz Nummer {i} mit ein paar schlechten Wörtern darin." for i in range(60)],
+}
+KINDS = pytest.mark.parametrize("kind", ["pairwise", "direct"])
+
+
+def simulate(sheet, key, name, quality, noise=0.0, seed=0):
+    """A rater to whom a text of a system is worth ``quality[system]``, plus noise."""
+    random = np.random.default_rng(seed)
+    answers = {}
+    for item in sheet.items:
+        entry = key.entries[item.id]
+        worth = []
+        for system in entry.systems:
+            value = quality.get(system, 0.0)
+            if system == DAMAGED or (entry.control == "degraded" and sheet.kind == "direct"):
+                value = -1.0
+            worth.append(value + noise * random.normal())
+        if sheet.kind == "direct":
+            answers[item.id] = int(np.clip(50 + 20 * worth[0], 0, 100))
+        else:
+            gap = worth[0] - worth[1]
+            answers[item.id] = "=" if abs(gap) < 0.1 else "A" if gap > 0 else "B"
+    return Ratings(sheet.digest, name, answers)
+
+
+@KINDS
+def test_a_sure_rater_finds_the_better_system(kind):
+    sheet, key = make_sheet(SOURCES, OUTPUTS, kind, seed=3)
+    raters = [simulate(sheet, key, name, {"good": 1.0, "bad": 0.0}) for name in ("x", "y")]
+    found = report(sheet, key, raters)
+    assert found.systems == ("good", "bad")
+    assert found.difference > 0
+    assert found.p_value < 1e-3
+    assert found.interval[0] > 0
+    assert found.alpha == pytest.approx(1.0)
+    assert found.sentences == 30
+    for rater in found.raters:
+        assert rater.degraded_found == rater.degraded == 3
+        assert rater.consistent == rater.repeated == 3
+    if kind == "pairwise":
+        assert found.means == (1.0, 0.0)
+
+
+@KINDS
+def test_a_difference_that_is_not_there_is_seldom_found(kind):
+    significant = 0
+    for seed in range(40):
+        sheet, key = make_sheet(SOURCES, OUTPUTS, kind, seed=seed)
+        rater = simulate(sheet, key, "x", {"good": 0.0, "bad": 0.0}, noise=1.0, seed=seed)
+        significant += report(sheet, key, [rater]).p_value < 0.05
+    assert significant <= 6  # 2 expected; 7 or more have a chance of 0.3%
+
+
+def test_generosity_does_not_count():
+    """Standardised scores are the same for a rater who gives twenty points less to everything."""
+    sheet, key = make_sheet(SOURCES, OUTPUTS, "direct", seed=1)
+    rater = simulate(sheet, key, "x", {"good": 1.0, "bad": 0.0}, noise=0.5)
+    strict = Ratings(sheet.digest, "x", {id: max(0, a - 20) for id, a in rater.answers.items()})
+    if min(rater.answers.values()) >= 20:
+        assert report(sheet, key, [strict]).means == pytest.approx(
+            report(sheet, key, [rater]).means
+        )
+
+
+def test_the_p_value_of_few_sentences_is_exact():
+    """Against all 2^5 sign patterns, written out."""
+    sheet, key = make_sheet(SOURCES, OUTPUTS, "pairwise", sentences=5, repeated=0, degraded=0)
+    preferred = ["good", "good", "good", "bad", "good"]
+    regular = sorted(sheet.items, key=lambda item: key.entries[item.id].sentence)
+    answers = {
+        item.id: "AB"[key.entries[item.id].systems.index(system)]
+        for item, system in zip(regular, preferred, strict=True)
+    }
+    found = report(sheet, key, [Ratings(sheet.digest, "x", answers)])
+    patterns = list(itertools.product((1, -1), repeat=5))
+    extreme = sum(abs(sum(signs)) >= 3 for signs in patterns)
+    assert found.p_value == extreme / len(patterns)
+    assert found.difference == pytest.approx(0.6)
+    assert found.alpha is None
+
+
+def test_disagreement_is_seen():
+    sheet, key = make_sheet(SOURCES, OUTPUTS, "pairwise", seed=1)
+    one = simulate(sheet, key, "x", {"good": 1.0, "bad": 0.0})
+    other = simulate(sheet, key, "y", {"good": 0.0, "bad": 1.0})
+    found = report(sheet, key, [one, other])
+    assert found.alpha < 0
+    assert found.difference == 0
+
+
+def test_agreement_with_bleu():
+    references = [[text] for text in OUTPUTS["good"]]
+    outputs = {"good": OUTPUTS["good"], "bad": ["x" * (1 + i % 7) for i in range(60)]}
+    outputs["bad"][::2] = [text.replace("guten", "netten") for text in outputs["good"][::2]]
+    sheet, key = make_sheet(SOURCES, outputs, "direct", sentences=40)
+    answers = {}
+    for item in sheet.items:
+        answers[item.id] = 90 if "Satz" in item.texts[0] else 10
+    found = report(sheet, key, [Ratings(sheet.digest, "x", answers)], references)
+    assert found.bleu_correlation > 0.9
+
+
+@KINDS
+@given(seed=st.integers(0, 10**6))
+def test_sheets_are_blind_and_complete(kind, seed):
+    sheet, key = make_sheet(SOURCES, OUTPUTS, kind, sentences=12, seed=seed)
+    assert (sheet, key) == make_sheet(SOURCES, OUTPUTS, kind, sentences=12, seed=seed)
+    assert {item.id for item in sheet.items} == key.entries.keys()
+    controls = [entry.control for entry in key.entries.values()]
+    assert controls.count("repeated") == controls.count("degraded") == 3
+    assert controls.count("none") == 12 * (1 if kind == "pairwise" else 2)
+    for item in sheet.items:
+        entry = key.entries[item.id]
+        assert item.source == SOURCES[entry.sentence]
+        for text, system in zip(item.texts, entry.systems, strict=True):
+            undamaged = system in OUTPUTS and text == OUTPUTS[system][entry.sentence]
+            assert undamaged != (
+                system == DAMAGED or (entry.control == "degraded" and kind == "direct")
+            )
+
+
+def test_both_sides_are_used_equally_often():
+    sides = []
+    for seed in range(20):
+        _, key = make_sheet(SOURCES, OUTPUTS, "pairwise", seed=seed)
+        sides += [e.systems[0] == "good" for e in key.entries.values() if e.control == "none"]
+    assert 0.4 < np.mean(sides) < 0.6
+
+
+@KINDS
+def test_a_task_survives_the_disk_and_names_no_system(tmp_path, kind):
+    hostile = ["</script><b>" + text for text in SOURCES]
+    outputs = {"first-model": OUTPUTS["good"], "second-model": hostile}
+    sheet, key = make_sheet(SOURCES, outputs, kind)
+    write_task(tmp_path, sheet, key)
+    assert read_sheet(tmp_path / "sheet.json") == sheet
+    assert read_key(tmp_path / "key.json") == key
+    for name in ("sheet.json", "rate.html"):
+        assert "-model" not in (tmp_path / name).read_text(encoding="utf-8")
+    page = (tmp_path / "rate.html").read_text(encoding="utf-8")
+    assert page.count("</script>") == 1
+    assert "http" not in page.replace("http-equiv", "")
+    rater = simulate(sheet, key, "Zoë", {})
+    path = tmp_path / "ratings.json"
+    path.write_text(json.dumps({"digest": sheet.digest, "rater": "Zoë", "answers": rater.answers}))
+    assert read_ratings(path, sheet) == rater
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "is no ratings"),
+        ("[]", "is no ratings"),
+        ('{"digest": "0", "rater": "x", "answers": {}}', "another sheet"),
+        ('{"digest": DIGEST, "rater": "x", "answers": {"999": "A"}}', "not in the sheet: 999"),
+        ('{"digest": DIGEST, "rater": "x", "answers": {"001": 50}}', "item 001 has the answer 50"),
+        ('{"digest": DIGEST, "rater": "x", "answers": {"001": 101}}', "is no ratings"),
+        ('{"digest": DIGEST, "rater": "x", "answers": {"001": true}}', "is no ratings"),
+        ('{"digest": DIGEST, "rater": "x", "answers": {"001": "C"}}', "is no ratings"),
+        ('{"digest": DIGEST, "rater": "x", "answers": {}, "more": 1}', "is no ratings"),
+    ],
+)
+def test_bad_ratings_get_one_clear_line(tmp_path, content, message):
+    sheet, _ = make_sheet(SOURCES, OUTPUTS, "pairwise")
+    path = tmp_path / "ratings.json"
+    path.write_text(content.replace("DIGEST", f'"{sheet.digest}"'))
+    with pytest.raises(UserError, match=message) as error:
+        read_ratings(path, sheet)
+    assert "\n" not in str(error.value)
+
+
+def test_what_cannot_be_rated_is_refused():
+    with pytest.raises(UserError, match="only 0 sentences differently"):
+        make_sheet(SOURCES, {"a": OUTPUTS["good"], "b": OUTPUTS["good"]}, "pairwise")
+    with pytest.raises(UserError, match="two systems"):
+        make_sheet(SOURCES, {"a": OUTPUTS["good"]}, "pairwise")
+    with pytest.raises(UserError, match="1 translations of 60 sources"):
+        make_sheet(SOURCES, {"a": ["x"], "b": OUTPUTS["good"]}, "pairwise")
+    sheet, key = make_sheet(SOURCES, OUTPUTS, "pairwise")
+    with pytest.raises(UserError, match="no ratings"):
+        report(sheet, key, [])
+    rater = simulate(sheet, key, "x", {})
+    with pytest.raises(UserError, match="two files of the rater x"):
+        report(sheet, key, [rater, rater])
