@@ -18,6 +18,7 @@ from transformer_lib.rating import (
     report,
     write_task,
 )
+from transformer_lib.rating.form import rating_form
 from transformer_lib.rating.sheet import DAMAGED
 
 SOURCES = [f"Sentence number {i} with a few words in it." for i in range(60)]
@@ -207,3 +208,40 @@ def test_what_cannot_be_rated_is_refused():
     rater = simulate(sheet, key, "x", {})
     with pytest.raises(UserError, match="two files of the rater x"):
         report(sheet, key, [rater, rater])
+
+
+def buttons(widget):
+    """All buttons of a form by their label."""
+    found = {}
+    for child in getattr(widget, "children", ()):
+        found |= buttons(child)
+    return found | ({widget.description: widget} if hasattr(widget, "on_click") else {})
+
+
+def test_a_form_keeps_every_answer_and_goes_on_where_it_stopped(tmp_path):
+    sheet, _ = make_sheet(SOURCES, OUTPUTS, "pairwise", sentences=3, repeated=0, degraded=0)
+    path = tmp_path / "ratings.json"
+    form = rating_form(sheet, "x", path)
+    for label in ("A is better", "neither"):
+        buttons(form)[label].click()
+    first, second, third = (item.id for item in sheet.items)
+    assert read_ratings(path, sheet) == Ratings(sheet.digest, "x", {first: "A", second: "="})
+    again = rating_form(sheet, "x", path)
+    assert again.children[1].value == "3 of 3, 2 answered"
+    buttons(again)["B is better"].click()
+    buttons(again)["Back"].click()
+    buttons(again)["B is better"].click()
+    assert read_ratings(path, sheet).answers == {first: "A", second: "B", third: "B"}
+
+
+def test_a_form_for_single_translations_escapes_what_systems_say(tmp_path):
+    outputs = {"a": ["<script>x</script>"] * 60, "b": OUTPUTS["bad"]}
+    sheet, _ = make_sheet(SOURCES, outputs, "direct", sentences=2, repeated=0, degraded=0)
+    path = tmp_path / "ratings.json"
+    form = rating_form(sheet, "x", path)
+    slider = form.children[3].children[0]
+    for score, item in enumerate(sheet.items):
+        assert "<script>" not in form.children[2].value
+        slider.value = score
+        buttons(form)["Rate"].click()
+        assert read_ratings(path, sheet).answers[item.id] == score

@@ -433,6 +433,12 @@ assert 0.1 < kappa(OURS, machine)[0] < 0.8
 # call the agreement at WMT “disturbingly low”. That is why one asks several people about many
 # sentences.
 #
+# All of this is in the library. `transformer-lib rate make RUN_A RUN_B` draws the sentences, hides
+# who said what, and writes one page that people open in a browser; some items come twice, and some
+# are damaged on purpose, to see whether a rater is awake. `transformer-lib rate report` merges the
+# files that they send back: standardised scores, an interval, a test, and Krippendorff's alpha,
+# which is kappa for any number of raters.
+#
 # ## Common mistakes
 #
 # **The mean of the sentences' BLEU** for the corpus's (in the table above: points apart).
