@@ -1,0 +1,1 @@
+"""Grading of untrusted work: what crosses the border between a grader and a student's code."""
