@@ -24,7 +24,7 @@
 # Reading takes about thirty minutes, computing less than one.
 #
 # **Predict first.** Greedy search takes the likeliest piece at each step and never looks back. Beam
-# search with 32 hypotheses finds far more probable translations. How many BLEU points is that
+# search with 16 hypotheses finds far more probable translations. How many BLEU points is that
 # worth? And: a model that translates single sentences at 50 BLEU gets two of them at once. How many
 # points remain?
 
@@ -215,7 +215,7 @@ pd.DataFrame(rows, columns=[*columns, "ln p, α=0"], index=pd.Index(BEAMS, name=
 # %% [markdown]
 # Look at the last column first. A larger beam does what it promises: it finds more probable
 # translations. They are hardly better ones. From 1 to 4 it is less than a point, from 4 to 16
-# nothing. The search is not what limits this model, and 32 hypotheses would bring nothing but work:
+# nothing. The search is not what limits this model, and sixteen hypotheses bring little but work:
 # that was the first half of the opening question.
 #
 # And the penalty: without it, output becomes shorter as the beam grows, for a large beam finds the
@@ -357,7 +357,7 @@ print(joined(sources, 3)[0], "→", translate(model, tokenizer, joined(sources, 
 # Two sentences at once, and four fifths of the score are gone, the second half of the question. The
 # sinusoids have values at every position; the model has never seen a full stop in the middle. It
 # says *one* sentence, made of bits of all of them. So a translator first splits its text into
-# sentences. (Sentences longer than any training sentence the library splits into parts, with a
+# sentences. (Sentences of more than `data.max_len` pieces the library splits into parts, with a
 # warning. That is better than nothing, and not good.)
 #
 # **Strange input.**
