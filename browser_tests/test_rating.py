@@ -37,7 +37,6 @@ def test_a_rater_answers_everything_and_saves(kind, page, tmp_path):
     page.reload()  # nothing is lost
     assert page.input_value("#rater") == "Zoë B."
     assert f"{len(sheet.items)} answered" in page.inner_text("#number")
-    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     page.screenshot(path=SCREENSHOTS / f"rate_{kind}.png")
     with page.expect_download() as download:
         page.click("#save")

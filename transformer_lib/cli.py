@@ -25,6 +25,11 @@ rate_app = typer.Typer(help="Let people judge two runs, blindly.", no_args_is_he
 app.add_typer(rate_app, name="rate")
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="folder of a trained run")]
+RunA = Annotated[Path, typer.Argument(metavar="RUN_A", help="folder of a trained run")]
+RunB = Annotated[Path, typer.Argument(metavar="RUN_B", help="folder of another one")]
+TestName = Annotated[
+    str, typer.Option(metavar="SET", help="test, valid, or SOURCE,TARGET: two text files")
+]
 From = Annotated[
     Path | None,
     typer.Option("--from", metavar="DIR", help="folder that already has the corpus's files"),
@@ -132,9 +137,7 @@ def translate(
 @app.command()
 def evaluate(
     run: RunFolder,
-    test: Annotated[
-        str, typer.Option(metavar="SET", help="test, valid, or SOURCE,TARGET: two text files")
-    ] = "test",
+    test: TestName = "test",
     beam: Annotated[int | None, typer.Option(help="beam size; 1 is greedy")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
     files: From = None,
@@ -156,11 +159,9 @@ def evaluate(
 
 @app.command()
 def compare(
-    run_a: Annotated[Path, typer.Argument(metavar="RUN_A", help="folder of a trained run")],
-    run_b: Annotated[Path, typer.Argument(metavar="RUN_B", help="folder of another one")],
-    test: Annotated[
-        str, typer.Option(metavar="SET", help="test, valid, or SOURCE,TARGET: two text files")
-    ] = "test",
+    run_a: RunA,
+    run_b: RunB,
+    test: TestName = "test",
     out: Annotated[Path, typer.Option(help="the report")] = Path("comparison.html"),
     files: From = None,
 ) -> None:
@@ -181,15 +182,13 @@ def compare(
 
 @rate_app.command("make")
 def rate_make(
-    run_a: Annotated[Path, typer.Argument(metavar="RUN_A", help="folder of a trained run")],
-    run_b: Annotated[Path, typer.Argument(metavar="RUN_B", help="folder of another one")],
+    run_a: RunA,
+    run_b: RunB,
     kind: Annotated[str, typer.Option(help="pairwise (which is better?) or direct (0-100)")] = (
         "pairwise"
     ),
     sentences: Annotated[int, typer.Option(help="how many sentences are rated")] = 30,
-    test: Annotated[
-        str, typer.Option(metavar="SET", help="test, valid, or SOURCE,TARGET: two text files")
-    ] = "test",
+    test: TestName = "test",
     out: Annotated[Path, typer.Option(help="folder for the task")] = Path("rating"),
     seed: Annotated[int, typer.Option(help="draws the sentences and their order")] = 1,
     files: From = None,

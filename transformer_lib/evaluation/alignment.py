@@ -22,27 +22,25 @@ class Attended(NamedTuple):
     keys: list[str]
 
 
-def cross_attention(
-    model: Seq2Seq, tokenizer: Tokenizer, source: str, target: str
-) -> tuple[Float[Tensor, "layers heads tgt_len src_len"], list[str], list[str]]:
+def cross_attention(model: Seq2Seq, tokenizer: Tokenizer, source: str, target: str) -> Attended:
     """Attention from the target to the source: weights, target pieces, source pieces.
 
     Row t is where the model looks while it is about to say target token t, given the ones before.
     An RNN has one layer and one head.
     """
+    if isinstance(model, Transformer):
+        return every_attention(model, tokenizer, source, target)["cross"]
+    assert isinstance(model, Rnn)
     src, tgt = tokenizer.encode([source, target])
     device = model.output_weight.device
-    src_tokens = torch.tensor([[*src, EOS]], device=device)
-    tgt_input = torch.tensor([[BOS, *tgt]], device=device)
     model.eval()
     with torch.no_grad():
-        if isinstance(model, Rnn):
-            weights = _rnn_weights(model, src_tokens, tgt_input)
-        else:
-            with recorded_attention(model) as recorded:
-                model(src_tokens, tgt_input)
-            weights = _layers(recorded, "decoder", "cross")
-    return weights.cpu(), tokenizer.pieces([*tgt, EOS]), tokenizer.pieces([*src, EOS])
+        weights = _rnn_weights(
+            model,
+            torch.tensor([[*src, EOS]], device=device),
+            torch.tensor([[BOS, *tgt]], device=device),
+        )
+    return Attended(weights.cpu(), tokenizer.pieces([*tgt, EOS]), tokenizer.pieces([*src, EOS]))
 
 
 def encoder_attention(

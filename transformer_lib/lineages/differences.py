@@ -17,6 +17,8 @@ from transformer_lib.model.transformer import Transformer
 from transformer_lib.vocabulary import BOS, EOS, PAD
 
 Parts = dict[str, Tensor]
+EQUAL = 1e-12
+"""Differences below are rounding, in double precision."""
 
 
 def copy_weights(source: Transformer, target: Transformer) -> None:
@@ -93,7 +95,7 @@ def describe(sentence: str) -> str:
 def _cell(difference: float) -> str:
     if difference != difference:
         return "NaN"
-    return "same" if difference < 1e-12 else f"{difference:.2g}"
+    return "same" if difference < EQUAL else f"{difference:.2g}"
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from transformer_lib.plots.measurements import heat_map
 from transformer_lib.plots.style import RC, SEQUENTIAL, new_figure
 
 if TYPE_CHECKING:
@@ -27,26 +28,20 @@ def attention_heatmap(
     labels: tuple[str, str] = CROSS,
 ) -> Figure:
     """One head's (or a mean's) weights: a row for each query, dark to bright from 0 to 1."""
-    import seaborn
-
     width, height = 1.8 + 0.42 * len(src_pieces), 1.2 + 0.34 * len(tgt_pieces)
     with matplotlib.rc_context(RC):
         figure = new_figure(width, height)
         axes = figure.axes[0]
-        seaborn.heatmap(
+        heat_map(
+            axes,
             weights.numpy(),
+            "attention weight",
             vmin=0.0,
             vmax=1.0,
-            cmap=SEQUENTIAL,
             xticklabels=list(src_pieces),
             yticklabels=list(tgt_pieces),
-            linewidths=0.5,
-            cbar_kws={"label": "attention weight"},
-            ax=axes,
         )
-        axes.grid(visible=False)  # it would run through the middle of the cells
         axes.tick_params(axis="x", rotation=60)
-        axes.tick_params(axis="y", rotation=0)
         axes.set_ylabel(labels[0])
         axes.set_xlabel(labels[1])
     return figure

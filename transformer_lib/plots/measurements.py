@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import matplotlib
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from transformer_lib.plots.style import COLOURS, RC, SEQUENTIAL, new_figure
@@ -106,16 +107,19 @@ def histogram(values: Sequence[float], labels: tuple[str, str], mark: float) -> 
 
 def heat_table(table: "pandas.DataFrame", label: str) -> Figure:
     """A table of shares, each written into its field, coloured from 0 to 1."""
-    import seaborn
-
     rows, columns = table.shape
     with matplotlib.rc_context(RC):
         figure = new_figure(2.4 + 1.0 * columns, 0.9 + 0.32 * rows)
-        axes = figure.axes[0]
-        seaborn.heatmap(
-            table, vmin=0.0, vmax=1.0, cmap=SEQUENTIAL, annot=True, fmt=".2f", linewidths=0.5,
-            cbar_kws={"label": label}, ax=axes,
-        )  # fmt: skip
-        axes.grid(visible=False)
-        axes.tick_params(axis="y", rotation=0)
+        heat_map(figure.axes[0], table, label, vmin=0.0, vmax=1.0, annot=True, fmt=".2f")
     return figure
+
+
+def heat_map(axes: Axes, values: Any, label: str, **settings: Any) -> None:
+    """seaborn's, in the course's style; ``label`` of the colour scale."""
+    import seaborn
+
+    seaborn.heatmap(
+        values, cmap=SEQUENTIAL, linewidths=0.5, cbar_kws={"label": label}, ax=axes, **settings
+    )
+    axes.grid(visible=False)  # it would run through the middle of the cells
+    axes.tick_params(axis="y", rotation=0)
