@@ -118,7 +118,6 @@ def model_explorer(
     attended: Mapping[str, tuple[Float[Tensor, "layers heads queries keys"], list[str], list[str]]],
 ) -> "altair.Chart":
     """Every kind of attention (weights, who looks, who is looked at), every layer and head."""
-    kinds = list(attended)
     cells = [
         {"kind": kind, "layer": layer, "head": head, **cell}
         for kind, (weights, queries, keys) in attended.items()
@@ -130,8 +129,11 @@ def model_explorer(
     heads = max(weights.size(1) for weights, _, _ in attended.values())
     return _explorer(
         cells,
-        {"kind": _menu("kind", kinds), "layer": _slider("layer", layers)}
-        | {"head": _slider("head", heads)},
+        {
+            "kind": _menu("kind", list(attended)),
+            "layer": _slider("layer", layers),
+            "head": _slider("head", heads),
+        },
         ("looks", "looked at"),
         ("looks", "is looked at"),
         "Attention weights of one kind, layer and head, a row for each piece that looks.",
