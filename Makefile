@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
-.PHONY: help lab test test-browser check notebooks train-demo trained bench mutation docs lock clean
+.PHONY: help lab test test-browser check notebooks assignments grade-demo train-demo trained bench mutation docs lock clean
 help:
 	@echo "make lab           open the chapters in JupyterLab"
 	@echo "make test          lint, types, tests and notebooks"
@@ -12,6 +12,8 @@ help:
 	@echo "make train-demo    train a Transformer and an RNN on the bundled text and compare them"
 	@echo "make trained       train the two models that come with the course anew (about an hour)"
 	@echo "make notebooks     run the chapters anew from chapters/text and store their outputs"
+	@echo "make assignments   make the assignments anew from assignments/text"
+	@echo "make grade-demo    grade a class of 40 made-up submissions, some of them hostile"
 	@echo "make mutation      how many wrong answers the checks catch, into docs/mutation.md"
 	@echo "make docs          the table of known mistakes anew, into docs/misconceptions.md"
 	@echo "make bench         speed against peers, into benchmarks/results.json"
@@ -42,6 +44,12 @@ test: check
 test-browser: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -e '.[browser]'
 	$(BIN)/python -m pytest browser_tests
+
+assignments: $(READY)
+	$(BIN)/python scripts/assignments.py
+
+grade-demo: $(READY)
+	$(BIN)/python scripts/grade_demo.py
 
 notebooks: $(READY)
 	$(BIN)/python scripts/notebooks.py

@@ -7,6 +7,8 @@ import socket
 import subprocess
 import sys
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.error import URLError
 
@@ -27,6 +29,13 @@ def lab(tmp_path_factory):
     """The address of a running JupyterLab, as a function of the notebook."""
     folder = tmp_path_factory.mktemp("lab")
     shutil.copytree(CHAPTERS, folder / "chapters", ignore=shutil.ignore_patterns("text"))
+    with running_lab(folder / "chapters", folder) as address:
+        yield lambda notebook: f"{address}/lab/tree/{notebook}?token={TOKEN}&reset"
+
+
+@contextmanager
+def running_lab(root: Path, folder: Path) -> Iterator[str]:
+    """A JupyterLab on ``root``, whose settings and log lie in ``folder``; its address."""
     for name, values in SETTINGS.items():
         path = folder / "settings" / "@jupyterlab" / f"{name}.jupyterlab-settings"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -35,20 +44,23 @@ def lab(tmp_path_factory):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [
-        sys.executable, "-m", "jupyterlab", str(folder / "chapters"), "--no-browser",
+        sys.executable, "-m", "jupyterlab", str(root), "--no-browser",
         f"--port={port}", "--ServerApp.port_retries=0", f"--IdentityProvider.token={TOKEN}",
         *(["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []),
     ]  # fmt: skip
     environment = {
         **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "JUPYTERLAB_SETTINGS_DIR": str(folder / "settings"),
         "JUPYTERLAB_WORKSPACES_DIR": str(folder / "workspaces"),
     }
     log = (folder / "lab.log").open("w")
-    server = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
+    server = subprocess.Popen(
+        command, cwd=root, env=environment, stdout=log, stderr=subprocess.STDOUT
+    )
     try:
         wait_for(f"http://localhost:{port}/api/status?token={TOKEN}", server, folder / "lab.log")
-        yield lambda notebook: f"http://localhost:{port}/lab/tree/{notebook}?token={TOKEN}&reset"
+        yield f"http://localhost:{port}"
     finally:
         server.terminate()
         server.wait()

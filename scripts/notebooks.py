@@ -20,6 +20,14 @@ WIDGET = "application/vnd.jupyter.widget-view+json"
 CHAPTERS = Path(__file__).parent.parent / "chapters"
 
 
+def drop_widgets(notebook: nbformat.NotebookNode) -> None:
+    """A progress bar is nothing without the process that moved it."""
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs = [o for o in cell.outputs if WIDGET not in o.get("data", {})]
+    notebook.metadata.pop("widgets", None)
+
+
 def make(twin: Path) -> float:
     """Convert, execute in an empty folder, store; returns the seconds that it took."""
     notebook = jupytext.read(twin)
@@ -31,10 +39,7 @@ def make(twin: Path) -> float:
             notebook, record_timing=False, resources={"metadata": {"path": folder}}
         )
         client.execute()
-    for cell in notebook.cells:  # a progress bar is nothing without the process that moved it
-        if cell.cell_type == "code":
-            cell.outputs = [o for o in cell.outputs if WIDGET not in o.get("data", {})]
-    notebook.metadata.pop("widgets", None)
+    drop_widgets(notebook)
     target = CHAPTERS / f"{twin.stem}.ipynb"
     write_text(target, nbformat.writes(notebook) + "\n")
     seconds = time.perf_counter() - started

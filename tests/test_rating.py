@@ -116,11 +116,11 @@ def test_agreement_with_bleu():
     references = [[text] for text in OUTPUTS["good"]]
     outputs = {"good": OUTPUTS["good"], "bad": ["x" * (1 + i % 7) for i in range(60)]}
     outputs["bad"][::2] = [text.replace("guten", "netten") for text in outputs["good"][::2]]
-    sheet, key = make_sheet(SOURCES, outputs, "direct", sentences=40)
+    sheet, key = make_sheet(SOURCES, outputs, "direct", sentences=40, references=references)
     answers = {}
     for item in sheet.items:
         answers[item.id] = 90 if "Satz" in item.texts[0] else 10
-    found = report(sheet, key, [Ratings(sheet.digest, "x", answers)], references)
+    found = report(sheet, key, [Ratings(sheet.digest, "x", answers)])
     assert found.bleu_correlation > 0.9
 
 

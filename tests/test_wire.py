@@ -13,6 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from transformer_lib.checks.given import Norm, Speaker
 from transformer_lib.grading import wire
 from transformer_lib.grading.wire import WireError, decode, encode
 
@@ -185,3 +186,14 @@ def test_a_claim_of_too_many_bytes_is_refused_before_they_are_read():
     with pytest.raises(WireError, match="claims"):
         wire.read(stream)
     assert stream.taken == 16
+
+
+def test_a_part_crosses_only_from_a_trusted_writer():
+    norm = Norm(torch.randn(4), torch.randn(4))
+    message = encode([norm, Speaker([5, 3], torch.zeros(9))])
+    with pytest.raises(WireError, match="no known form"):
+        decode(message)
+    again, speaker = decode(message, parts=True)
+    x = torch.randn(2, 3, 4)
+    torch.testing.assert_close(again(x), norm(x))
+    assert speaker([2]).argmax() == 5

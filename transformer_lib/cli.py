@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from transformer_lib.errors import UserError
+from transformer_lib.grading import commands
 
 app = typer.Typer(
     help="Train, use and judge translation models: a Transformer, and the RNN it replaced.",
@@ -222,6 +223,7 @@ def rate_make(
         "direct" if kind == "direct" else "pairwise",
         sentences,
         seed=seed,
+        references=test_set.references,
     )
     write_task(out, sheet, key)
     typer.echo(f"{len(sheet.items)} items: send {out / 'rate.html'}, keep {out / 'key.json'}")
@@ -298,6 +300,12 @@ def misconceptions(
         typer.echo(catalogue.as_markdown(), nl=False)
     else:
         typer.echo(catalogue.details(id) if id else catalogue.overview(exercise))
+
+
+app.command("grade")(commands.grade)
+app.command("verify-submission")(commands.verify_submission)
+app.command("export-grades")(commands.export_grades)
+app.command("class-report")(commands.class_report)
 
 
 def main() -> None:

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from functools import partial
 
 from transformer_lib.checks import topics
-from transformer_lib.checks.diagnosis import check, find_exercise
+from transformer_lib.checks.diagnosis import check, find_exercise, run_test
 from transformer_lib.checks.exercise import EXERCISES
 from transformer_lib.checks.verdict import Verdict
 
-__all__ = ["EXERCISES", "Verdict", "check", "find_exercise", "topics"]
+__all__ = ["EXERCISES", "Verdict", "check", "find_exercise", "run_test", "topics"]
 
 
 def __getattr__(name: str) -> Callable[..., Verdict]:

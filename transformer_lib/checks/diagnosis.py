@@ -3,19 +3,15 @@
 import difflib
 import inspect
 import random
-import sys
-import textwrap
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 
-import transformer_lib
 from transformer_lib.checks.compare import ASPECTS, compare
 from transformer_lib.checks.exercise import EXERCISES, Exercise
+from transformer_lib.checks.explain import explain_error
 from transformer_lib.checks.observe import Case, Outcome, alike, observe
 from transformer_lib.checks.verdict import Finding, Verdict
 from transformer_lib.misconceptions.bank import wrong_answers
@@ -46,6 +42,17 @@ def check(
     exercise = find_exercise(name or str(getattr(candidate, "__name__", "")))
     seed = random.SystemRandom().randrange(2**31) if seed is None else seed
     return judge(candidate, exercise, draw_trial(exercise, seed))
+
+
+def run_test(test: Callable[[], None]) -> Verdict:
+    """Run a function full of assertions, and say which one does not hold, if one does not."""
+    name = test.__name__.removeprefix("test_")
+    try:
+        test()
+    except Exception as error:
+        said = str(error) if isinstance(error, AssertionError) else ""
+        return Verdict(name, (Finding("tests", "failed", said or explain_error(error)),))
+    return Verdict(name, (Finding("tests", "passed"),))
 
 
 def judge(candidate: Callable[..., Any], exercise: Exercise, trial: Trial) -> Verdict:
@@ -187,19 +194,3 @@ def _gradient(exercise: Exercise, trial: Trial, worked: Outcomes, arguments: lis
         if wrong := compare(expected, got, named, tolerance=10 * exercise.tolerance):
             return Finding("gradient", "failed", wrong.message)
     return Finding("gradient", "passed" if labels else "not reached")
-
-
-def explain_error(error: Exception) -> str:
-    """The last line of the student's own code that the exception went through, and what it says."""
-    ours = str(Path(transformer_lib.__file__).parent)
-    theirs = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith((ours, sys.prefix, sys.base_prefix, "<frozen"))
-    ]
-    first_line = str(error).partition("\n")[0]
-    said = f"{type(error).__name__}: {textwrap.shorten(first_line, 140, placeholder=' …')}"
-    if not theirs:
-        return f"calling it raised {said}"
-    frame = theirs[-1]
-    return f"line {frame.lineno}, `{frame.line}`: {said}"

@@ -115,7 +115,7 @@ def mutants(reference: Callable[..., Any]) -> Iterator[tuple[str, Callable[..., 
     environment = _module_of(reference)
     for description, tree in _mutated(reference):
         yield description, _compiled(tree, environment)
-    tree = _definition_of(reference)
+    tree = definition_of(reference)
     called = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     given = {argument.arg for f in _functions_in(tree) for argument in f.args.args}
     for name in sorted(called - given):
@@ -124,7 +124,7 @@ def mutants(reference: Callable[..., Any]) -> Iterator[tuple[str, Callable[..., 
             for description, mutated in _mutated(helper):
                 mutant = _compiled(mutated, _module_of(helper))
                 changed = {**environment, name: mutant}
-                yield f"in `{name}`, {description}", _compiled(_definition_of(reference), changed)
+                yield f"in `{name}`, {description}", _compiled(definition_of(reference), changed)
 
 
 def _module_of(answer: Callable[..., Any]) -> dict[str, Any]:
@@ -132,8 +132,8 @@ def _module_of(answer: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _mutated(function: Callable[..., Any]) -> Iterator[tuple[str, Definition]]:
-    for number in range(len(_all_changes(_definition_of(function)))):
-        tree = _definition_of(function)
+    for number in range(len(_all_changes(definition_of(function)))):
+        tree = definition_of(function)
         changes = _all_changes(tree)
         line, before = changes[number].where.lineno, ast.unparse(tree).splitlines()
         changes[number].make()
@@ -151,7 +151,8 @@ def _compiled(tree: Definition, environment: dict[str, Any]) -> Callable[..., An
     return namespace[tree.name]
 
 
-def _definition_of(answer: Callable[..., Any]) -> Definition:
+def definition_of(answer: Callable[..., Any]) -> Definition:
+    """The bare code of an answer: no decorators, annotations and docstrings, nothing ``strict``."""
     (tree,) = ast.parse(textwrap.dedent(inspect.getsource(answer))).body
     assert isinstance(tree, ast.FunctionDef | ast.ClassDef)
     tree.decorator_list = []

@@ -4,6 +4,8 @@ import html
 from dataclasses import dataclass
 from typing import Literal
 
+from transformer_lib.checks.compare import ASPECTS
+
 Status = Literal["passed", "failed", "not reached"]
 SIGNS: dict[Status, str] = {"passed": "✓", "failed": "✗", "not reached": "–"}
 
@@ -26,11 +28,19 @@ class Verdict:
     hints: tuple[str, ...] = ()
     mistakes: tuple[str, ...] = ()
     attempted: bool = True
-    seed: int = 0
+    seed: int | None = None
 
     @property
     def passed(self) -> bool:
         return self.attempted and all(f.status == "passed" for f in self.findings)
+
+    @property
+    def share(self) -> float:
+        """The share of the properties that hold; none if the ordinary values are wrong."""
+        status = {finding.name: finding.status for finding in self.findings}
+        if not self.attempted or any(status.get(a, "passed") != "passed" for a in ASPECTS):
+            return 0.0
+        return sum(s == "passed" for s in status.values()) / len(status)
 
     @property
     def headline(self) -> str:
@@ -41,6 +51,17 @@ class Verdict:
         failed = sum(f.status == "failed" for f in self.findings)
         return f"✗ {self.exercise}: {failed} of {len(self.findings)} properties failed"
 
+    @property
+    def summary(self) -> str:
+        """One line without the name: how many properties failed, and what is said of the first."""
+        failed = [finding for finding in self.findings if finding.status == "failed"]
+        if not failed:
+            return self.headline.partition(": ")[2]
+        first = failed[0].message
+        if len(self.findings) == 1:
+            return first
+        return f"{len(failed)} of {len(self.findings)} properties failed; {failed[0].name}: {first}"
+
     def __repr__(self) -> str:
         lines = [self.headline]
         width = max((len(f.name) for f in self.findings), default=0)
@@ -49,7 +70,7 @@ class Verdict:
             for f in self.findings
         ]
         lines += [f"  → {hint}" for hint in self.hints]
-        if self.attempted and not self.passed:
+        if self.seed is not None and self.attempted and not self.passed:
             lines.append(f"  (the same numbers again: seed={self.seed})")
         return "\n".join(lines)
 
@@ -74,7 +95,7 @@ class Verdict:
         )
         again = (
             f'<p style="opacity:0.7">the same numbers again: <code>seed={self.seed}</code></p>'
-            if self.attempted and not self.passed
+            if self.seed is not None and self.attempted and not self.passed
             else ""
         )
         table = f"<table>{rows}</table>" if rows else ""

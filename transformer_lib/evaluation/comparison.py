@@ -1,24 +1,19 @@
 """Two systems side by side: scores, significance, cost, curves, examples; as text and as HTML."""
 
-import base64
-import io
 from dataclasses import dataclass
-from importlib import resources
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
-
-import jinja2
-from matplotlib.figure import Figure
 
 from transformer_lib.data.corpora import TestSet
 from transformer_lib.errors import UserError
 from transformer_lib.evaluation.alignment import cross_attention
 from transformer_lib.evaluation.bleu import PairedDifference, bleu, paired_bootstrap
 from transformer_lib.evaluation.evaluate import Evaluation, evaluate_run, find_test_set
-from transformer_lib.files import write_text
+from transformer_lib.pages import write_page
 from transformer_lib.plots.attention import attention_heatmap
 from transformer_lib.plots.curves import learning_curves, scores_by_length
+from transformer_lib.plots.notebook import as_data_uri
 from transformer_lib.run import Run
 from transformer_lib.training.trainer import read_metrics
 
@@ -61,12 +56,7 @@ class Comparison:
 
     def write_html(self, path: Path) -> None:
         """One self-contained file: figures are inside, nothing is loaded from elsewhere."""
-        template = jinja2.Template(
-            (resources.files("transformer_lib.evaluation") / "comparison.html").read_text("utf-8"),
-            autoescape=True,
-            undefined=jinja2.StrictUndefined,
-        )
-        write_text(path, template.render(self._content()))
+        write_page(path, "transformer_lib.evaluation", "comparison.html", self._content())
 
     def _content(self) -> dict[str, Any]:
         figures = {
@@ -99,7 +89,7 @@ class Comparison:
             "evaluations": self.evaluations,
             "test": self.test_set.name,
             "figures": [
-                {"title": title, "image": _as_data_uri(figure), "text": text}
+                {"title": title, "image": as_data_uri(figure), "text": text}
                 for title, (figure, text) in figures.items()
             ],
             "examples": self._examples(),
@@ -159,9 +149,3 @@ def compare_runs(
     a, b = (evaluate_run(run, test, files=files) for run in (run_a, run_b))
     difference = paired_bootstrap(a.hypotheses, b.hypotheses, test_set.references)
     return Comparison((run_a, run_b), test_set, (a, b), difference)
-
-
-def _as_data_uri(figure: Figure) -> str:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="svg", metadata={"Date": None})
-    return "data:image/svg+xml;base64," + base64.b64encode(buffer.getvalue()).decode()

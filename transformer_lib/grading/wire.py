@@ -1,6 +1,7 @@
 """Values as bytes: how a grader and a process that runs a student's code talk to one another.
 
-Numbers, texts, lists, tuples and tensors cross, and nothing else: no class, no function, no pickle.
+Numbers, texts, lists, tuples and tensors cross: no class, no function, no pickle. Towards the
+student cross also the few parts of :mod:`transformer_lib.checks.given`, by name and fields.
 A message is a JSON document that says how the value is built, and behind it its tensors as
 safetensors. Whoever reads does not trust whoever wrote: everything is measured before it is used,
 and a message that is not exactly of this form is refused with a :class:`WireError`.
@@ -17,6 +18,8 @@ import safetensors
 import safetensors.torch
 import torch
 from torch import Tensor
+
+from transformer_lib.checks.given import PARTS
 
 MAX_BYTES = 64 * 2**20
 MAX_DEPTH = 16
@@ -52,8 +55,11 @@ def encode(value: Any) -> bytes:
     return _HEAD.pack(len(document), len(blob)) + document + blob
 
 
-def decode(message: bytes) -> Any:
+def decode(message: bytes, parts: bool = False) -> Any:
     """The value of a message.
+
+    Args:
+        parts: whether the writer is trusted to have parts built.
 
     Raises:
         WireError: it is not exactly what :func:`encode` writes.
@@ -63,10 +69,9 @@ def decode(message: bytes) -> Any:
         tree = json.loads(document, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise WireError("the message's document is no JSON") from error
-    tensors = _tensors(blob)
-    used: set[str] = set()
-    value = _rebuild(tree, tensors, used, _Counter())
-    if used != tensors.keys():
+    reader = _Reader(_tensors(blob), parts)
+    value = reader.rebuild(tree)
+    if reader.used != reader.tensors.keys():
         raise WireError("the message has tensors that nothing refers to")
     return value
 
@@ -77,8 +82,11 @@ def write(stream: BufferedIOBase, value: Any) -> None:
     stream.flush()
 
 
-def read(stream: BufferedIOBase) -> Any:
+def read(stream: BufferedIOBase, parts: bool = False) -> Any:
     """Receive a value; never takes more than one message, nor more than ``MAX_BYTES``.
+
+    Args:
+        parts: as for :func:`decode`.
 
     Raises:
         WireError: the stream ends before, or what comes is no message.
@@ -87,7 +95,7 @@ def read(stream: BufferedIOBase) -> Any:
     sizes = _HEAD.unpack(head)
     if _HEAD.size + sum(sizes) > MAX_BYTES:
         raise WireError(f"the message claims more than {MAX_BYTES} bytes")
-    return decode(head + _exactly(stream, sum(sizes)))
+    return decode(head + _exactly(stream, sum(sizes)), parts)
 
 
 class _Counter:
@@ -116,6 +124,9 @@ def _build(value: Any, tensors: dict[str, Tensor], counter: _Counter, depth: int
     if type(value) in (list, tuple):
         parts = [_build(part, tensors, counter, depth + 1) for part in value]
         return {"list" if type(value) is list else "tuple": parts}
+    if PARTS.get(type(value).__name__) is type(value):
+        fields = _build(value.fields, tensors, counter, depth + 1)
+        return {"part": {type(value).__name__: fields}}
     if type(value) in (Tensor, torch.nn.Parameter):
         if value.dtype not in DTYPES or value.layout != torch.strided:
             raise WireError(f"a tensor of {value.dtype}, {value.layout} does not cross")
@@ -130,29 +141,39 @@ def _cannot(value: Any) -> Any:
     raise WireError(f"a value of the type {type(value).__name__} does not cross")
 
 
-def _rebuild(
-    tree: Any, tensors: dict[str, Tensor], used: set[str], counter: _Counter, depth: int = 0
-) -> Any:
-    counter.step(depth)
-    if tree is None or type(tree) in (bool, str):
-        return tree
-    if type(tree) is not dict or len(tree) != 1:
+class _Reader:
+    """Builds the value that a document describes."""
+
+    def __init__(self, tensors: dict[str, Tensor], parts: bool):
+        self.tensors = tensors
+        self.parts = parts
+        self.used: set[str] = set()
+        self.counter = _Counter()
+
+    def rebuild(self, tree: Any, depth: int = 0) -> Any:
+        self.counter.step(depth)
+        if tree is None or type(tree) in (bool, str):
+            return tree
+        if type(tree) is not dict or len(tree) != 1:
+            raise WireError("the message's document has a part of no known form")
+        ((kind, content),) = tree.items()
+        if kind in ("list", "tuple") and type(content) is list:
+            values = [self.rebuild(value, depth + 1) for value in content]
+            return values if kind == "list" else tuple(values)
+        if kind == "part" and self.parts:
+            ((name, fields),) = content.items()
+            return PARTS[name](*self.rebuild(fields, depth + 1))
+        if type(content) is str:
+            if kind == "tensor" and content in self.tensors and content not in self.used:
+                self.used.add(content)
+                return self.tensors[content]
+            number: dict[str, Callable[[str], int | float]] = {"int": int, "float": float}
+            if kind in number and len(content) <= 1002:
+                try:
+                    return number[kind](content)
+                except ValueError as error:
+                    raise WireError(f"the message has a wrong {kind}") from error
         raise WireError("the message's document has a part of no known form")
-    ((kind, content),) = tree.items()
-    if kind in ("list", "tuple") and type(content) is list:
-        parts = [_rebuild(part, tensors, used, counter, depth + 1) for part in content]
-        return parts if kind == "list" else tuple(parts)
-    if type(content) is str:
-        if kind == "tensor" and content in tensors and content not in used:
-            used.add(content)
-            return tensors[content]
-        number: dict[str, Callable[[str], int | float]] = {"int": int, "float": float}
-        if kind in number and len(content) <= 1002:
-            try:
-                return number[kind](content)
-            except ValueError as error:
-                raise WireError(f"the message has a wrong {kind}") from error
-    raise WireError("the message's document has a part of no known form")
 
 
 def _split(message: bytes) -> tuple[bytes, bytes]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from transformer_lib.plots.style import COLOURS, RC, SEQUENTIAL, new_figure
 
@@ -93,15 +94,32 @@ def bars(
     return figure
 
 
-def histogram(values: Sequence[float], labels: tuple[str, str], mark: float) -> Figure:
-    """How often each value occurs; a dashed line at ``mark``."""
+def histogram(
+    values: Sequence[float],
+    labels: tuple[str, str],
+    mark: float,
+    bins: int | Sequence[float] = 40,
+) -> Figure:
+    """How often each value occurs; a dashed line at ``mark``; ``bins`` as Matplotlib's."""
     with matplotlib.rc_context(RC):
         figure = new_figure(6.0, 2.8)
         axes = figure.axes[0]
-        axes.hist(values, bins=40, alpha=0.9)
+        axes.hist(values, bins=bins, alpha=0.9)
         axes.axvline(mark, color="black", linestyle="--", linewidth=1)
         axes.set_xlabel(labels[0])
         axes.set_ylabel(labels[1])
+    return figure
+
+
+def counts(values: Mapping[str, int], label: str) -> Figure:
+    """A lying bar for each name, the first one at the bottom; ``label`` of what is counted."""
+    with matplotlib.rc_context(RC):
+        figure = new_figure(8.0, 0.8 + 0.3 * len(values))
+        axes = figure.axes[0]
+        axes.barh(list(values), list(values.values()), alpha=0.9)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.grid(visible=False, axis="y")
+        axes.set_xlabel(label)
     return figure
 
 

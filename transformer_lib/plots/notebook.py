@@ -1,5 +1,6 @@
-"""Figures in notebooks: drawn without a network, with a static picture and a text alternative."""
+"""Figures in notebooks and pages: drawn without a network, with a picture and words instead."""
 
+import base64
 import io
 from typing import Any
 
@@ -15,6 +16,13 @@ def show(figure: Figure, alternative: str) -> None:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=110)
     display({"image/png": buffer.getvalue(), "text/plain": alternative}, raw=True)
+
+
+def as_data_uri(figure: Figure) -> str:
+    """A figure for the ``src`` of an HTML page that loads nothing from elsewhere."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="svg", metadata={"Date": None})
+    return "data:image/svg+xml;base64," + base64.b64encode(buffer.getvalue()).decode()
 
 
 def show_html(html: str, alternative: str) -> None:

@@ -76,7 +76,6 @@ def report(
     sheet: Sheet,
     key: Key,
     ratings: Sequence[Ratings],
-    references: Sequence[Sequence[str]] | None = None,
     seed: int = 1,
 ) -> RatingReport:
     """Merge the raters.
@@ -118,7 +117,7 @@ def report(
         interval=(float(low), float(high)),
         p_value=_permutation_test(differences, random),
         alpha=_alpha(sheet, key, ratings),
-        bleu_correlation=_with_bleu(sheet, key, sentences, differences, references),
+        bleu_correlation=_with_bleu(sheet, key, sentences, differences),
         sentences=len(sentences),
         raters=tuple(_rater(sheet.kind, key, r) for r in ratings),
     )
@@ -187,21 +186,22 @@ def _with_bleu(
     key: Key,
     sentences: Sequence[int],
     differences: np.ndarray,
-    references: Sequence[Sequence[str]] | None,
 ) -> float | None:
-    """Correlation of the raters' differences with those of sentence BLEU."""
-    if references is None or len(sentences) < 3:
-        return None
+    """Correlation of the raters' differences with those of sentence BLEU, if that can be had."""
     text: dict[tuple[int, str], str] = {}
+    references: dict[int, list[str]] = {}
     for item in sheet.items:
         entry = key.entries[item.id]
         if entry.control == "none":
+            references[entry.sentence] = list(entry.references)
             for system, said in zip(entry.systems, item.texts, strict=True):
                 text[entry.sentence, system] = said
+    if len(sentences) < 3 or not all(references.values()):
+        return None
     metric = BLEU(effective_order=True)
 
     def score(sentence: int, system: str) -> float:
-        return metric.sentence_score(text[sentence, system], list(references[sentence])).score
+        return metric.sentence_score(text[sentence, system], references[sentence]).score
 
     first, second = key.systems
     bleu = np.array([score(s, first) - score(s, second) for s in sentences])

@@ -9,17 +9,16 @@ against the undamaged one.
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
-import jinja2
 import numpy as np
 import pydantic
 from pydantic.dataclasses import dataclass
 
 from transformer_lib.errors import UserError
 from transformer_lib.files import write_text
+from transformer_lib.pages import write_page
 
 Kind = Literal["pairwise", "direct"]
 Control = Literal["none", "repeated", "degraded"]
@@ -55,11 +54,15 @@ class Sheet:
 
 @dataclass(frozen=True, config=_STRICT)
 class Entry:
-    """What an item really is: the sentence's number, the system of each text, why it is there."""
+    """What an item really is: the sentence's number, the system of each text, why it is there.
+
+    ``references`` are the sentence's, if they are known.
+    """
 
     sentence: int
     systems: tuple[str, ...]
     control: Control
+    references: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -89,10 +92,12 @@ def make_sheet(
     repeated: int = 3,
     degraded: int = 3,
     seed: int = 1,
+    references: Sequence[Sequence[str]] | None = None,
 ) -> tuple[Sheet, Key]:
     """Draw sentences by lot, put the systems' outputs in random order, add control items.
 
-    Only sentences that the two systems translate differently are drawn.
+    Only sentences that the two systems translate differently are drawn. With ``references``, those
+    of each source, the report can say how people agree with BLEU.
 
     Raises:
         UserError: not two systems, outputs of another number than sources, or too few different
@@ -116,13 +121,14 @@ def make_sheet(
     Question = tuple[Entry, tuple[str, ...]]
     questions: list[Question] = []
     for sentence in chosen:
+        right = tuple(references[sentence]) if references else ()
         if kind == "pairwise":
             systems = (first, second) if random.random() < 0.5 else (second, first)
             texts = tuple(outputs[system][sentence] for system in systems)
-            questions.append((Entry(sentence, systems, "none"), texts))
+            questions.append((Entry(sentence, systems, "none", right), texts))
         else:
             questions += [
-                (Entry(sentence, (system,), "none"), (outputs[system][sentence],))
+                (Entry(sentence, (system,), "none", right), (outputs[system][sentence],))
                 for system in (first, second)
             ]
     regular = len(questions)
@@ -165,14 +171,10 @@ def _damage(text: str, other: str, random: np.random.Generator) -> str:
 def write_task(folder: Path, sheet: Sheet, key: Key) -> None:
     """``sheet.json`` and ``rate.html`` for raters, ``key.json`` for nobody but the organizer."""
     folder.mkdir(parents=True, exist_ok=True)
-    template = jinja2.Template(
-        (resources.files("transformer_lib.rating") / "rate.html").read_text("utf-8"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-    )
     # Inside a script element no text may end it: < is written as an escape.
     data = _to_json(Sheet, sheet).replace("<", "\\u003c")
-    write_text(folder / "rate.html", template.render(sheet=data, digest=sheet.digest))
+    content = {"sheet": data, "digest": sheet.digest}
+    write_page(folder / "rate.html", "transformer_lib.rating", "rate.html", content)
     write_text(folder / "sheet.json", _to_json(Sheet, sheet))
     write_text(folder / "key.json", _to_json(Key, key))
 

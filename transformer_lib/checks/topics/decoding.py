@@ -7,40 +7,16 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from transformer_lib.checks.exercise import exercise
+from transformer_lib.checks.given import Speaker
 from transformer_lib.checks.observe import Case
 from transformer_lib.decoding.search import length_penalty
 from transformer_lib.vocabulary import BOS, EOS
 
 
-class _Model:
-    """Says a fixed sentence, as long as it is given back what it has said.
-
-    Raises:
-        RuntimeError: it was asked more often than any search needs.
-    """
-
-    def __init__(self, sentence: list[int], noise: Float[Tensor, " vocab_size"]):
-        self.sentence = sentence
-        self.noise = noise
-        self.calls = 0
-
-    def __call__(self, tokens: list[int]) -> Float[Tensor, " vocab_size"]:
-        self.calls += 1
-        if self.calls > 200:
-            raise RuntimeError("the model has been asked 200 times and is tired")
-        logits = self.noise.clone()
-        said = len(tokens) - 1
-        if tokens == [BOS, *self.sentence[:said]] and said < len(self.sentence):
-            logits[self.sentence[said]] = 9.0
-        else:
-            logits[4 + sum(tokens) % 7] = 9.0
-        return logits
-
-
 def _greedy_cases(random: torch.Generator) -> dict[str, Case]:
-    def model(length: int, ends: bool = True) -> _Model:
+    def model(length: int, ends: bool = True) -> Speaker:
         sentence = torch.randint(4, 15, (length,), generator=random).tolist()
-        return _Model([*sentence, EOS] if ends else sentence, torch.randn(15, generator=random))
+        return Speaker([*sentence, EOS] if ends else sentence, torch.randn(15, generator=random))
 
     return {
         "values": Case(model(6), 20),

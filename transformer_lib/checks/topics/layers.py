@@ -5,13 +5,13 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import Tensor
 
+from transformer_lib.checks import given
 from transformer_lib.checks.exercise import exercise
+from transformer_lib.checks.given import FixedDropout, Norm, Sublayer
 from transformer_lib.checks.observe import Case
 from transformer_lib.checks.topics.attention import random_mask
-from transformer_lib.checks.topics.embeddings import fixed_dropout
-from transformer_lib.model.attention import attention
 from transformer_lib.model.masks import Mask, causal_mask
 
 States = Float[Tensor, "batch length d_model"]
@@ -19,40 +19,22 @@ Function = Callable[[Tensor], Tensor]
 Attention = Callable[[Tensor, Tensor, Mask | None], Tensor]
 
 
-class _Norm(nn.Module):
-    """A layer norm whose scale and shift are its own."""
-
-    def __init__(self, d_model: int, random: torch.Generator):
-        super().__init__()
-        self.scale, self.shift = torch.randn(2, d_model, generator=random)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.layer_norm(x, x.shape[-1:], self.scale, self.shift)
+def _norm(d_model: int, random: torch.Generator) -> Norm:
+    return Norm(*torch.randn(2, d_model, generator=random))
 
 
-class _Sublayer(nn.Module):
-    """Something that is not linear in x."""
-
-    def __init__(self, d_model: int, random: torch.Generator):
-        super().__init__()
-        self.weight = torch.randn(d_model, d_model, generator=random)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.tanh(x @ self.weight) + 0.5
+def _sublayer(d_model: int, random: torch.Generator) -> Sublayer:
+    return Sublayer(torch.randn(d_model, d_model, generator=random))
 
 
-class _Attention(_Sublayer):
-    """Attention of one head, called as ``attention(x, memory, mask)``."""
-
-    def forward(self, x: Tensor, memory: Tensor, mask: Mask | None) -> Tensor:  # type: ignore[override]
-        query, memory = (x @ self.weight)[:, None], memory[:, None]
-        return attention(query, memory, memory, mask)[0][:, 0]
+def _attention(d_model: int, random: torch.Generator) -> given.Attention:
+    return given.Attention(torch.randn(d_model, d_model, generator=random))
 
 
 def _residual_cases(random: torch.Generator) -> dict[str, Case]:
     def arguments(batch: int, length: int, d_model: int) -> tuple:
         x = torch.randn(batch, length, d_model, generator=random)
-        return x, _Sublayer(d_model, random), _Norm(d_model, random), fixed_dropout
+        return x, _sublayer(d_model, random), _norm(d_model, random), FixedDropout()
 
     return {
         "values": Case(*arguments(2, 4, 6), gradient=True),
@@ -106,8 +88,8 @@ def _encoder_cases(random: torch.Generator) -> dict[str, Case]:
     def arguments(batch: int, length: int, d_model: int) -> tuple:
         x = torch.randn(batch, length, d_model, generator=random)
         mask = random_mask((batch, 1, 1, length), random)
-        parts = _Attention(d_model, random), _Sublayer(d_model, random)
-        return x, mask, *parts, _Norm(d_model, random), _Norm(d_model, random)
+        parts = _attention(d_model, random), _sublayer(d_model, random)
+        return x, mask, *parts, _norm(d_model, random), _norm(d_model, random)
 
     return {
         "values": Case(*arguments(2, 5, 6), gradient=True),
@@ -136,10 +118,10 @@ def _decoder_cases(random: torch.Generator) -> dict[str, Case]:
             torch.randn(batch, src_len, d_model, generator=random),
             causal_mask(length),
             random_mask((batch, 1, 1, src_len), random),
-            _Attention(d_model, random),
-            _Attention(d_model, random),
-            _Sublayer(d_model, random),
-            [_Norm(d_model, random) for _ in range(3)],
+            _attention(d_model, random),
+            _attention(d_model, random),
+            _sublayer(d_model, random),
+            [_norm(d_model, random) for _ in range(3)],
         )
 
     return {

@@ -4,52 +4,15 @@ from collections.abc import Callable
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from transformer_lib.checks.exercise import exercise
+from transformer_lib.checks.given import DecoderLayer, Embed, EncoderLayer
 from transformer_lib.checks.observe import Case
-from transformer_lib.model.attention import attention
-from transformer_lib.model.masks import Mask, causal_mask, padding_mask
+from transformer_lib.model.masks import causal_mask, padding_mask
 from transformer_lib.vocabulary import BOS, EOS, PAD
 
-Embed = Callable[[Tensor], Tensor]
-EncoderLayer = Callable[[Tensor, Mask], Tensor]
-DecoderLayer = Callable[[Tensor, Tensor, Mask, Mask], Tensor]
 VOCAB_SIZE = 13
-
-
-class _Embed(nn.Module):
-    def __init__(self, d_model: int, random: torch.Generator):
-        super().__init__()
-        self.table = torch.randn(VOCAB_SIZE, d_model, generator=random)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        return self.table[tokens]
-
-
-class _EncoderLayer(nn.Module):
-    """Called as ``layer(x, mask)``."""
-
-    def __init__(self, d_model: int, random: torch.Generator):
-        super().__init__()
-        self.weight = torch.randn(d_model, d_model, generator=random)
-
-    def look(self, x: Tensor, memory: Tensor, mask: Mask) -> Tensor:
-        query, memory = torch.tanh(x @ self.weight)[:, None], memory[:, None]
-        return attention(query, memory, memory, mask)[0][:, 0]
-
-    def forward(self, x: Tensor, mask: Mask) -> Tensor:
-        return x + self.look(x, x, mask)
-
-
-class _DecoderLayer(_EncoderLayer):
-    """Called as ``layer(x, memory, tgt_mask, memory_mask)``."""
-
-    def forward(  # type: ignore[override]
-        self, x: Tensor, memory: Tensor, tgt_mask: Tensor, memory_mask: Tensor
-    ) -> Tensor:
-        x = x + self.look(x, x, tgt_mask)
-        return x + self.look(x, memory, memory_mask)
 
 
 def _sentences(batch: int, length: int, random: torch.Generator) -> Int[Tensor, "batch length"]:
@@ -61,6 +24,9 @@ def _sentences(batch: int, length: int, random: torch.Generator) -> Int[Tensor, 
 
 def _cases(random: torch.Generator) -> dict[str, Case]:
     def arguments(batch: int, src_len: int, tgt_len: int, layers: int, d_model: int = 6) -> tuple:
+        def weights(rows: int) -> Tensor:
+            return torch.randn(rows, d_model, generator=random)
+
         src = torch.cat(
             [_sentences(batch, src_len - 1, random), torch.full((batch, 1), EOS)], dim=1
         )
@@ -70,11 +36,11 @@ def _cases(random: torch.Generator) -> dict[str, Case]:
         return (
             src,
             tgt_input,
-            _Embed(d_model, random),
-            _Embed(d_model, random),
-            [_EncoderLayer(d_model, random) for _ in range(layers)],
-            [_DecoderLayer(d_model, random) for _ in range(layers)],
-            torch.randn(VOCAB_SIZE, d_model, generator=random),
+            Embed(weights(VOCAB_SIZE)),
+            Embed(weights(VOCAB_SIZE)),
+            [EncoderLayer(weights(d_model)) for _ in range(layers)],
+            [DecoderLayer(weights(d_model)) for _ in range(layers)],
+            weights(VOCAB_SIZE),
         )
 
     return {
@@ -88,8 +54,8 @@ def _cases(random: torch.Generator) -> dict[str, Case]:
 def transformer(
     src: Int[Tensor, "batch src_len"],
     tgt_input: Int[Tensor, "batch tgt_len"],
-    src_embed: Embed,
-    tgt_embed: Embed,
+    src_embed: Callable[[Tensor], Tensor],
+    tgt_embed: Callable[[Tensor], Tensor],
     encoder_layers: list,
     decoder_layers: list,
     output_weight: Float[Tensor, "vocab_size d_model"],

@@ -1,0 +1,7 @@
+"""nbgrader's settings for this course, with which submissions run in a sandbox."""
+
+from pathlib import Path
+
+from transformer_lib.grading.nbgrader_plugin import configure
+
+configure(get_config(), Path(__file__).parent)

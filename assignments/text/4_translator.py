@@ -1,0 +1,471 @@
+# ---
+# jupyter:
+#   jupytext:
+#     notebook_metadata_filter: transformer_lib
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+#   transformer_lib:
+#     library:
+#     - data
+#     - config.py
+#     - device.py
+#     - files.py
+#     - progress.py
+#     - plots
+#     keeps_outputs: true
+#     limits:
+#       seconds: 180
+#       total_seconds: 900
+# ---
+
+# %% [markdown]
+# # Assignment 4 · A translator, from end to end
+#
+# You put layers together, train the whole with teacher forcing, and let it speak, word by word. At
+# the end it has learned a secret language that the grader makes up, and some German. Chapters 10 to
+# 12 are what you need. Plan four hours.
+#
+# | task | what | points |
+# |---|---|---|
+# | 1 | a layer of the encoder | 4 |
+# | 2 | a layer of the decoder | 4 |
+# | 3 | from tokens to logits | 5 |
+# | 4 | a loss that is not too sure | 4 |
+# | 5 | word by word | 4 |
+# | 6 | the model | 6 |
+# | 7 | learning | 7 |
+# | 8 | some German | 8 |
+#
+# **How it works.** Write your code where it says `# your code`. Run the cell below it: `check(…)`
+# tries your function on new numbers each time and tells you what is wrong, if something is. The
+# grader does the same and tries a few things more. A task that builds on an earlier one is graded
+# with a right answer to the earlier one, so a mistake costs you only once. Task 8 is not run again:
+# what you see when you hand in is what is graded.
+#
+# Hand in this one notebook under its own name; `transformer-lib verify-submission translator.ipynb`
+# says whether it can be graded.
+
+# %%
+import math
+import time
+
+import matplotlib.pyplot as plt
+import torch
+from torch import nn
+
+from transformer_lib.checks import check, run_test
+from transformer_lib.data.corpora import DataConfig, load_corpus
+from transformer_lib.vocabulary import BOS, EOS, PAD
+
+# %% [markdown]
+# Of the earlier assignments you get the parts back, in case yours had a mistake.
+
+# %%
+class Attention(nn.Module):
+    """Multi-head attention from x to memory."""
+
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.num_heads = num_heads
+        self.query, self.key, self.value, self.output = (
+            nn.Linear(d_model, d_model) for _ in range(4)
+        )
+
+    def forward(self, x, memory, mask):
+        def split(states):
+            return states.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+
+        query, key, value = split(self.query(x)), split(self.key(memory)), split(self.value(memory))
+        scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))
+        weights = scores.masked_fill(~mask, torch.finfo(scores.dtype).min).softmax(dim=-1)
+        return self.output((weights @ value).transpose(1, 2).flatten(2))
+
+
+def positional_encoding(length, d_model):
+    frequency = 10000.0 ** (-torch.arange(0, d_model, 2) / d_model)
+    angle = torch.arange(length)[:, None] * frequency
+    return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)
+
+# %% [markdown]
+# ## 1 · A layer of the encoder (4 points)
+#
+# Self-attention, then the feed-forward network, each with a way around it and a norm after the sum
+# (post-norm, without dropout). All parts are functions: `self_attention(x, memory, mask)`,
+# `feed_forward(x)`, `norm1(x)`, `norm2(x)`.
+
+# %% answer="encoder_layer"
+def encoder_layer(x, mask, self_attention, feed_forward, norm1, norm2):
+    ### BEGIN SOLUTION
+    x = norm1(x + self_attention(x, x, mask))
+    return norm2(x + feed_forward(x))
+    ### END SOLUTION
+
+# %% test="test_encoder_layer" points=4
+verdict = check(encoder_layer)
+verdict
+### BEGIN HIDDEN TESTS
+4 * verdict.share
+### END HIDDEN TESTS
+
+# %% [markdown]
+# ## 2 · A layer of the decoder (4 points)
+#
+# Self-attention under `tgt_mask`, attention to `memory` under `memory_mask`
+# (`cross(x, memory, mask)`), the feed-forward network; `norms` is a list of three.
+
+# %% answer="decoder_layer"
+def decoder_layer(x, memory, tgt_mask, memory_mask, attention, cross, feed_forward, norms):
+    ### BEGIN SOLUTION
+    x = norms[0](x + attention(x, x, tgt_mask))
+    x = norms[1](x + cross(x, memory, memory_mask))
+    return norms[2](x + feed_forward(x))
+    ### END SOLUTION
+
+# %% test="test_decoder_layer" points=4
+verdict = check(decoder_layer)
+verdict
+### BEGIN HIDDEN TESTS
+4 * verdict.share
+### END HIDDEN TESTS
+
+# %% [markdown]
+# ## 3 · From tokens to logits (5 points)
+#
+# `transformer` gets the tokens of both sides, two embedding functions, two lists of layers, called
+# as `layer(x, mask)` and `layer(x, memory, tgt_mask, memory_mask)`, and the matrix of the output,
+# (vocab_size, d_model). Padding of the source (`PAD`) must not be looked at, nor anything later in
+# the target. Masks are `True` where one may look, with shapes (batch, 1, 1, src_len) and (length,
+# length).
+
+# %% answer="transformer"
+def transformer(
+    src, tgt_input, src_embed, tgt_embed, encoder_layers, decoder_layers, output_weight
+):
+    ### BEGIN SOLUTION
+    src_mask = (src != PAD)[:, None, None, :]
+    length = tgt_input.size(1)
+    tgt_mask = torch.ones(length, length, dtype=torch.bool).tril()
+    memory = src_embed(src)
+    for layer in encoder_layers:
+        memory = layer(memory, src_mask)
+    x = tgt_embed(tgt_input)
+    for layer in decoder_layers:
+        x = layer(x, memory, tgt_mask, src_mask)
+    return x @ output_weight.T
+    ### END SOLUTION
+
+# %% test="test_transformer" points=5
+verdict = check(transformer)
+verdict
+### BEGIN HIDDEN TESTS
+5 * verdict.share
+### END HIDDEN TESTS
+
+# %% [markdown]
+# ## 4 · A loss that is not too sure (4 points)
+#
+# `label_smoothing(logits, labels, smoothing)`, for logits (tokens, vocab_size): the mean, over
+# tokens that are not `PAD`, of −Σ q(v)·log p(v), where q is (1 − ε) for the label and, on top, ε/V
+# for every word.
+
+# %% answer="label_smoothing"
+def label_smoothing(logits, labels, smoothing):
+    ### BEGIN SOLUTION
+    log_p = logits.log_softmax(dim=-1)
+    likely = log_p.gather(1, labels[:, None])[:, 0]
+    loss = -(1 - smoothing) * likely - smoothing * log_p.mean(dim=1)
+    return loss[labels != PAD].mean()
+    ### END SOLUTION
+
+# %% test="test_label_smoothing" points=4
+verdict = check(label_smoothing)
+verdict
+### BEGIN HIDDEN TESTS
+logits, labels = torch.randn(20, 9), torch.randint(1, 9, (20,))
+expected = nn.functional.cross_entropy(logits, labels, label_smoothing=0.1)
+torch.testing.assert_close(label_smoothing(logits, labels, 0.1), expected)
+4 * verdict.share
+### END HIDDEN TESTS
+
+# %% [markdown]
+# ## 5 · Word by word (4 points)
+#
+# `next_logits(tokens)` gives the logits of the next token for a list of tokens that begins with
+# `BOS`. `greedy_decode(next_logits, max_len)` takes the likeliest again and again, until `EOS` or
+# until there are `max_len`, and returns them as a list, without `BOS` and `EOS`.
+
+# %% answer="greedy_decode"
+def greedy_decode(next_logits, max_len):
+    ### BEGIN SOLUTION
+    tokens = [BOS]
+    while len(tokens) <= max_len:
+        token = int(next_logits(tokens).argmax())
+        if token == EOS:
+            break
+        tokens.append(token)
+    return tokens[1:]
+    ### END SOLUTION
+
+# %% test="test_greedy_decode" points=4
+verdict = check(greedy_decode)
+verdict
+### BEGIN HIDDEN TESTS
+4 * verdict.share
+### END HIDDEN TESTS
+
+# %% [markdown]
+# ## 6 · The model (6 points)
+#
+# These two modules hold the weights of a layer and call your functions.
+
+# %%
+def feed_forward(d_model):
+    return nn.Sequential(
+        nn.Linear(d_model, 4 * d_model), nn.ReLU(), nn.Linear(4 * d_model, d_model)
+    )
+
+
+class EncoderLayer(nn.Module):
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.attention = Attention(d_model, num_heads)
+        self.feed_forward = feed_forward(d_model)
+        self.norm1, self.norm2 = nn.LayerNorm(d_model), nn.LayerNorm(d_model)
+
+    def forward(self, x, mask):
+        return encoder_layer(x, mask, self.attention, self.feed_forward, self.norm1, self.norm2)
+
+
+class DecoderLayer(nn.Module):
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.attention, self.cross = Attention(d_model, num_heads), Attention(d_model, num_heads)
+        self.feed_forward = feed_forward(d_model)
+        self.norms = nn.ModuleList(nn.LayerNorm(d_model) for _ in range(3))
+
+    def forward(self, x, memory, tgt_mask, memory_mask):
+        parts = (self.attention, self.cross, self.feed_forward, self.norms)
+        return decoder_layer(x, memory, tgt_mask, memory_mask, *parts)
+
+# %% [markdown]
+# Write `Translator(vocab_size, d_model, num_heads, num_layers)`: one table of embeddings for the
+# source, the target and the output (times √d_model where it embeds, plus positions), and as many
+# layers on each side. `model(src, tgt_input)` returns the logits (batch, length, vocab_size).
+
+# %% answer="Translator"
+class Translator(nn.Module):
+    def __init__(self, vocab_size, d_model, num_heads, num_layers):
+        super().__init__()
+        ### BEGIN SOLUTION
+        self.table = nn.Parameter(torch.randn(vocab_size, d_model) / math.sqrt(d_model))
+        self.encoder = nn.ModuleList(EncoderLayer(d_model, num_heads) for _ in range(num_layers))
+        self.decoder = nn.ModuleList(DecoderLayer(d_model, num_heads) for _ in range(num_layers))
+        ### END SOLUTION
+
+    def forward(self, src, tgt_input):
+        ### BEGIN SOLUTION
+        def embed(tokens):
+            d_model = self.table.size(1)
+            return self.table[tokens] * math.sqrt(d_model) + positional_encoding(
+                tokens.size(1), d_model
+            )
+
+        return transformer(
+            src, tgt_input, embed, embed, self.encoder, self.decoder, self.table
+        )
+        ### END SOLUTION
+
+# %% test="test_translator" points=6
+def test_model():
+    logits = Translator(11, 16, 2, 1)(torch.full((2, 3), 5), torch.full((2, 4), 6))
+    assert logits is not None, "not attempted yet"
+    assert logits.shape == (2, 4, 11), f"the shape is {tuple(logits.shape)}"
+
+
+verdict = run_test(test_model)
+verdict
+### BEGIN HIDDEN TESTS
+assert verdict.passed
+model = Translator(11, 16, 2, 2)
+src, tgt = torch.randint(4, 11, (2, 5)), torch.randint(4, 11, (2, 6))
+logits = model(src, tgt)
+changed = tgt.clone()
+changed[:, 4:] = 7
+same = torch.allclose(model(src, changed)[:, :4], logits[:, :4], atol=1e-5)
+assert same, "what comes later changes nothing"
+padded = torch.cat([src, torch.full((2, 3), PAD)], dim=1)
+assert torch.allclose(model(padded, tgt), logits, atol=1e-5), "padding changes nothing"
+assert not torch.allclose(model(src.flip(1), tgt), logits, atol=1e-3), "the order of the source"
+logits.square().sum().backward()
+silent = [n for n, p in model.named_parameters() if p.grad is None or not p.grad.any()]
+assert not [n for n in silent if "key.bias" not in n], "every weight has its part in the result"
+### END HIDDEN TESTS
+
+# %% [markdown]
+# ## 7 · Learning (7 points)
+#
+# `learn(sources, targets, steps, new_sources)` gets lists of token lists. It makes a small
+# `Translator` (its size is up to you), trains it for `steps` steps with teacher forcing on batches
+# drawn by lot, with `Adam`, your `label_smoothing` and a learning rate of your choice, and returns
+# the translations of `new_sources`, by `greedy_decode`. Numbers of tokens are below 30; sentences
+# have up to eight.
+#
+# The grader makes up a language: every word has a secret counterpart, and the order is turned
+# round. It shows you 2,000 pairs, gives you 400 steps and 100 new sentences, and counts. You have
+# three minutes on one core. A warm-up helps.
+
+# %% answer="learn"
+def learn(sources, targets, steps, new_sources):
+    ### BEGIN SOLUTION
+    model = Translator(30, 64, 4, 2)
+    optimizer = torch.optim.Adam(model.parameters(), lr=2e-3, betas=(0.9, 0.98))
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: min((step + 1) / 60, (60 / (step + 1)) ** 0.5)
+    )
+
+    def padded(rows):
+        width = max(map(len, rows))
+        return torch.tensor([[*row, *[PAD] * (width - len(row))] for row in rows])
+
+    for _ in range(steps):
+        chosen = torch.randint(len(sources), (64,)).tolist()
+        src = padded([sources[i] for i in chosen])
+        tgt_input = padded([[BOS, *targets[i]] for i in chosen])
+        labels = padded([[*targets[i], EOS] for i in chosen])
+        loss = label_smoothing(model(src, tgt_input).flatten(0, 1), labels.flatten(), 0.1)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+
+    def translate(source):
+        src = torch.tensor([source])
+        return greedy_decode(lambda tokens: model(src, torch.tensor([tokens]))[0, -1], 12)
+
+    with torch.no_grad():
+        return [translate(source) for source in new_sources]
+    ### END SOLUTION
+
+# %% test="test_learn" points=7 tags=["nbval-ignore-output"]
+def test_learn():
+    words = [[n, n + 1] for n in range(4, 28)]
+    answers = learn(words, words, 20, words[:3])
+    assert answers is not None, "not attempted yet"
+    assert len(answers) == 3, f"{len(answers)} translations of 3 sentences"
+    assert all(isinstance(token, int) for answer in answers for token in answer), "lists of int"
+
+
+verdict = run_test(test_learn)
+verdict
+### BEGIN HIDDEN TESTS
+assert verdict.passed
+secret = (torch.randperm(20) + 4).tolist()
+def sentences(count):
+    lengths = torch.randint(3, 8, (count,)).tolist()
+    return [torch.randint(4, 24, (length,)).tolist() for length in lengths]
+
+
+def translated(sources):
+    return [[secret[token - 4] for token in reversed(source)] for source in sources]
+
+
+shown, new = sentences(2000), sentences(100)
+answers = learn(shown, translated(shown), 400, new)
+right = sum(a == b for a, b in zip(answers, translated(new), strict=True))
+assert right >= 10, "of 100 new sentences, fewer than 10 are right"
+7 * min(1.0, right / 80)
+### END HIDDEN TESTS
+
+# %% [markdown] question="q_german"
+# ## 8 · Some German (8 points, graded by hand)
+#
+# The course brings a corpus of short sentences, English and German:
+
+# %%
+pairs = load_corpus(DataConfig()).train
+short = [(a.lower().split(), b.lower().split()) for a, b in pairs if len(a.split()) <= 4]
+short[:3], len(short)
+
+# %% [markdown] question="q_german_task"
+# Train a `Translator` on a few thousand of the short ones, for a minute or two: make a vocabulary
+# of the words of both sides (leave out pairs with rare ones), draw the loss over the steps, and
+# print ten translations of sentences that it was **not** trained on, beside the reference. Then
+# describe in a few sentences what it has learned and what not, with examples, and say what a better
+# tokenizer would change.
+#
+# ### BEGIN MARK SCHEME
+# | points | for |
+# |---|---|
+# | 2 | trained on one part, tested on another: no sentence is in both |
+# | 1 | the loss over the steps, axes labelled |
+# | 1 | ten translations beside their references |
+# | 2 | what it has learned and what not, with examples from the list |
+# | 1 | words that were never seen cannot be translated or said |
+# | 1 | pieces of words (BPE) would share stems and endings and leave no word out |
+# ### END MARK SCHEME
+
+# %% manual="german" points=4 tags=["nbval-ignore-output"]
+### BEGIN SOLUTION
+from collections import Counter
+
+torch.manual_seed(0)
+counts = Counter(word for a, b in short for word in a + b)
+words = [word for word, count in counts.items() if count >= 8]
+number = {word: n for n, word in enumerate(words, start=4)}
+known = [(a, b) for a, b in short if all(word in number for word in a + b)]
+held_out = set(torch.randperm(len(known))[:200].tolist())
+seen = {tuple(a) for i, (a, b) in enumerate(known) if i not in held_out}
+train = [known[i] for i in range(len(known)) if i not in held_out]
+new = [known[i] for i in sorted(held_out) if tuple(known[i][0]) not in seen]
+
+model = Translator(len(words) + 4, 96, 4, 2)
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, betas=(0.9, 0.98))
+
+
+def padded(rows):
+    width = max(map(len, rows))
+    return torch.tensor([[*row, *[PAD] * (width - len(row))] for row in rows])
+
+
+losses, started = [], time.time()
+while time.time() - started < 45:
+    chosen = [train[i] for i in torch.randint(len(train), (64,)).tolist()]
+    src = padded([[number[w] for w in a] for a, _ in chosen])
+    tgt = [[number[w] for w in b] for _, b in chosen]
+    logits = model(src, padded([[BOS, *t] for t in tgt]))
+    loss = label_smoothing(logits.flatten(0, 1), padded([[*t, EOS] for t in tgt]).flatten(), 0.1)
+    optimizer.param_groups[0]["lr"] = 1e-3 * min(1.0, (len(losses) + 1) / 200)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    losses.append(loss.item())
+assert losses[-1] < 0.6 * losses[0], "it learns"
+
+figure, axes = plt.subplots(figsize=(6, 3), layout="constrained")
+axes.plot(losses)
+axes.set(xlabel="step", ylabel="loss")
+for english, german in new[:10]:
+    src = torch.tensor([[number[w] for w in english]])
+    with torch.no_grad():
+        said = greedy_decode(lambda tokens: model(src, torch.tensor([tokens]))[0, -1], 12)
+    print(" ".join(english), "|", " ".join(words[t - 4] for t in said), "|", " ".join(german))
+### END SOLUTION
+
+# %% [markdown] manual="german_words" points=4
+# It has learned which words belong together and where the verb goes, and whole phrases that occur
+# often: *i am sure* became *ich bin mir sicher* in one run, which is as good as the reference.
+# Idioms it takes word for word (*i feel blue* became *ich fühle mich blau*), and it forgets small
+# words that German wants, such as *mich* in *ich kann mich nicht bewegen*. Where the reference has
+# *Sie* it may say *du*, which is no mistake of its own: the English does not tell. A word that is
+# not in the vocabulary cannot be read or said at all, which is why pairs with rare words had to go.
+# Pieces of words (BPE) would cure this: every word is made of known pieces, and *gehe*, *gehst* and
+# *geht* share their stem instead of being three strangers.
+
+# %% [markdown]
+# Done? Run everything once from the top (*Restart Kernel and Run All Cells*), save, and let
+# `transformer-lib verify-submission translator.ipynb` look at the file before you hand it in.

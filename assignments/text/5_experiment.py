@@ -1,0 +1,321 @@
+# ---
+# jupyter:
+#   jupytext:
+#     notebook_metadata_filter: transformer_lib
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+#   transformer_lib:
+#     library:
+#     - config.py
+#     - configs
+#     - data
+#     - decoding
+#     - device.py
+#     - evaluation
+#     - files.py
+#     - model
+#     - pages.py
+#     - plots
+#     - progress.py
+#     - rating
+#     - run.py
+#     - training
+#     keeps_outputs: true
+#     limits:
+#       seconds: 60
+# ---
+
+# %% [markdown]
+# # Assignment 5 · Transformer against RNN, English to German
+#
+# The final. You train the model of 2017 and the one it replaced on the same text under the same
+# budget, ask whether the difference in BLEU means anything, let people judge blindly, and explain
+# what came out, whoever wins. Chapters 13 and 15 are what you need. Plan a day, most of which the
+# machine works alone.
+#
+# | task | what | points |
+# |---|---|---|
+# | 1 | BLEU | 5 |
+# | 2 | is it luck? | 4 |
+# | 3 | where two curves cross | 5 |
+# | 4 | the experiment | 10 |
+# | 5 | what people say | 8 |
+# | 6 | the explanation | 12 |
+#
+# **How it works.** Tasks 1 to 3 are functions, as in the other assignments: write your code where
+# it says `# your code`, and `check(…)` tells you what is wrong. Tasks 4 to 6 are graded by hand.
+# They are not run again: what you see when you hand in is what is graded.
+#
+# **Without a GPU** you use the bundled corpus and some minutes for each model; that is enough for a
+# real result. **With a GPU**, take a larger corpus and more time: another name in `CONFIGS` below,
+# nothing else. `transformer_lib/configs` holds what there is, and a configuration of your own is a
+# small text file.
+#
+# Hand in this one notebook under its own name; `transformer-lib verify-submission experiment.ipynb`
+# says whether it can be graded.
+
+# %%
+import math
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import torch
+
+from transformer_lib.checks import check, run_test
+from transformer_lib.config import load_config
+from transformer_lib.evaluation.comparison import compare_runs
+from transformer_lib.plots.curves import learning_curves
+from transformer_lib.plots.notebook import show
+from transformer_lib.rating import Ratings, make_sheet, report
+from transformer_lib.rating.form import rating_form
+from transformer_lib.run import load_run, train
+from transformer_lib.training.trainer import read_metrics
+
+# %% [markdown]
+# ## 1 · BLEU (5 points)
+#
+# Before you trust a number, compute it once yourself. `corpus_bleu(hypotheses, references)` gets
+# lists of sentences, each a list of tokens, one reference each. BLEU is 100 times the geometric
+# mean of the four n-gram precisions, counted over the whole corpus, times exp(1 − r/h) if the
+# output of length *h* is shorter than the reference of length *r*. Without a single match for some
+# *n* it is 0.
+
+# %% answer="corpus_bleu"
+def corpus_bleu(hypotheses, references):
+    ### BEGIN SOLUTION
+    def grams(tokens, n):
+        return Counter(tuple(tokens[i : i + n]) for i in range(len(tokens) - n + 1))
+
+    log_precision = 0.0
+    for n in range(1, 5):
+        matches = total = 0
+        for hypothesis, reference in zip(hypotheses, references, strict=True):
+            counts = grams(hypothesis, n)
+            matches += (counts & grams(reference, n)).total()
+            total += counts.total()
+        if matches == 0:
+            return 0.0
+        log_precision += math.log(matches / total) / 4
+    length, wanted = sum(map(len, hypotheses)), sum(map(len, references))
+    return 100.0 * math.exp(log_precision + min(0.0, 1.0 - wanted / length))
+    ### END SOLUTION
+
+# %% test="test_corpus_bleu" points=5
+verdict = check(corpus_bleu)
+verdict
+### BEGIN HIDDEN TESTS
+from sacrebleu.metrics import BLEU
+
+hypotheses = ["der Hund läuft in das rote Haus", "ein Haus ist rot", "ein Hund und ein Hund"]
+references = ["der Hund läuft in ein rotes Haus", "ein rotes Haus ist rot", "ein Hund, ein Haus"]
+expected = BLEU(tokenize="none").corpus_score(hypotheses, [references]).score
+got = corpus_bleu([h.split() for h in hypotheses], [r.split() for r in references])
+assert abs(got - expected) < 1e-6, "as sacreBLEU"
+5 * verdict.share
+### END HIDDEN TESTS
+
+# %% [markdown]
+# ## 2 · Is it luck? (4 points)
+#
+# With other test sentences the result would be another. The paired bootstrap draws the sentences
+# again and again, with replacement, and looks who is ahead.
+# `bootstrap_wins(scores_a, scores_b, indices)` gets a score for each sentence and system and the
+# numbers of the drawn sentences, one row for each draw. It returns the share of the draws in which
+# A's mean is above B's.
+
+# %% answer="bootstrap_wins"
+def bootstrap_wins(scores_a, scores_b, indices):
+    ### BEGIN SOLUTION
+    wins = scores_a[indices].mean(dim=1) > scores_b[indices].mean(dim=1)
+    return wins.double().mean().item()
+    ### END SOLUTION
+
+# %% test="test_bootstrap_wins" points=4
+verdict = check(bootstrap_wins)
+verdict
+### BEGIN HIDDEN TESTS
+4 * verdict.share
+### END HIDDEN TESTS
+
+# %% [markdown]
+# ## 3 · Where two curves cross (5 points)
+#
+# “Under the same budget” hides a question: which budget? Often one system is ahead early and the
+# other one late. `crossing(budgets, scores_a, scores_b)` gets rising budgets and the scores of both
+# systems at each, as lists. It returns the budget from which A is ahead of B **for good**: between
+# two measured points by linear interpolation of both curves, the first budget if A is ahead from
+# the start, `None` if A is not ahead at the end. Ahead means strictly above; in the crossing itself
+# they are equal.
+
+# %% answer="crossing"
+def crossing(budgets, scores_a, scores_b):
+    ### BEGIN SOLUTION
+    gaps = [a - b for a, b in zip(scores_a, scores_b, strict=True)]
+    if gaps[-1] <= 0:
+        return None
+    behind = [i for i, gap in enumerate(gaps) if gap <= 0]
+    if not behind:
+        return budgets[0]
+    i = behind[-1]
+    share = -gaps[i] / (gaps[i + 1] - gaps[i])
+    return budgets[i] + share * (budgets[i + 1] - budgets[i])
+    ### END SOLUTION
+
+# %% test="test_crossing" points=5
+def test_crossing():
+    found = crossing([1.0, 2.0, 3.0], [10.0, 20.0, 30.0], [15.0, 21.0, 25.0])
+    assert found is not None, "not attempted yet"
+    assert 2 < found < 3, f"between the second and the third point, not at {found}"
+
+
+verdict = run_test(test_crossing)
+verdict
+### BEGIN HIDDEN TESTS
+assert verdict.passed
+between = crossing([2.0, 6.0, 8.0], [1.0, 4.0, 9.0], [3.0, 5.0, 6.0])
+assert abs(between - 6.5) < 1e-6, "by linear interpolation of both"
+assert crossing([1.0, 2.0], [5.0, 6.0], [4.0, 5.0]) == 1.0, "ahead from the start"
+assert crossing([1.0, 2.0], [5.0, 4.0], [4.0, 5.0]) is None, "behind at the end"
+assert crossing([1.0, 2.0], [5.0, 5.0], [4.0, 5.0]) is None, "equal at the end is not ahead"
+twice = crossing([1.0, 2.0, 3.0, 4.0], [2.0, 0.0, 0.0, 3.0], [1.0, 1.0, 1.0, 1.0])
+assert abs(twice - (3 + 1 / 3)) < 1e-6, "for good: the last crossing counts"
+### END HIDDEN TESTS
+
+# %% [markdown] question="q_experiment"
+# ## 4 · The experiment (10 points, graded by hand)
+#
+# Train a Transformer and an RNN with attention under the same budget; say which one you hold equal
+# (minutes, tokens or FLOPs). Show the learning curves of both, their BLEU on the test set with the
+# signature, and whether the difference is significant. Use your `crossing` on the validation
+# scores. Keep the folders of the runs: `transformer-lib compare` writes a full report of them.
+#
+# ### BEGIN MARK SCHEME
+# | points | for |
+# |---|---|
+# | 3 | both trained on the same data and vocabulary, one budget held equal and named |
+# | 2 | learning curves over the budget |
+# | 2 | BLEU of both with signature |
+# | 2 | significance, read rightly |
+# | 1 | where they cross, or that they do not |
+# ### END MARK SCHEME
+
+# %% manual="experiment_training" points=4 tags=["nbval-ignore-output"]
+### BEGIN SOLUTION
+MINUTES = 0.3  # so that the notebook runs in a test; 3 and more give a translator
+CONFIGS = {"Transformer": "cpu_tatoeba_transformer", "RNN": "cpu_tatoeba_rnn"}
+
+folder = Path(tempfile.mkdtemp())  # a folder of your own, so that you find the runs again
+for name, config in CONFIGS.items():
+    settings = [f"training.minutes={MINUTES}", "training.validations=3"]
+    assert train(load_config(config, settings), folder / name)
+metrics = {name: read_metrics(folder / name) for name in CONFIGS}
+show(learning_curves(metrics), "Validation BLEU of both systems over time, tokens and FLOPs.")
+### END SOLUTION
+
+# %% manual="experiment_scores" points=6 tags=["nbval-ignore-output"]
+### BEGIN SOLUTION
+comparison = compare_runs(*(load_run(folder / name) for name in CONFIGS))
+print(comparison.as_text())
+validations = [[r for r in metrics[name] if "bleu" in r] for name in CONFIGS]
+shortest = min(map(len, validations))
+minutes = [record["seconds"] / 60 for record in validations[0][:shortest]]
+scores = ([record["bleu"] for record in both[:shortest]] for both in validations)
+print("minutes from which the Transformer is ahead:", crossing(minutes, *scores))
+assert len(comparison.evaluations[0].hypotheses) == 1000
+### END SOLUTION
+
+# %% [markdown] question="q_people"
+# ## 5 · What people say (8 points, graded by hand)
+#
+# Draw sentences with `make_sheet`, have at least one person judge them blindly (`rating_form` here,
+# or the page that `transformer-lib rate make` writes), and show the report. Say how well the rater
+# did on the control items, whether the judgement agrees with BLEU, and how many more judgements
+# would be needed for a sure answer.
+#
+# ### BEGIN MARK SCHEME
+# | points | for |
+# |---|---|
+# | 3 | a blind judgement of twenty sentences or more, with its report |
+# | 1 | the control items are looked at |
+# | 2 | the p-value or interval is read rightly; agreement with BLEU |
+# | 2 | how many more: the interval shrinks with the root of the number |
+# ### END MARK SCHEME
+
+# %% manual="people_report" points=4 tags=["nbval-ignore-output"]
+### BEGIN SOLUTION
+outputs = {name: e.hypotheses for name, e in zip(CONFIGS, comparison.evaluations, strict=True)}
+test = comparison.test_set
+settings = {"sentences": 20, "references": test.references}
+sheet, key = make_sheet(test.sources, outputs, "pairwise", **settings)
+form = rating_form(sheet, "me", folder / "ratings.json")  # display(form), and answer
+
+
+# So that this notebook runs without a human, a stand-in prefers what has more letters in common
+# with the reference. You are asked for a human.
+def stand_in(item):
+    reference = dict(zip(test.sources, test.references, strict=True))
+    letters = Counter(reference[item.source][0])
+    a, b = ((Counter(text) & letters).total() - len(text) / 2 for text in item.texts)
+    return "=" if a == b else "A" if a > b else "B"
+
+
+ratings = Ratings(sheet.digest, "stand-in", {item.id: stand_in(item) for item in sheet.items})
+judged = report(sheet, key, [ratings])
+print(judged.as_text())
+assert judged.sentences == 20
+### END SOLUTION
+
+# %% [markdown] manual="people_words" points=4
+# The stand-in answers repeated items alike, as a program must, but overlooks damaged sentences: it
+# only counts letters. A human who did so would not be counted, and neither is this judgement worth
+# more than its rater. Twenty sentences give an interval of about ± 0.3 around the difference in
+# preference, so only a large difference could be sure. The interval shrinks with the root of the
+# number: half the width takes four times as many judgements. The correlation with sentence BLEU is
+# weak: on single sentences BLEU says little, above all where the reference says the same in other
+# words.
+
+# %% [markdown] question="q_explanation"
+# ## 6 · The explanation (12 points, graded by hand)
+#
+# On one page: what did you do, what came out, and **why**? Take into account how many tokens each
+# model saw in the time, how the curves run, how long the sentences are, and what the machine is
+# good at. Then say against yourself what could be wrong with your result (threats to validity:
+# seeds, tuning, test set, metric), and what you would expect on the 4.5 million sentences of WMT14,
+# where the paper reports 27.3 BLEU for the base model against 24.6 for the best RNN of its time.
+#
+# ### BEGIN MARK SCHEME
+# | points | for |
+# |---|---|
+# | 2 | what was done and what came out, so that somebody else could do it again |
+# | 4 | reasons that fit the measured numbers: tokens seen, parallel work, short sentences, small data |
+# | 3 | at least three threats to validity, each with what it could change |
+# | 3 | an expectation for WMT14 with reasons: scale, length, training time on GPUs |
+# ### END MARK SCHEME
+
+# %% [markdown] manual="explanation" points=12
+# Both models were trained on the same sentences and pieces for the same 18 seconds on two CPU
+# cores, and come to about 16 BLEU; the difference is within what chance does with 1,000 sentences.
+# The RNN sees about half as many tokens again in this time, since it is the smaller amount of work
+# per token here, and it needs less to begin: the order of words is built into it, and short
+# sentences are easy for it. The Transformer must first learn from its positions what an order is,
+# but gains more from each token: attention reaches any word in one step. With some minutes instead
+# of seconds I expect it ahead, as in chapter 15; seconds do not show it.
+#
+# What could be wrong: one seed each, and single runs differ by a point or two; the learning rates
+# were tuned by the course, more for one than for the other, perhaps; the test sentences come from
+# the same source as the training data and are short; BLEU with one reference counts a good
+# paraphrase as an error; and minutes on this machine are not minutes on another.
+#
+# On WMT14 I expect the Transformer ahead, as in the paper. The sentences are three times as long,
+# so the path between distant words matters; there is enough text to learn an order from; and on a
+# GPU all positions are worked on at once, while an RNN has to wait for each one before the next.
+
+# %% [markdown]
+# Done? Save, and let `transformer-lib verify-submission experiment.ipynb` look at the file before
+# you hand it in.

@@ -1,0 +1,104 @@
+"""nbgrader's form grader and feedback on a graded course: what graders and students get to see."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+from conftest import TOKEN, running_lab
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "scripts"))
+from made_up_class import ASSIGNMENT, answered, hand_in, misled, new_course
+
+from transformer_lib.grading.course import Course, grade
+from transformer_lib.grading.report import write_report
+
+SCREENSHOTS = Path(__file__).parent.parent / "runs" / "screenshots"
+HOSTILE = (
+    "<script>document.title = 'taken over'</script><img src=x onerror=\"document.title = 'x'\">"
+)
+
+
+@pytest.fixture(scope="module")
+def course(tmp_path_factory):
+    """Three students: one right, one misled, one whose answers attack the grader's browser."""
+    folder = tmp_path_factory.mktemp("grading") / "course"
+    new_course(folder)
+    hand_in(folder, "ada", answered())
+    hand_in(folder, "bert", answered(attention=misled("attention")["M7"]))
+    hostile = answered(scaling=f"**a.** {HOSTILE} [link](javascript:alert(1))")
+    hostile.cells.insert(2, nbformat.v4.new_markdown_cell(HOSTILE))
+    show = f"from IPython.display import HTML, display\ndisplay(HTML({HOSTILE!r}))"
+    hostile.cells.insert(3, nbformat.v4.new_code_cell(show))
+    hand_in(folder, "eve", hostile)
+    course = Course(folder)
+    rows = grade(course, ASSIGNMENT)
+    assert [row.points for row in rows] == [22, pytest.approx(21.4), 22]
+    return course
+
+
+def test_the_form_grader_shows_rubric_and_verdict_and_takes_points(course, page, tmp_path):
+    with running_lab(course.folder, tmp_path) as address:
+        page.goto(f"{address}/lab?token={TOKEN}")  # which logs in
+        page.goto(f"{address}/formgrader/manage_submissions/{ASSIGNMENT}")
+        page.get_by_text("bert").first.wait_for()
+        page.screenshot(path=SCREENSHOTS / "formgrader_submissions.png")
+        page.goto(f"{address}/formgrader/gradebook/{ASSIGNMENT}/attention")
+        links = page.locator("a", has_text="Submission #")
+        links.nth(2).wait_for()
+        addresses = [link.get_attribute("href") for link in links.all()]
+        seen = ""
+        for number, link in enumerate(addresses):
+            page.goto(address + link)
+            page.get_by_text("three maps of the same scores").first.wait_for()  # the marking scheme
+            assert page.title() not in ("taken over", "x")
+            text = page.inner_text("body")
+            assert "HIDDEN" not in text
+            seen += text
+            page.screenshot(path=SCREENSHOTS / f"formgrader_{number}.png", full_page=True)
+        assert "One query may see no key at all" in seen  # the diagnosis of M7
+        assert "22.0" in seen or "6 of 6 points" in seen
+        box = page.locator("input.score").last
+        box.fill("2")
+        box.blur()
+        page.wait_for_timeout(1000)
+    with course.gradebook() as gradebook:
+        scores = [s.score for s in gradebook.assignment_submissions(ASSIGNMENT)]
+    assert max(scores) == 24
+
+
+def test_the_form_graders_button_grades_in_the_sandbox(course, page, tmp_path):
+    code = "import os\ndef attention(q, k, v, mask): os._exit(3)"
+    hand_in(course.folder, "fred", answered(attention=code))
+    with running_lab(course.folder, tmp_path) as address:
+        page.goto(f"{address}/lab?token={TOKEN}")
+        page.goto(f"{address}/formgrader/manage_submissions/{ASSIGNMENT}")
+        row = page.locator("tr", has_text="fred")
+        row.locator(".autograde a").click()
+        page.get_by_text("Successfully autograded").wait_for(timeout=90_000)
+        page.screenshot(path=SCREENSHOTS / "formgrader_button.png")
+    with course.gradebook() as gradebook:
+        assert gradebook.find_submission(ASSIGNMENT, "fred").score == 16
+
+
+def test_feedback_and_class_report(course, page):
+    subprocess.run(
+        [sys.executable, "-m", "nbgrader", "generate_feedback", ASSIGNMENT, "--force"],
+        cwd=course.folder, check=True, capture_output=True,
+    )  # fmt: skip
+    for student in ("bert", "eve"):
+        feedback = course.folder / "feedback" / student / ASSIGNMENT / "attention.html"
+        page.goto(feedback.as_uri())
+        page.wait_for_timeout(500)
+        assert page.title() not in ("taken over", "x")
+        text = page.inner_text("body")
+        assert re.search(r"\d of 6 points", text)
+        assert "HIDDEN" not in text
+        page.screenshot(path=SCREENSHOTS / f"feedback_{student}.png", full_page=True)
+    write_report(course, ASSIGNMENT, course.folder / "report.html")
+    page.goto((course.folder / "report.html").as_uri())
+    assert page.locator("img").count() == 2
+    page.screenshot(path=SCREENSHOTS / "class_report.png", full_page=True)
+    assert page.failures == []

@@ -1,0 +1,83 @@
+"""A small assignment for the tests of grading, and what students make of it."""
+
+import nbformat
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+GIVEN = "import torch\n\nfrom transformer_lib.checks import check, run_test"
+
+SCALE = """def scale(x):
+    ### BEGIN SOLUTION
+    return 3 * x + 1
+    ### END SOLUTION"""
+
+TEST_SCALE = """assert scale(torch.zeros(2)).tolist() == [1, 1]
+### BEGIN HIDDEN TESTS
+x = torch.randn(7, requires_grad=True)
+got = scale(x)
+torch.testing.assert_close(got, 3 * x + 1)
+assert torch.equal(torch.autograd.grad(got.sum(), x)[0], torch.full((7,), 3.0)), "the gradient"
+y = torch.randn(5)
+got = scale(y)
+assert torch.allclose(got, 3 * y + 1), "on numbers of a quiet autumn"
+### END HIDDEN TESTS"""
+
+MASK = """def causal_mask(length):
+    ### BEGIN SOLUTION
+    return torch.ones(length, length, dtype=torch.bool).tril()[None, None]
+    ### END SOLUTION"""
+
+TEST_MASK = """verdict = check(causal_mask)
+verdict
+### BEGIN HIDDEN TESTS
+assert scale(torch.ones(1)) == 4, "what the test itself uses of an earlier task is the master's"
+4 * verdict.share
+### END HIDDEN TESTS"""
+
+
+def graded(source, grade_id, kind=new_code_cell, **flags):
+    cell = kind(source, id=grade_id)
+    flags = {"grade": False, "solution": False, "locked": False, "task": False} | flags
+    cell.metadata["nbgrader"] = {"grade_id": grade_id, "schema_version": 3, **flags}
+    return cell
+
+
+def answer(source, grade_id):
+    return graded(source, grade_id, solution=True)
+
+
+def test(source, grade_id, points):
+    return graded(source, grade_id, grade=True, locked=True, points=points)
+
+
+def master(**limits):
+    """Two tasks, with 2 and 4 points, and a question."""
+    notebook = new_notebook(
+        cells=[
+            new_markdown_cell("# A small assignment", id="title"),
+            new_code_cell(GIVEN, id="given"),
+            answer(SCALE, "scale"),
+            test(TEST_SCALE, "test_scale", 2),
+            answer(MASK, "causal_mask"),
+            test(TEST_MASK, "test_mask", 4),
+            graded(
+                "The *model* answer.",
+                "why",
+                new_markdown_cell,
+                grade=True,
+                solution=True,
+                points=3,
+            ),
+        ]
+    )
+    notebook.metadata["kernelspec"] = {"name": "python3", "language": "python", "display_name": "P"}
+    limits = {"seconds": 4, "total_seconds": 40, "memory": 2**30, "processes": 24} | limits
+    notebook.metadata["transformer_lib"] = {"limits": limits}
+    return notebook
+
+
+def submission(released, **answers):
+    """The released notebook with these answers filled in."""
+    notebook = nbformat.from_dict(released)
+    for cell in notebook.cells:
+        cell.source = answers.get(cell.metadata.get("nbgrader", {}).get("grade_id"), cell.source)
+    return notebook

@@ -1,0 +1,137 @@
+"""The assignments: solved they have full marks, released none; and they keep the rules."""
+
+import re
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from transformer_lib.checks import EXERCISES
+from transformer_lib.grading.intake import verify
+from transformer_lib.grading.judge import Judge
+from transformer_lib.grading.master import load_master, parse, read_cell
+from transformer_lib.grading.nbgrader_plugin import released
+
+ASSIGNMENTS = Path(__file__).parent.parent / "assignments"
+sys.path.insert(0, str(ASSIGNMENTS.parent / "scripts"))
+from assignments import from_twin  # noqa: E402
+
+MASTERS = sorted((ASSIGNMENTS / "source").glob("*/*.ipynb"))
+
+
+@pytest.fixture(params=MASTERS, ids=lambda path: path.stem)
+def path(request):
+    return request.param
+
+
+@pytest.fixture
+def master(path):
+    return load_master(path)
+
+
+@pytest.fixture
+def release(path):
+    return ASSIGNMENTS / "release" / path.parent.name / path.name
+
+
+def content(notebook):
+    return [(c.cell_type, c.source, c.metadata) for c in notebook.cells]
+
+
+def test_there_are_five():
+    assert len(MASTERS) == 5
+    assert {p.stem for p in (ASSIGNMENTS / "text").glob("*.py")} == {p.parent.name for p in MASTERS}
+
+
+def test_text_twin_master_and_release_agree(path, release):
+    twin = from_twin(ASSIGNMENTS / "text" / f"{path.parent.name}.py")
+    assert content(nbformat.read(path, 4)) == content(twin), "run `make assignments`"
+    assert content(nbformat.read(release, 4)) == content(released(twin, path.stem))
+
+
+def test_the_release_holds_no_solution_no_hidden_test_and_no_marking_scheme(release, master):
+    text = nbformat.writes(nbformat.read(release, 4))
+    for mark in ("SOLUTION", "HIDDEN", "MARK SCHEME"):
+        assert mark not in text
+    for cell in master.cells:
+        for line in cell.hidden.splitlines():
+            assert len(line) < 12 or line not in text, line
+    assert verify(release)[1]
+
+
+def test_the_release_runs_to_its_end_with_nothing_attempted(release):
+    notebook = nbformat.read(release, 4)
+    for cell in notebook.cells:
+        for output in cell.get("outputs", []):
+            assert output.output_type != "error", cell.source
+
+
+@pytest.mark.sandbox
+def test_the_solution_has_full_marks_and_an_empty_answer_none(master, release):
+    judge = Judge(master)
+    try:
+        solved = judge.judge(master.cells).tests
+        untouched = [read_cell(cell) for cell in nbformat.read(release, 4).cells]
+        empty = judge.judge(untouched).tests
+    finally:
+        judge.close()
+    points = {cell.grade_id: cell.points for cell in master.cells if cell.is_test}
+    assert {name: test.points for name, test in solved.items()} == points
+    assert {name: test.points for name, test in empty.items()} == dict.fromkeys(points, 0)
+    assert all(test.reason for test in empty.values())
+
+
+@pytest.mark.sandbox
+@pytest.mark.parametrize("name", ["positions", "attention", "norms", "experiment"])
+def test_a_wrong_answer_to_one_task_costs_no_other_task_a_point(name):
+    """Each task in turn is answered with nothing; all others are solved."""
+    master = load_master(next(path for path in MASTERS if path.stem == name))
+    judge = Judge(master)
+    try:
+        for task in master.tasks:
+            wrong = {cell.grade_id for cell in master.answers_of(task)}
+            tests = {master.cells[n].grade_id for n in task if master.cells[n].is_test}
+            cells = [
+                replace(cell, source="") if cell.grade_id in wrong or cell.is_manual else cell
+                for cell in master.cells
+            ]
+            for name, test in judge.judge(cells).tests.items():
+                assert (test.points == test.max_points) == (name not in tests), (wrong, name, test)
+    finally:
+        judge.close()
+
+
+def test_points_add_up_and_every_question_has_a_marking_scheme(master):
+    first = master.cells[0].source
+    said = [int(n) for n in re.findall(r"^\| \d \|.*\| (\d+) \|$", first, re.MULTILINE)]
+    assert sum(said) == sum(cell.points for cell in master.cells)
+    schemes = [
+        sum(map(int, re.findall(r"^\| (\d+) \|", cell.source.partition("MARK SCHEME")[2], re.M)))
+        for cell in master.cells
+        if "BEGIN MARK SCHEME" in cell.source
+    ]
+    by_hand = sum(cell.points for cell in master.cells if cell.is_manual)
+    assert sum(schemes) == by_hand
+    assert 2 <= len(schemes) <= 3 or by_hand <= 10
+
+
+def test_cells_are_short_and_ignored_outputs_are_asserted(path):
+    for cell in nbformat.read(path, 4).cells:
+        if cell.cell_type == "code":
+            lines = cell.source.splitlines()
+            assert all(len(line) <= 100 for line in lines), cell.source
+            parse(cell.source)
+            if "nbval-ignore-output" in cell.metadata.get("tags", []):
+                assert "assert " in cell.source
+
+
+def test_visible_checks_are_exercises_of_the_course(master):
+    for cell in master.cells:
+        for name in re.findall(r"check\((\w+)\)", cell.visible if cell.is_test else ""):
+            assert name in EXERCISES
+
+
+def test_a_cell_is_plain_data(master):
+    assert all(type(v) in (str, bool, float) for c in master.cells for v in asdict(c).values())

@@ -1,0 +1,564 @@
+"""A class is graded: whatever is handed in, everybody gets a result, once, and it is in the CSV."""
+
+import csv
+import html
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import Executor, Future
+from pathlib import Path
+
+import grading_help
+import nbformat
+import psutil
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell
+
+from transformer_lib.checks import EXERCISES
+from transformer_lib.checks.diagnosis import draw_trial
+from transformer_lib.checks.diagnosis import judge as judge_exercise
+from transformer_lib.errors import UserError
+from transformer_lib.grading import course as grading
+from transformer_lib.grading.export import export
+from transformer_lib.grading.intake import (
+    HANDED_IN,
+    NO_ANSWER,
+    UnreadableError,
+    mend,
+    read_submission,
+    verify,
+)
+from transformer_lib.grading.master import bound_names, make_master
+from transformer_lib.grading.nbgrader_plugin import released
+from transformer_lib.grading.remote import remote
+from transformer_lib.grading.report import discrimination, write_report
+from transformer_lib.grading.sandbox import PACKAGE, Sandbox
+from transformer_lib.misconceptions.bank import wrong_answers
+
+SOLVED = {
+    "scale": "def scale(x):\n    return 1 + x * 3",
+    "causal_mask": "def causal_mask(length):\n"
+    "    return torch.ones(length, length).tril().bool()[None, None]",
+    "why": "Because.",
+}
+
+
+class Here(Executor):
+    """Runs at once, in this process."""
+
+    def submit(self, function, /, *arguments, **named):
+        future = Future()
+        future.set_result(function(*arguments, **named))
+        return future
+
+
+@pytest.fixture(scope="module")
+def template():
+    return released(grading_help.master(), "small")
+
+
+@pytest.fixture
+def course(tmp_path):
+    folder = tmp_path / "course"
+    (folder / "source" / "small").mkdir(parents=True)
+    nbformat.write(grading_help.master(), folder / "source" / "small" / "small.ipynb")
+    assignments = Path(__file__).parent.parent / "assignments"
+    shutil.copy(assignments / "nbgrader_config.py", folder)
+    return grading.Course(folder)
+
+
+def hand_in(course, student, notebook, name="small.ipynb"):
+    folder = course.folder / "submitted" / student / "small"
+    folder.mkdir(parents=True, exist_ok=True)
+    if isinstance(notebook, str):
+        (folder / name).write_text(notebook)
+    elif notebook is not None:
+        (folder / name).write_text(nbformat.writes(notebook))
+    return folder
+
+
+def grade(course, **settings):
+    return {row.student: row for row in grading.grade(course, "small", executor=Here, **settings)}
+
+
+# What is handed in
+
+
+def changed(template, change, **answers):
+    notebook = grading_help.submission(template, **{**SOLVED, **answers})
+    change(notebook)
+    return notebook
+
+
+def cell(notebook, grade_id):
+    return next(
+        c for c in notebook.cells if c.metadata.get("nbgrader", {}).get("grade_id") == grade_id
+    )
+
+
+MENDED = {
+    "nothing": (lambda nb: None, []),
+    "an extra cell": (lambda nb: nb.cells.insert(2, new_code_cell("y = 1")), []),
+    "a deleted test": (lambda nb: nb.cells.remove(cell(nb, "test_scale")), []),
+    "a deleted answer": (
+        lambda nb: nb.cells.remove(cell(nb, "why")), ["the answer cell why is missing"]
+    ),
+    "an answer twice": (
+        lambda nb: nb.cells.append(nbformat.from_dict(cell(nb, "scale"))),
+        ["the answer cell scale is there twice; the first one counts"],
+    ),
+    "another order": (
+        lambda nb: nb.cells.reverse(), ["cells were moved; the original order counts"]
+    ),
+    "an edited test": (
+        lambda nb: cell(nb, "test_scale").update(source="pass"),
+        ["the cell test_scale was changed; the original counts"],
+    ),
+    "more points": (
+        lambda nb: cell(nb, "test_scale").metadata["nbgrader"].update(points=1000), []
+    ),
+    "metadata of other kinds": (
+        lambda nb: [c.metadata.update(nbgrader=[1, 2]) for c in nb.cells if not c.metadata], []
+    ),
+    "a name that is a number": (
+        lambda nb: nb.cells[0].metadata.update(nbgrader={"grade_id": 7}), []
+    ),
+    "an unlocked cell": (
+        lambda nb: cell(nb, "test_mask").metadata["nbgrader"].update(solution=True), []
+    ),
+    "another cell type": (
+        lambda nb: nb.cells.__setitem__(2, grading_help.graded(
+            SOLVED["scale"], "scale", new_markdown_cell, solution=True)), []
+    ),
+    "another kernel": (
+        lambda nb: nb.metadata.update(kernelspec={"name": "ir", "language": "R"}),
+        ["its kernel is not Python's"],
+    ),
+    "a huge cell": (
+        lambda nb: nb.cells.append(new_code_cell("x" * 300_000)),
+        ["a cell of 300,000 characters was left out"],
+    ),
+    "very many cells": (
+        lambda nb: nb.cells.extend(new_code_cell(f"x = {n}") for n in range(400)),
+        ["400 cells of the student's own were left out"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "remarks"), MENDED.values(), ids=MENDED)
+def test_whatever_is_done_to_the_cells_the_released_form_comes_back(template, change, remarks):
+    intake = mend(changed(template, change), template)
+    assert intake.remarks == remarks
+    ids = {c.id for c in template.cells}
+    kept = [c for c in intake.notebook.cells if c.id in ids]
+    for answered in kept:
+        answered.metadata.pop(HANDED_IN, None)  # outputs, for graders to see
+    assert [(c.id, c.cell_type, c.metadata) for c in kept] == [
+        (c.id, c.cell_type, c.metadata) for c in template.cells
+    ]
+    expected = {**SOLVED} if "missing" not in str(remarks) else {**SOLVED, "why": "*Your answer.*"}
+    for name, source in expected.items():
+        assert cell(intake.notebook, name).source == source
+    assert cell(intake.notebook, "test_scale").source == cell(template, "test_scale").source
+
+
+UNREADABLE = {
+    "no file": (lambda path: None, "is not there"),
+    "an empty file": (lambda path: path.touch(), "is empty"),
+    "a folder": (lambda path: path.mkdir(), "is not there"),
+    "a link": (lambda path: path.symlink_to("/etc/passwd"), "is a link"),
+    "no text": (lambda path: path.write_bytes(b"\xff\xfe\0"), "is not UTF-8"),
+    "no JSON": (lambda path: path.write_text("{"), "is no notebook"),
+    "deep JSON": (lambda path: path.write_text("[" * 100_000), "is no notebook"),
+    "another JSON": (lambda path: path.write_text('{"a": 1}'), "is no notebook"),
+    "a list": (lambda path: path.write_text("[1, 2]"), "is no notebook"),
+    "cells that are none": (
+        lambda path: path.write_text('{"nbformat": 4, "nbformat_minor": 5, "cells": [1]}'),
+        "is no notebook",
+    ),
+    "a notebook of the future": (
+        lambda path: path.write_text('{"nbformat": 9, "nbformat_minor": 0, "cells": []}'),
+        "is no notebook",
+    ),
+    "a huge file": (lambda path: path.write_text("x" * (21 * 2**20)), "is larger than 20 MB"),
+}
+
+
+@pytest.mark.parametrize(("make", "reason"), UNREADABLE.values(), ids=UNREADABLE)
+def test_what_is_no_notebook_is_said_to_be_none(tmp_path, make, reason):
+    path = tmp_path / "small.ipynb"
+    make(path)
+    with pytest.raises(UnreadableError, match=reason):
+        read_submission(path)
+
+
+def test_an_old_notebook_is_read(tmp_path):
+    old = {"nbformat": 3, "nbformat_minor": 0, "metadata": {}, "worksheets": [
+        {"cells": [{"cell_type": "code", "input": ["x = 1\n", "x"], "language": "python",
+                    "outputs": [], "metadata": {}}]}]}  # fmt: skip
+    path = tmp_path / "old.ipynb"
+    path.write_text(json.dumps(old))
+    assert read_submission(path).cells[0].source == "x = 1\nx"
+
+
+def test_students_can_see_whether_their_notebook_is_well_formed(tmp_path, template):
+    def said(notebook, name="small.ipynb"):
+        path = tmp_path / name
+        path.write_text(nbformat.writes(notebook))
+        return verify(path)
+
+    text, good = said(grading_help.submission(template, **SOLVED))
+    assert good
+    assert "3 of 3 answers are there" in text
+    text, good = said(grading_help.submission(template, scale=SOLVED["scale"]))
+    assert good
+    assert "open: causal_mask, why" in text
+    for change, problem in (
+        (lambda nb: nb.cells.remove(cell(nb, "test_scale")), "test_scale is missing"),
+        (lambda nb: nb.cells.append(cell(nb, "scale")), "scale is there twice"),
+        (lambda nb: nb.cells.reverse(), "cells were moved"),
+        (lambda nb: cell(nb, "test_mask").update(source="1"), "test_mask was changed"),
+        (lambda nb: cell(nb, "scale").update(source="def f(:"), "scale, line 1"),
+    ):
+        text, good = said(changed(template, change))
+        assert not good
+        assert problem in text
+    text, good = said(template, "other.ipynb")
+    assert (text, good) == ("✗ its name must be small.ipynb", False)
+
+
+# Master notebooks
+
+
+def test_a_released_notebook_has_no_solution_and_no_hidden_test(template):
+    text = nbformat.writes(template)
+    for secret in ("SOLUTION", "HIDDEN", "3 * x + 1", "tril", "autumn", "model* answer"):
+        assert secret not in text
+    assert "...  # your code" in text
+
+
+def test_a_test_cell_gets_the_names_that_it_needs_from_above_and_no_more():
+    master = make_master(grading_help.master())
+    assert master.tasks == [[2, 3], [4, 5]]
+    environment = master.environment(5)
+    assert environment["scale"](1) == 4  # of the task before: the master's
+    assert "causal_mask" not in environment
+    assert "scale" not in master.environment(3)
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("x, (y, *z) = 1, (2, 3)", {"x", "y", "z"}),
+        ("def f():\n    inner = 1", {"f"}),
+        ("for i in []:\n    with open('x') as g:\n        h: int = 1", {"i", "g", "h"}),
+        ("import a.b, c as d\nfrom e import f as g", {"a", "d", "g"}),
+        ("%matplotlib inline\n!ls\nx = 1", {"x"}),
+    ],
+)
+def test_the_names_that_a_cell_binds(source, names):
+    assert bound_names(source) == names
+
+
+# Functions in the sandbox
+
+
+@pytest.mark.sandbox
+def test_a_verdict_is_the_same_from_outside():
+    """Each right and wrong answer of some exercises, word for word: values, gradients, errors."""
+    library = [p.name for p in PACKAGE.iterdir() if p.name not in ("grading", "__pycache__")]
+    find = (
+        "import sys\n"
+        "for name in [n for n in sys.modules if n.startswith('transformer_lib.checks')]:\n"
+        "    del sys.modules[name]\n"
+        "from transformer_lib.checks import EXERCISES\n"
+        "from transformer_lib.misconceptions.bank import bank\n"
+        "MISTAKES = {m.id: m for m in bank()}"
+    )
+    with Sandbox(library) as sandbox:
+        for name in (
+            "attention",
+            "layer_norm",
+            "LayerNorm",
+            "encoder_layer",
+            "greedy_decode",
+            "embed_with_positions",
+            "transformer",
+            "teacher_forcing",
+            "merge_pair",
+        ):
+            exercise = EXERCISES[name]
+            trial = draw_trial(exercise, seed=1)
+            with sandbox.open() as connection:
+                connection.ask("run", find)
+                connection.ask("run", f"answer = EXERCISES[{name!r}].reference")
+                here = judge_exercise(exercise.reference, exercise, trial)
+                there = judge_exercise(remote(connection, "answer"), exercise, trial)
+                assert repr(there) == repr(here)
+                for mistake in wrong_answers(name):
+                    code = f"answer = MISTAKES[{mistake.id!r}].answers[{name!r}]"
+                    connection.ask("run", code)
+                    here = judge_exercise(mistake.answers[name], exercise, trial)
+                    there = judge_exercise(remote(connection, "answer"), exercise, trial)
+                    assert there.mistakes == here.mistakes == (mistake.id,)
+                    if "repeatable" not in [f.name for f in here.findings if f.status == "failed"]:
+                        assert repr(there) == repr(here)
+
+
+# The class
+
+
+@pytest.mark.sandbox
+def test_everybody_gets_a_result_and_is_in_the_csv(course, template):
+    solved = grading_help.submission(template, **SOLVED)
+    hand_in(course, "ada", solved)
+    hand_in(course, "bert", template)
+    hand_in(course, "cleo", "{not json")
+    hand_in(course, "dan", solved, "small (1).ipynb")
+    hand_in(course, "eli", None)
+    hand_in(course, "fay", grading_help.submission(template, **{**SOLVED, "scale": "exit("}))
+    folder = hand_in(course, "gil", None)
+    (folder / "small.ipynb").symlink_to("/etc/passwd")
+    (folder / "notes.txt").symlink_to("/etc/hostname")
+    hand_in(course, "hope", solved)
+    hand_in(course, "hope", solved, "other.ipynb")
+    (course.folder / "submitted" / "ivy").mkdir()
+    os.symlink("/etc", course.folder / "submitted" / "ivy" / "small")
+
+    rows = grade(course)
+    assert {student: row.points for student, row in rows.items()} == {
+        "ada": 6, "bert": 0, "cleo": 0, "dan": 6, "eli": 0, "fay": 4, "gil": 0, "hope": 6, "ivy": 0
+    }  # fmt: skip
+    assert not [row.trouble for row in rows.values() if row.trouble]
+    assert rows["bert"].remarks == [NO_ANSWER]
+    assert "no notebook (NotJSONError)" in rows["cleo"].remarks[0]
+    assert rows["dan"].remarks == ["there is no small.ipynb; small (1).ipynb was taken for it"]
+    assert rows["fay"].result.tests["test_scale"].reason == "there is no scale"
+    assert (course.folder / "submitted" / "cleo" / "small" / "small.ipynb.as-handed-in").exists()
+    everything = [p for p in course.folder.rglob("*") if p.is_file()]
+    assert not [p for p in course.folder.rglob("*") if p.is_symlink()]
+    assert not [p for p in everything if b"root:x:0" in p.read_bytes()]
+
+    for form, points in (("nbgrader", "score"), ("canvas", "small"), ("moodle", "small")):
+        target = course.folder / f"{form}.csv"
+        assert export(course, "small", form, target) == 9
+        with target.open(newline="") as file:
+            lines = list(csv.DictReader(file))
+        column = {"nbgrader": "student_id", "canvas": "SIS Login ID", "moodle": "Username"}[form]
+        scores = {line[column]: float(line[points]) for line in lines if line[column]}
+        assert scores == {student: row.points for student, row in rows.items()}
+    with course.gradebook() as gradebook:
+        waiting = {s.student.id for s in gradebook.assignment_submissions("small")
+                   if s.needs_manual_grade}  # fmt: skip
+    assert waiting == {"ada", "dan", "fay", "hope"}
+
+
+@pytest.mark.sandbox
+def test_what_has_not_changed_is_left_alone(course, template):
+    hand_in(course, "ada", grading_help.submission(template, **SOLVED))
+    hand_in(course, "bert", template)
+    assert all(row.is_new for row in grade(course).values())
+    assert not any(row.is_new for row in grade(course).values())
+    hand_in(course, "bert", grading_help.submission(template, scale=SOLVED["scale"]))
+    rows = grade(course)
+    assert (rows["ada"].is_new, rows["bert"].is_new) == (False, True)
+    assert rows["bert"].points == 2
+    rows = grade(course, students=["ada"], again=True)
+    assert list(rows) == ["ada"]
+    assert rows["ada"].is_new
+
+
+@pytest.mark.sandbox
+def test_a_mended_test_regrades_one_task_alone(course, template):
+    hand_in(course, "ada", grading_help.submission(template, **SOLVED))
+    path = course.folder / "source" / "small" / "small.ipynb"
+    broken = path.read_text().replace("3 * y + 1", "4 * y + 1")
+    path.write_text(broken)
+    assert grade(course)["ada"].points == 4
+    path.write_text(
+        broken.replace("4 * y + 1", "3 * y + 1").replace("4 * verdict.share", "0 * verdict.share")
+    )
+    rows = grade(course, task="test_scale")
+    assert rows["ada"].points == 6, "the other task keeps its points"
+    with course.gradebook() as gradebook:
+        assert gradebook.find_submission("small", "ada").score == 6
+
+
+@pytest.mark.sandbox
+def test_wrong_requests_are_one_line(course, template):
+    hand_in(course, "ada", template)
+    for settings, message in (
+        ({"students": ["zoe"]}, "nothing was handed in by zoe"),
+        ({"task": "nope"}, "no test is called nope; there are: test_mask, test_scale"),
+    ):
+        with pytest.raises(UserError, match=message):
+            grade(course, **settings)
+    with pytest.raises(UserError, match="no assignment large"):
+        grading.grade(course, "large")
+    with pytest.raises(UserError, match=r"no nbgrader_config\.py"):
+        grading.Course(course.folder / "source")
+    with pytest.raises(UserError, match="no dask scheduler answers"):
+        grading.machines("tcp://127.0.0.1:9")
+
+
+@pytest.mark.sandbox
+def test_nbgraders_own_command_does_the_same(course, template):
+    hand_in(course, "ada", grading_help.submission(template, **SOLVED))
+    hand_in(course, "bert", grading_help.submission(template, scale="torch.allclose = print"))
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    for command in (["generate_assignment", "small"], ["autograde", "small"]):
+        subprocess.run(
+            [sys.executable, "-m", "nbgrader", *command],
+            cwd=course.folder, env=environment, check=True, capture_output=True,
+        )  # fmt: skip
+    with course.gradebook() as gradebook:
+        scores = {s.student.id: s.score for s in gradebook.assignment_submissions("small")}
+    assert scores == {"ada": 6, "bert": 0}
+    assert grade(course)["ada"].points == 6
+
+
+@pytest.mark.sandbox
+def test_feedback_tells_the_verdict_and_hides_the_tests(course, template):
+    wrong = "def causal_mask(n):\n    return torch.ones(n, n).triu().bool()[None, None]"
+    hand_in(course, "ada", grading_help.submission(
+        template, scale="def scale(x):\n    return x + 1", causal_mask=wrong,
+        why="<script>alert(1)</script><img src=x onerror=alert(2)>"))  # fmt: skip
+    grade(course)
+    subprocess.run(
+        [sys.executable, "-m", "nbgrader", "generate_feedback", "small"],
+        cwd=course.folder, check=True, capture_output=True,
+    )  # fmt: skip
+    page = (course.folder / "feedback" / "ada" / "small" / "small.html").read_text()
+    assert "0 of 2 points" in page
+    assert "a hidden test failed" in page
+    assert html.escape(wrong_answers("causal_mask")[0].hint[:20]) in page
+    assert "autumn" not in page
+    assert "HIDDEN" not in page
+    assert "<script>alert(1)" not in page
+    assert "<img src=x onerror" not in page
+
+
+@pytest.mark.sandbox
+def test_a_grading_that_is_killed_goes_on_and_grades_nobody_twice(course, template):
+    slow = "import time\ntime.sleep(1.5)\n" + SOLVED["scale"]
+    for number in range(6):
+        hand_in(
+            course,
+            f"student{number}",
+            grading_help.submission(template, **SOLVED | {"scale": slow}),
+        )
+    command = [sys.executable, "-m", "transformer_lib", "grade", "small", "--course", course.folder]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    first = psutil.Popen([*command, "--jobs", "2"], **quiet)
+    results = course.results / "small" / "small"
+    while len(list(results.glob("student*.json"))) < 2:
+        assert first.poll() is None
+        time.sleep(0.05)
+    family = first.children(recursive=True)
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    _, alive = psutil.wait_procs(family, timeout=20)
+    assert not alive
+    before = {path: json.loads(path.read_text())["result"] for path in results.glob("s*.json")}
+    assert 2 <= len(before) < 6
+    rows = grade(course)
+    assert [row.points for row in rows.values()] == [6] * 6
+    for path, result in before.items():
+        assert json.loads(path.read_text())["result"] == result, "judged twice"
+    with course.gradebook() as gradebook:
+        scores = [s.score for s in gradebook.assignment_submissions("small")]
+    assert scores == [6] * 6
+
+
+@pytest.mark.sandbox
+def test_two_machines_one_of_which_dies(course, template):
+    """A dask cluster of two workers; one is killed while it grades."""
+    from distributed import LocalCluster
+
+    slow = "import time\ntime.sleep(1)\n" + SOLVED["scale"]
+    for number in range(6):
+        hand_in(
+            course,
+            f"student{number}",
+            grading_help.submission(template, **SOLVED | {"scale": slow}),
+        )
+    with LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+    ) as cluster:
+        victim = psutil.Process(next(iter(cluster.workers.values())).pid)
+        executor = grading.machines(cluster.scheduler_address)
+        results = course.results / "small" / "small"
+
+        def kill_soon():
+            while not list(results.glob("student*.json")):
+                time.sleep(0.05)
+            victim.kill()
+
+        killer = threading.Thread(target=kill_soon)
+        killer.start()
+        rows = grading.grade(course, "small", executor=lambda: executor)
+        killer.join()
+        assert not victim.is_running() or victim.status() == "zombie"
+    assert [row.points for row in rows] == [6] * 6
+
+
+@pytest.mark.sandbox
+def test_without_a_sandbox_grading_refuses_unless_told(course, template, monkeypatch):
+    from transformer_lib.grading import sandbox
+
+    hand_in(course, "ada", grading_help.submission(template, **SOLVED))
+    monkeypatch.setattr(sandbox.sys, "platform", "darwin")
+    sandbox.require_bubblewrap.cache_clear()
+    with pytest.raises(UserError, match=r"needs Linux for its sandbox.*--isolation none"):
+        grade(course)
+    monkeypatch.undo()
+    sandbox.require_bubblewrap.cache_clear()
+    monkeypatch.setattr(sandbox.shutil, "which", lambda name: None)
+    with pytest.raises(UserError, match="apt install bubblewrap"):
+        grade(course)
+    monkeypatch.undo()
+    sandbox.require_bubblewrap.cache_clear()
+    rows = grade(course, isolation="none")
+    assert rows["ada"].points == 6
+    assert rows["ada"].result.isolation == "none"
+    report = write_report(course, "small", course.folder / "report.html")
+    assert report.unshielded == 1
+
+
+@pytest.mark.sandbox
+def test_the_class_report(course, template):
+    wrong = "def causal_mask(n):\n    return torch.ones(n, n).triu().bool()[None, None]"
+    for name, answers in {
+        "ada": SOLVED, "bert": SOLVED, "cleo": {**SOLVED, "causal_mask": wrong}, "dan": {},
+        "eli": {"scale": "import os\nos._exit(1)"},
+    }.items():  # fmt: skip
+        hand_in(course, name, grading_help.submission(template, **answers))
+    with pytest.raises(UserError, match="not graded yet"):
+        write_report(course, "small", course.folder / "report.html")
+    grade(course)
+    report = write_report(course, "small", course.folder / "report.html")
+    assert report.points == {"ada": 6, "bert": 6, "cleo": 2, "dan": 0, "eli": 0}
+    assert [(i.name, i.difficulty) for i in report.items] == [
+        ("test_scale", 0.6),
+        ("test_mask", 0.4),
+    ]
+    assert report.items[0].discrimination == pytest.approx(2 / 3, abs=1e-6)
+    assert [count for _, _, count in report.mistakes] == [1]
+    assert report.troubles[0][:2] == ("eli", "test_scale")
+    page = (course.folder / "report.html").read_text()
+    assert "data:image/svg+xml" in page
+    assert "cleo" not in page, "only those whose process ended are named"
+
+
+def test_discrimination_is_the_correlation_with_the_rest():
+    import numpy as np
+
+    table = np.array([[1.0, 2.0, 3.0], [2.0, 1.0, 0.0], [3.0, 5.0, 1.0], [1.0, 1.0, 1.0]])
+    expected = np.corrcoef(table[:, 1], table[:, 0] + table[:, 2])[0, 1]
+    assert discrimination(table, 1) == pytest.approx(expected)
+    assert discrimination(table * [1.0, 0.0, 1.0], 1) is None

@@ -1,0 +1,115 @@
+"""Parts that an exercise hands to a student's function: small, fixed, and not linear.
+
+A part is known by its class and its fields, which are plain data, so that it can be built anew in
+another process. Nothing of the library is used here, so that the answer to no exercise comes along
+with a part.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from transformer_lib.vocabulary import BOS
+
+
+class Part(nn.Module):
+    """Something callable that is made of plain data, its ``fields``."""
+
+    def __init__(self, *fields: Any):
+        super().__init__()
+        self.fields = fields
+
+
+class FixedDropout(Part):
+    """Drops every third channel, always the same, so that one can see where dropout stands."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        keep = torch.arange(x.size(-1)) % 3 != 2
+        return x * keep * 1.5
+
+
+class Norm(Part):
+    """A layer norm whose scale and shift, its fields, are its own."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        scale, shift = self.fields
+        return F.layer_norm(x, x.shape[-1:], scale, shift)
+
+
+class Sublayer(Part):
+    """Something that is not linear in x; its field is a square matrix."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tanh(x @ self.fields[0]) + 0.5
+
+
+class Attention(Part):
+    """Attention of one head, called as ``attention(x, memory, mask)``; its field projects x."""
+
+    def forward(self, x: Tensor, memory: Tensor, mask: Tensor | None) -> Tensor:
+        return _look(x @ self.fields[0], memory, mask)
+
+
+class Embed(Part):
+    """The rows of a table, its field, without a factor."""
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.fields[0][tokens]
+
+
+class EncoderLayer(Part):
+    """Called as ``layer(x, mask)``; its field projects x."""
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        return x + _look(torch.tanh(x @ self.fields[0]), x, mask)
+
+
+class DecoderLayer(Part):
+    """Called as ``layer(x, memory, tgt_mask, memory_mask)``; its field projects x."""
+
+    def forward(self, x: Tensor, memory: Tensor, tgt_mask: Tensor, memory_mask: Tensor) -> Tensor:
+        x = x + _look(torch.tanh(x @ self.fields[0]), x, tgt_mask)
+        return x + _look(torch.tanh(x @ self.fields[0]), memory, memory_mask)
+
+
+class Speaker(Part):
+    """Logits that say a fixed sentence, as long as the model is given back what it has said.
+
+    Its fields are the sentence and numbers to add to all logits.
+
+    Raises:
+        RuntimeError: it was asked more often than any search needs.
+    """
+
+    def __init__(self, sentence: list[int], noise: Tensor):
+        super().__init__(sentence, noise)
+        self.calls = 0
+
+    def forward(self, tokens: list[int]) -> Tensor:
+        self.calls += 1
+        if self.calls > 200:
+            raise RuntimeError("the model has been asked 200 times and is tired")
+        sentence, noise = self.fields
+        logits = noise.clone()
+        said = len(tokens) - 1
+        if tokens == [BOS, *sentence[:said]] and said < len(sentence):
+            logits[sentence[said]] = 9.0
+        else:
+            logits[4 + sum(tokens) % 7] = 9.0
+        return logits
+
+
+def _look(query: Tensor, memory: Tensor, mask: Tensor | None) -> Tensor:
+    memory = memory[:, None]
+    return F.scaled_dot_product_attention(query[:, None], memory, memory, mask)[:, 0]
+
+
+PARTS: dict[str, Callable[..., Part]] = {
+    part.__name__: part
+    for part in (
+        FixedDropout, Norm, Sublayer, Attention, Embed, EncoderLayer, DecoderLayer, Speaker
+    )
+}  # fmt: skip
