@@ -317,7 +317,8 @@ assert not [n for n in silent if "key.bias" not in n], "every weight has its par
 #
 # The grader makes up a language: every word has a secret counterpart, and the order is turned
 # round. It shows you 2,000 pairs, gives you 400 steps and 100 new sentences, and counts. You have
-# three minutes on one core. A warm-up helps.
+# three minutes on one core. A warm-up helps. Training also has luck: when fewer than 80 are right,
+# the grader tries again with new languages, three in all, and the best one counts.
 
 # %% answer="learn"
 def learn(sources, targets, steps, new_sources):
@@ -364,19 +365,26 @@ verdict = run_test(test_learn)
 verdict
 ### BEGIN HIDDEN TESTS
 assert verdict.passed
-secret = (torch.randperm(20) + 4).tolist()
 def sentences(count):
     lengths = torch.randint(3, 8, (count,)).tolist()
     return [torch.randint(4, 24, (length,)).tolist() for length in lengths]
 
 
-def translated(sources):
-    return [[secret[token - 4] for token in reversed(source)] for source in sources]
+def right_of_100():
+    secret = (torch.randperm(20) + 4).tolist()
+    def translated(sources):
+        return [[secret[token - 4] for token in reversed(source)] for source in sources]
+
+    shown, new = sentences(2000), sentences(100)
+    answers = learn(shown, translated(shown), 400, new)
+    return sum(a == b for a, b in zip(answers, translated(new), strict=True))
 
 
-shown, new = sentences(2000), sentences(100)
-answers = learn(shown, translated(shown), 400, new)
-right = sum(a == b for a, b in zip(answers, translated(new), strict=True))
+right = 0
+for _ in range(3):
+    right = max(right, right_of_100())
+    if right >= 80:
+        break
 assert right >= 10, "of 100 new sentences, fewer than 10 are right"
 7 * min(1.0, right / 80)
 ### END HIDDEN TESTS
@@ -444,7 +452,7 @@ while time.time() - started < 45:
     loss.backward()
     optimizer.step()
     losses.append(loss.item())
-assert losses[-1] < 0.6 * losses[0], "it learns"
+assert sum(losses[-20:]) / 20 < 0.6 * losses[0], "it learns"
 
 figure, axes = plt.subplots(figsize=(6, 3), layout="constrained")
 axes.plot(losses)

@@ -114,6 +114,11 @@ def _separate(own_user: bool) -> None:
                 file.write(text)
 
 
+def shell_code(code: int) -> int:
+    """How shells count an end: the exit code, or 128 and the number of the signal."""
+    return code if code >= 0 else 128 - code
+
+
 def _wait_for_child(forget_everything: bool) -> None:
     """Go on in a child; the parent only waits for it, and ends with it."""
     child = os.fork()
@@ -125,8 +130,7 @@ def _wait_for_child(forget_everything: bool) -> None:
     while True:
         pid, status = os.wait()
         if pid == child:
-            code = os.waitstatus_to_exitcode(status)
-            os._exit(code if code >= 0 else 128 - code)
+            os._exit(shell_code(os.waitstatus_to_exitcode(status)))
 
 
 def _mount_private_folders(limits: Limits) -> None:

@@ -70,7 +70,7 @@ class Judge:
         self, master: Master, seed: int | None = None, isolation: Isolation = "bubblewrap"
     ):
         self.master = master
-        self.sandbox = Sandbox(master.library, master.imports, master.limits, isolation)
+        self.sandbox = Sandbox(master.shown, master.imports, master.limits, isolation)
         self._seed = random.SystemRandom().randrange(2**31) if seed is None else seed
         self._trials: dict[str, Trial] = {}
         self._environments: dict[int, dict[str, Any]] = {}
@@ -143,7 +143,7 @@ class _Run:
                 if cell.is_answer:
                     self._give_earlier_references(connection, cell, given)
                 if number not in self._left_out:
-                    outputs, _ = self._outputs(connection.ask("run", cell.source))
+                    outputs = self._outputs(connection.ask("run", cell.source))
                     self.result.outputs.setdefault(number, outputs)
             self.finished = True
         except Ended as error:
@@ -176,10 +176,10 @@ class _Run:
                     connection.ask("run", answer.source)
                     given.add(answer.grade_id)
 
-    def _outputs(self, reply: Any) -> tuple[list[Output], bool]:
+    def _outputs(self, reply: Any) -> list[Output]:
         match reply:
-            case [str(text), bool(success)]:
-                return read_outputs(text), success
+            case str(text):
+                return read_outputs(text)
         raise Ended("it answered for a cell with something else")
 
     def _test(self, connection: Connection, cell: Cell) -> TestResult:

@@ -84,7 +84,7 @@ class Master:
     What is not in nbgrader's own metadata stands in the notebook's, under ``transformer_lib``.
 
     Args:
-        library: what of ``transformer_lib`` the sandbox shows.
+        shown: what of ``transformer_lib`` the sandbox shows.
         preload: modules to import before the first submission, besides those that given cells
             import.
         keeps_outputs: whether hand-graded code is not run again and shown with the outputs that
@@ -93,7 +93,7 @@ class Master:
     """
 
     cells: tuple[Cell, ...]
-    library: tuple[str, ...]
+    shown: tuple[str, ...]
     preload: tuple[str, ...]
     keeps_outputs: bool
     limits: Limits

@@ -108,7 +108,7 @@ def _call(
         match reply:
             case [int(number), value, list(differentiable), list(after)] if (
                 len(after) == len(arguments)
-                and len(differentiable) == len(list(_tensors(value)))
+                and len(differentiable) == len(wire.tensors_in(value))
                 and all(type(flag) is bool for flag in differentiable)
             ):
                 return _Reply(number, value, differentiable, after)
@@ -148,7 +148,7 @@ class _Differentiable(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, call: _Call, *inputs: Tensor) -> tuple[Tensor, ...]:
         call.reply = call.ask()
-        outputs = tuple(_tensors(call.reply.value))
+        outputs = tuple(wire.tensors_in(call.reply.value))
         ctx.call, ctx.shapes = call, [(x.shape, x.dtype) for x in inputs]
         ctx.set_materialize_grads(False)
         pairs = zip(outputs, call.reply.differentiable, strict=True)
@@ -204,14 +204,6 @@ def _leaves(value: Any, place: Place | None = None) -> Iterator[tuple[Place, Ten
             yield from _leaves(part, [*(place or []), index])
     elif isinstance(value, Tensor) and value.requires_grad:
         yield place or [], value
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, list | tuple):
-        for part in value:
-            yield from _tensors(part)
-    elif isinstance(value, Tensor):
-        yield value
 
 
 def _refill(value: Any, outputs: Iterator[Tensor]) -> Any:

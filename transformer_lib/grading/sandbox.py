@@ -29,7 +29,7 @@ import psutil
 import transformer_lib
 from transformer_lib.errors import UserError
 from transformer_lib.grading import wire
-from transformer_lib.grading.isolation import PRIVATE, Limits
+from transformer_lib.grading.isolation import PRIVATE, Limits, shell_code
 
 Isolation = Literal["bubblewrap", "none"]
 ISOLATIONS: tuple[Isolation, ...] = ("bubblewrap", "none")
@@ -244,8 +244,7 @@ class Sandbox:
         if self._ended is None and self._process is not None:
             try:
                 if self._control is None:
-                    code = self._process.wait(2.0)
-                    self._ended = code if code >= 0 else 128 - code
+                    self._ended = shell_code(self._process.wait(2.0))
                 else:
                     self._control.settimeout(2.0)
                     self._ended = int.from_bytes(self._control.recv(1) or b"\xff")
@@ -392,8 +391,10 @@ def require_bubblewrap() -> None:
     Raises:
         UserError: it is not there or does not work; what to do.
     """
-    instead = "Without a sandbox, a submission can read and change whatever you can; if you trust \
-all of them, say so with --isolation none"
+    instead = (
+        "Without a sandbox, a submission can read and change whatever you can; if you trust "
+        "all of them, say so with --isolation none"
+    )
     if sys.platform != "linux":
         raise UserError(
             f"grading needs Linux for its sandbox (bubblewrap), and this is {sys.platform}. "

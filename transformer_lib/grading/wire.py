@@ -55,6 +55,13 @@ def encode(value: Any) -> bytes:
     return _HEAD.pack(len(document), len(blob)) + document + blob
 
 
+def tensors_in(value: Any) -> list[Tensor]:
+    """The tensors of nested lists and tuples, in order."""
+    if isinstance(value, list | tuple):
+        return [tensor for part in value for tensor in tensors_in(part)]
+    return [value] if isinstance(value, Tensor) else []
+
+
 def decode(message: bytes, parts: bool = False) -> Any:
     """The value of a message.
 

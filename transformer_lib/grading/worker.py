@@ -148,16 +148,16 @@ class Worker:
             said = explain_error(error)  # of exit() too, which must not end the conversation
             return [number, "error", type(error).__name__, said[:400]]
 
-    def do_run(self, source: str) -> list[Any]:
-        """Run a cell; its outputs as JSON, and whether it went well."""
+    def do_run(self, source: str) -> str:
+        """Run a cell; its outputs as JSON."""
         outputs = self.shell.outputs
         outputs.clear()
         with (
             contextlib.redirect_stdout(_Stream(outputs, "stdout")),
             contextlib.redirect_stderr(_Stream(outputs, "stderr")),
         ):
-            result = self.shell.run_cell(source, store_history=True)
-        return [json.dumps(outputs.items, default=str), result.success]
+            self.shell.run_cell(source, store_history=True)
+        return json.dumps(outputs.items, default=str)
 
     def do_kinds(self, names: list[str]) -> list[str]:
         """What each name stands for: a class, a function, a value, or nothing."""
@@ -224,13 +224,13 @@ class Worker:
         # Copies, so that a function that writes into its arguments can still be watched.
         passed = _map_tensors(lambda x: x.clone() if x.requires_grad else x, arguments)
         value = _plain(function(*passed))
-        outputs = [x for x in _tensors(value) if x.requires_grad]
+        outputs = [x for x in wire.tensors_in(value) if x.requires_grad]
         self.calls += 1
         if outputs:
             self.graphs[self.calls] = ([*inputs, *wanted], outputs)
             self.graphs.pop(self.calls - MAX_GRAPHS, None)
         after = [x if _is_data(x) else None for x in passed]
-        return [self.calls, value, [x.requires_grad for x in _tensors(value)], after]
+        return [self.calls, value, [x.requires_grad for x in wire.tensors_in(value)], after]
 
     def do_backward(self, call: int, gradients: list[Tensor | None]) -> list[Tensor | None]:
         """The gradients of a call's inputs, given those of its outputs."""
@@ -251,12 +251,6 @@ def _at(values: Any, place: list[int]) -> Any:
     for index in place:
         values = values[index]
     return values
-
-
-def _tensors(value: Any) -> list[Tensor]:
-    if isinstance(value, list | tuple):
-        return [tensor for part in value for tensor in _tensors(part)]
-    return [value] if isinstance(value, Tensor) else []
 
 
 def _map_tensors(change: Callable[[Tensor], Tensor], value: Any) -> Any:
@@ -328,7 +322,7 @@ def prepare(imports: list[str]) -> Worker:
 
 def serve_forks(worker: Worker, control: socket.socket, settings: dict[str, Any]) -> None:
     """Fork a process for each connection that comes over ``control``; one at a time."""
-    from transformer_lib.grading.isolation import Limits, shut_in
+    from transformer_lib.grading.isolation import Limits, shell_code, shut_in
 
     limits = Limits(**settings["limits"])
     for uid in _uids(settings["uid"]):
@@ -352,8 +346,7 @@ def serve_forks(worker: Worker, control: socket.socket, settings: dict[str, Any]
             os._exit(0)
         os.close(descriptors[0])
         _, status = os.waitpid(child, 0)
-        code = os.waitstatus_to_exitcode(status)
-        control.send(bytes([code if code >= 0 else 128 - code]))
+        control.send(bytes([shell_code(os.waitstatus_to_exitcode(status))]))
 
 
 def _uids(first: int | None):
