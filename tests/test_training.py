@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 import torch
@@ -154,7 +155,7 @@ def test_two_runs_from_one_seed_are_the_same(toy_config, tmp_path):
 
 def test_accumulated_batches_equal_the_large_batch(toy_config, tmp_path):
     """Half the batch, twice: the same sentences give the same step (no dropout, plain sum)."""
-    from transformer_lib.data import prepare
+    from transformer_lib.data import Batch, prepare
     from transformer_lib.run import build_model
     from transformer_lib.training.trainer import Trainer, _Interval
 
@@ -165,14 +166,16 @@ def test_accumulated_batches_equal_the_large_batch(toy_config, tmp_path):
         trainer = Trainer(
             build_model(experiment, len(data.tokenizer)), data, experiment.training, tmp_path
         )
-        batch = next(trainer._batches())
-        half = len(batch.src) // 2
-        parts = [batch]
+        work = next(trainer._work())
+        batch = work.batch
+        parts = [work]
         if split:
-            parts = [
-                type(batch)(batch.src[rows], batch.tgt_input[rows], batch.labels[rows])
-                for rows in (slice(0, half), slice(half, None))
-            ]
+            half = len(batch.src) // 2
+            parts = []
+            for rows in (slice(0, half), slice(half, None)):
+                part = Batch(batch.src[rows], batch.tgt_input[rows], batch.labels[rows])
+                counts = {"src_tokens": part.num_src_tokens, "tgt_tokens": part.num_tgt_tokens}
+                parts.append(replace(work, batch=part, **counts))
         trainer._step(parts, 1e-3, _Interval())
         weights.append([p.detach().clone() for p in trainer.model.parameters()])
     for one, two in zip(*weights, strict=True):

@@ -24,6 +24,7 @@ from transformer_lib.training.checkpoint import (
     save_model,
 )
 from transformer_lib.training.cost import measured_flops_per_second
+from transformer_lib.training.distributed import joined_workers, was_restarted
 from transformer_lib.training.trainer import Record, Trainer
 
 FORMAT = 1
@@ -74,23 +75,30 @@ def train(
 ) -> bool:
     """Prepare the data, train, and leave a run in ``folder``; False if it was interrupted.
 
+    Under ``torchrun`` its processes train together, and after a restart they go on from the last
+    checkpoint. All of them must see ``folder``.
+
     Raises:
         UserError: the folder holds another run, or preparing or training fails.
     """
     model = build_model(experiment, experiment.data.vocab_size)  # wrong sizes show at once
-    data = prepare(experiment.data, files)
-    if len(data.tokenizer) != experiment.data.vocab_size:
-        model = build_model(experiment, len(data.tokenizer))
-    if resume:
-        _check_same(folder, experiment, data)
-    else:
-        _start(folder, experiment, data, model)
-    trainer = Trainer(
-        model, data, experiment.training, folder, experiment.seed, on_validation=on_validation
-    )
-    if resume:
-        trainer.resume()
-    return trainer.train()
+    with joined_workers() as workers:
+        with workers.one_at_first():
+            data = prepare(experiment.data, files)
+        if len(data.tokenizer) != experiment.data.vocab_size:
+            model = build_model(experiment, len(data.tokenizer))
+        if was_restarted() and checkpoints_in(folder):
+            resume = True
+        if resume:
+            _check_same(folder, experiment, data)
+        elif workers.is_first:
+            _start(folder, experiment, data, model)
+        trainer = Trainer(
+            model, data, experiment.training, folder, experiment.seed, on_validation, workers
+        )
+        if resume:
+            trainer.resume()
+        return trainer.train()
 
 
 def load_run(folder: Path) -> Run:

@@ -31,9 +31,13 @@ class Batch:
         return int((self.labels != PAD).sum())
 
     def to(self, device: torch.device) -> "Batch":
-        """The same batch on ``device``."""
+        """The same batch on ``device``; a pinned one goes there while other work goes on."""
         tensors = (self.src, self.tgt_input, self.labels)
         return Batch(*(tensor.to(device, non_blocking=True) for tensor in tensors))
+
+    def pinned(self) -> "Batch":
+        """The same batch in memory from which a GPU can fetch by itself."""
+        return Batch(*(t.pin_memory() for t in (self.src, self.tgt_input, self.labels)))
 
 
 def plan_batches(

@@ -1,11 +1,13 @@
 """Which sentence pairs are worth training on, and a count of those that are not."""
 
 import hashlib
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
 Pair = tuple[str, str]
+_BETWEEN_WORDS = re.compile(r"[\W_]+")
 
 
 def normalize(text: str) -> str:
@@ -15,8 +17,7 @@ def normalize(text: str) -> str:
 
 def sentence_key(text: str) -> str:
     """What makes two sentences the same for a split: their letters and digits, in lower case."""
-    letters = (c if c.isalnum() else " " for c in normalize(text).casefold())
-    return " ".join("".join(letters).split())
+    return _BETWEEN_WORDS.sub(" ", normalize(text).casefold()).strip()
 
 
 class Cleaner:
@@ -48,6 +49,8 @@ class Cleaner:
     def _reason_to_drop(self, source: str, target: str) -> str | None:
         if not source or not target:
             return "an empty side"
+        if "\ufffd" in source or "\ufffd" in target:
+            return "characters that cannot be read"
         if max(source.count(" "), target.count(" ")) >= self.max_words:
             return f"more than {self.max_words} words"
         shorter, longer = sorted((len(source), len(target)))

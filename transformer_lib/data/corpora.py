@@ -5,18 +5,19 @@ import hashlib
 import shutil
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import resources
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Literal
 
+from transformer_lib.data import wmt14
 from transformer_lib.data.cleaning import Pair, normalize, sentence_key
 from transformer_lib.data.download import download
 from transformer_lib.errors import UserError
 from transformer_lib.files import cache_folder, read_lines, sha256
 
-Corpus = Literal["tatoeba", "multi30k", "files"]
+Corpus = Literal["tatoeba", "multi30k", "wmt14", "files"]
 
 
 @dataclass(frozen=True)
@@ -64,12 +65,18 @@ class TestSet:
 
 @dataclass(frozen=True)
 class Splits:
-    """Raw training pairs (to be cleaned), the two held-out sets, and what they were read from."""
+    """Raw training pairs (to be cleaned) and the two held-out sets."""
 
     train: Iterable[Pair]
     valid: TestSet
     test: TestSet
-    fingerprint: str = field(default="")
+
+
+def fingerprint(config: DataConfig, folder: Path | None = None) -> str:
+    """What tells a user's text from another of the same names; known corpora never change."""
+    if config.corpus != "files":
+        return ""
+    return " ".join(sha256(path) for pair in _own_files(config, folder) for path in pair)
 
 
 def load_corpus(config: DataConfig, folder: Path | None = None) -> Splits:
@@ -100,8 +107,13 @@ def read_pairs(source: Path, target: Path) -> Iterator[Pair]:
 
 def read_test_set(name: str, source: Path, target: Path) -> TestSet:
     """Two files as a test set with one reference a sentence."""
-    pairs = [(normalize(s), normalize(t)) for s, t in read_pairs(source, target)]
-    return TestSet(name, [s for s, _ in pairs], [[t] for _, t in pairs])
+    return as_test_set(name, read_pairs(source, target))
+
+
+def as_test_set(name: str, pairs: Iterable[Pair]) -> TestSet:
+    """Sentence pairs as a test set with one reference a sentence."""
+    clean = [(normalize(source), normalize(target)) for source, target in pairs]
+    return TestSet(name, [source for source, _ in clean], [[target] for _, target in clean])
 
 
 def _tatoeba(config: DataConfig, folder: Path | None) -> Splits:
@@ -164,23 +176,29 @@ def _multi30k(config: DataConfig, folder: Path | None) -> Splits:
     )
 
 
+def _wmt14(config: DataConfig, folder: Path | None) -> Splits:
+    """Europarl v7, Common Crawl and News Commentary v9; newstest2013 and the full newstest2014."""
+
+    def held_out(name: str, archive: wmt14.Archive) -> TestSet:
+        return as_test_set(name, wmt14.read_archive(archive, folder))
+
+    return Splits(
+        chain.from_iterable(wmt14.read_archive(archive, folder) for archive in wmt14.TRAIN),
+        held_out("newstest2013", wmt14.VALID),
+        held_out("newstest2014", wmt14.TEST),
+    )
+
+
 def _files(config: DataConfig, folder: Path | None) -> Splits:
     """Any pairs of text files."""
-    assert config.train
-    assert config.valid
-    assert config.test
+    train, valid, test = _own_files(config, folder)
+    return Splits(read_pairs(*train), read_test_set("valid", *valid), read_test_set("test", *test))
+
+
+def _own_files(config: DataConfig, folder: Path | None) -> list[tuple[Path, Path]]:
     root = folder or Path()
-    train, valid, test = (
-        (root / source, root / target)
-        for source, target in (config.train, config.valid, config.test)
-    )
-    checksums = [sha256(path) for path in (*train, *valid, *test)]
-    return Splits(
-        read_pairs(*train),
-        read_test_set("valid", *valid),
-        read_test_set("test", *test),
-        fingerprint=" ".join(checksums),
-    )
+    pairs = (config.train, config.valid, config.test)
+    return [(root / pair[0], root / pair[1]) for pair in pairs if pair]
 
 
-CORPORA = {"tatoeba": _tatoeba, "multi30k": _multi30k, "files": _files}
+CORPORA = {"tatoeba": _tatoeba, "multi30k": _multi30k, "wmt14": _wmt14, "files": _files}

@@ -17,15 +17,17 @@ CHUNK = 2**18
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES)
 
 
-def download(url: str, path: Path, expected_sha256: str, attempts: int = 5) -> Path:
+def download(url: str, path: Path, expected_sha256: str | None, attempts: int = 5) -> Path:
     """Fetch ``url`` to ``path`` unless a file with this checksum is already there.
+
+    Where no checksum is known (``None``), any file of that name will do; look at it before use.
 
     An interrupted download stays beside it as ``….part`` and is continued by the next call.
 
     Raises:
         UserError: the server cannot be reached, or what it sends has another checksum.
     """
-    if path.exists() and sha256(path) == expected_sha256:
+    if path.exists() and expected_sha256 in (None, sha256(path)):
         return path
     part = path.with_name(path.name + ".part")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -47,11 +49,11 @@ def download(url: str, path: Path, expected_sha256: str, attempts: int = 5) -> P
                     "(it continues where it stopped), or fetch the file and use --from FOLDER"
                 ) from error
             time.sleep(min(2.0**attempt, 30.0) / 4)
-    actual = sha256(part)
-    if actual != expected_sha256:
+    actual = None if expected_sha256 is None else sha256(part)
+    if actual is not None and actual != expected_sha256:
         part.unlink()
         raise UserError(
-            f"{url} has SHA-256 {actual[:12]}…, expected {expected_sha256[:12]}…; the download was "
+            f"{url} has SHA-256 {actual[:12]}…, expected {expected_sha256:.12}…; the download was "
             "removed, run the command again or fetch the file elsewhere and use --from FOLDER"
         )
     part.replace(path)

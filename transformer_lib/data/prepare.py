@@ -12,8 +12,8 @@ from typing import TypeVar
 
 from tqdm.auto import tqdm
 
-from transformer_lib.data.cleaning import Cleaner, Pair, sentence_key
-from transformer_lib.data.corpora import DataConfig, TestSet, load_corpus
+from transformer_lib.data.cleaning import Cleaner, sentence_key
+from transformer_lib.data.corpora import DataConfig, Splits, TestSet, fingerprint, load_corpus
 from transformer_lib.data.store import PairStore
 from transformer_lib.data.tokenizer import Tokenizer
 from transformer_lib.errors import UserError
@@ -51,8 +51,7 @@ def prepare(
     Raises:
         UserError: the text cannot be had, read or used; nothing half-made is left.
     """
-    splits = load_corpus(config, files)
-    identity = json.dumps([FORMAT, asdict(config), splits.fingerprint], sort_keys=True)
+    identity = json.dumps([FORMAT, asdict(config), fingerprint(config, files)], sort_keys=True)
     key = hashlib.sha256(identity.encode()).hexdigest()[:12]
     folder = (cache or cache_folder()) / "prepared" / f"{config.corpus}-{key}"
     if not (folder / "report.json").exists():
@@ -60,7 +59,7 @@ def prepare(
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
             making = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
-            _make(config, splits.train, splits.valid, splits.test, making)
+            _make(config, load_corpus(config, files), making)
             shutil.rmtree(folder, ignore_errors=True)
             making.rename(folder)
         except OSError as error:
@@ -83,15 +82,13 @@ def open_prepared(folder: Path) -> PreparedData:
     return PreparedData(folder, tokenizer, train, valid, test, report)
 
 
-def _make(
-    config: DataConfig, pairs: Iterable[Pair], valid: TestSet, test: TestSet, folder: Path
-) -> None:
-    held_out = frozenset(sentence_key(source) for source in valid.sources + test.sources)
+def _make(config: DataConfig, splits: Splits, folder: Path) -> None:
+    held_out = frozenset(map(sentence_key, splits.valid.sources + splits.test.sources))
     cleaner = Cleaner(config.max_words, config.max_ratio, held_out)
     # Clean text waits in a file, so that the corpus need not fit into memory.
     clean = folder / "clean.tsv"
     with clean.open("w", encoding="utf-8", newline="\n") as file:
-        for source, target in _with_progress(cleaner(pairs), "cleaning"):
+        for source, target in _with_progress(cleaner(splits.train), "cleaning"):
             file.write(f"{source}\t{target}\n")
     kept = cleaner.report["kept"]
     if kept == 0:
@@ -108,7 +105,7 @@ def _make(
     cleaner.report[too_long] = kept - cleaner.report["kept"]
     clean.unlink()
     (folder / "tokenizer.model").write_bytes(tokenizer.model)
-    for name, held_out_set in (("valid", valid), ("test", test)):
+    for name, held_out_set in (("valid", splits.valid), ("test", splits.test)):
         write_text(folder / f"{name}.json", json.dumps(asdict(held_out_set), ensure_ascii=False))
     write_text(folder / "report.json", json.dumps(+cleaner.report))
 

@@ -1,6 +1,7 @@
 """Token sequences in memory-mapped files: millions of sentences without their weight in RAM."""
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,7 @@ class TokenStore:
         self.tokens = tokens
         self.offsets = offsets
 
-    @property
+    @cached_property
     def lengths(self) -> np.ndarray:
         return np.diff(self.offsets)
 

@@ -2,7 +2,8 @@
 
 import json
 import re
-from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,32 +15,89 @@ from torch import Tensor, nn
 from transformer_lib.errors import UserError
 from transformer_lib.files import atomic_path
 
-MODEL, OPTIMIZER, RANDOM = "model.", "optimizer.", "random."
+MODEL, OPTIMIZER = "model.", "optimizer."
+RESUMABLE = 2  # so many of the newest checkpoints keep the optimizer's state, the others weights
 
 
-def save_checkpoint(
-    path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, progress: dict[str, Any]
-) -> None:
-    """Everything that a run needs to go on as if it had never stopped.
+class CheckpointWriter:
+    """Writes checkpoints in the background while training goes on, one at a time.
 
-    Raises:
-        UserError: it cannot be written; an older file of this name is then untouched.
+    Args:
+        folder: the run's.
+        keep: how many checkpoints to keep.
+
+    Use it as a context: on leaving it, the last checkpoint is written.
     """
-    tensors = {MODEL + name: p.detach() for name, p in model.named_parameters()}
-    for name, parameter in model.named_parameters():
-        for key, value in optimizer.state[parameter].items():
-            tensors[f"{OPTIMIZER}{name}:{key}"] = value
-    tensors[RANDOM + "cpu"] = torch.get_rng_state()
-    if torch.cuda.is_available():
-        tensors[RANDOM + "cuda"] = torch.cuda.get_rng_state()
-    _write(path, tensors, progress)
+
+    def __init__(self, folder: Path, keep: int):
+        self.folder = folder
+        self.keep = keep
+        self._thread = ThreadPoolExecutor(1)
+        self._writing: Future[None] | None = None
+
+    def __enter__(self) -> "CheckpointWriter":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.shutdown()
+
+    def save(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, progress: dict[str, Any]
+    ) -> None:
+        """Copy everything that a run needs to go on as if it had never stopped, and write it later.
+
+        Raises:
+            UserError: the one before could not be written; older ones are untouched.
+        """
+        self.wait()
+        tensors = {MODEL + name: _copy(p) for name, p in model.named_parameters()}
+        for name, parameter in model.named_parameters():
+            for key, value in optimizer.state[parameter].items():
+                tensors[f"{OPTIMIZER}{name}:{key}"] = _copy(value)
+        self._writing = self._thread.submit(self._write, tensors, progress)
+
+    def wait(self) -> None:
+        """Until what was saved is on disk.
+
+        Raises:
+            UserError: it cannot be written.
+        """
+        if self._writing is not None:
+            writing, self._writing = self._writing, None
+            writing.result()
+
+    def _write(self, tensors: dict[str, Tensor], progress: dict[str, Any]) -> None:
+        _write(self.folder / f"step-{progress['step']:07d}.safetensors", tensors, progress)
+        paths = checkpoints_in(self.folder)
+        for path in paths[: -self.keep]:
+            path.unlink(missing_ok=True)
+        if self.keep > RESUMABLE:
+            for path in paths[-RESUMABLE - 1 : -RESUMABLE]:
+                _keep_weights_only(path)
+
+
+def _copy(tensor: Tensor) -> Tensor:
+    """On the CPU, and out of reach of the next training step."""
+    return tensor.detach().to("cpu", copy=True).contiguous()
+
+
+def _keep_weights_only(path: Path) -> None:
+    """Enough for averaging, and a third of the disk."""
+    with suppress(UserError):  # a damaged one stays as it is
+        _write(path, *_read(path, MODEL))
 
 
 def load_checkpoint(
     path: Path, model: nn.Module, optimizer: torch.optim.Optimizer
 ) -> dict[str, Any]:
-    """Restore what :func:`save_checkpoint` saved, in place; returns ``progress``."""
+    """Restore what :class:`CheckpointWriter` saved, in place; returns ``progress``.
+
+    Raises:
+        UserError: it is damaged, of another model, or has only weights left.
+    """
     tensors, progress = _read(path)
+    if all(name.startswith(MODEL) for name in tensors):
+        raise UserError(f"{path} has weights only; training cannot go on from there")
     load_model(path, model, tensors)
     for name, parameter in model.named_parameters():
         prefix = f"{OPTIMIZER}{name}:"
@@ -48,15 +106,12 @@ def load_checkpoint(
             for key, value in tensors.items()
             if key.startswith(prefix)
         }
-    torch.set_rng_state(tensors[RANDOM + "cpu"])
-    if torch.cuda.is_available() and RANDOM + "cuda" in tensors:
-        torch.cuda.set_rng_state(tensors[RANDOM + "cuda"])
     return progress
 
 
 def save_model(path: Path, parameters: dict[str, Tensor], progress: dict[str, Any]) -> None:
     """The weights alone."""
-    _write(path, {MODEL + name: tensor for name, tensor in parameters.items()}, progress)
+    _write(path, {MODEL + name: _copy(tensor) for name, tensor in parameters.items()}, progress)
 
 
 def load_model(path: Path, model: nn.Module, tensors: dict[str, Tensor] | None = None) -> None:
@@ -101,17 +156,10 @@ def checkpoints_in(folder: Path) -> list[Path]:
     return [named[step] for step in sorted(named)]
 
 
-def remove_all_but(paths: Iterable[Path], keep: int) -> None:
-    """Delete the oldest checkpoints."""
-    for path in list(paths)[:-keep]:
-        path.unlink(missing_ok=True)
-
-
 def _write(path: Path, tensors: dict[str, Tensor], progress: dict[str, Any]) -> None:
-    on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     with atomic_path(path) as temporary:
         try:
-            save_file(on_cpu, temporary, metadata={"progress": json.dumps(progress)})
+            save_file(tensors, temporary, metadata={"progress": json.dumps(progress)})
         except SafetensorError as error:
             raise OSError(str(error)) from error
 

@@ -5,12 +5,15 @@ import math
 import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import nn
 from tqdm.auto import tqdm
@@ -22,17 +25,18 @@ from transformer_lib.decoding.translate import DecodingConfig, translate
 from transformer_lib.device import Precision, choose_device, choose_dtype
 from transformer_lib.errors import UserError
 from transformer_lib.evaluation.bleu import bleu
+from transformer_lib.files import write_text
 from transformer_lib.model.seq2seq import Seq2Seq
 from transformer_lib.progress import progress_is_shown
 from transformer_lib.training.checkpoint import (
+    CheckpointWriter,
     average,
     checkpoints_in,
     load_checkpoint,
-    remove_all_but,
-    save_checkpoint,
     save_model,
 )
 from transformer_lib.training.cost import flops_by_parameters
+from transformer_lib.training.distributed import Workers
 from transformer_lib.training.loss import output_loss
 from transformer_lib.training.schedule import ScheduleName, budget_rate, noam_rate
 from transformer_lib.vocabulary import EOS
@@ -42,7 +46,8 @@ from transformer_lib.vocabulary import EOS
 class TrainingConfig:
     """How long and how to train. Give ``steps`` or ``minutes``.
 
-    A step uses ``accumulate`` batches of at most ``batch_tokens`` source and as many target tokens.
+    A step uses ``accumulate`` batches of at most ``batch_tokens`` source and as many target tokens,
+    however many processes share them.
     ``schedule = "noam"`` is the paper's, with ``warmup`` in steps; ``"budget"`` warms up over a
     share ``warmup`` of the budget to ``learning_rate``, then falls to zero at its end.
     """
@@ -99,6 +104,21 @@ class Progress:
 
 
 Record = dict[str, Any]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Work:
+    """A batch, or this process's share of it (``None`` if there was no sentence left for it).
+
+    The counts are the whole batch's; the next one is number ``position`` of ``epoch``.
+    """
+
+    batch: Batch | None
+    src_tokens: int
+    tgt_tokens: int
+    epoch: int
+    position: int
 
 
 class Trainer:
@@ -106,6 +126,7 @@ class Trainer:
 
     Args:
         on_validation: called with the trainer and the validation's record, to show or plot it.
+        workers: the processes that train together; the first one validates, writes and reports.
     """
 
     def __init__(
@@ -116,6 +137,7 @@ class Trainer:
         folder: Path,
         seed: int = 1,
         on_validation: Callable[["Trainer", Record], None] | None = None,
+        workers: Workers | None = None,
     ):
         self.device = choose_device(config.device)
         self.dtype = choose_dtype(self.device, config.precision)
@@ -125,6 +147,7 @@ class Trainer:
         self.folder = folder
         self.seed = seed
         self.on_validation = on_validation
+        self.workers = workers or Workers()
         self.progress = Progress()
         self.records: list[Record] = []
         fused = self.device.type in ("cpu", "cuda")
@@ -134,7 +157,12 @@ class Trainer:
         self._decode: Callable[..., Any] = self._states
         if config.compile:
             self._decode = torch.compile(self._states, dynamic=True)
-        self._stop_requested = False
+        self._flops_per_token = (
+            flops_by_parameters(model, 1, 0),
+            flops_by_parameters(model, 0, 1),
+        )
+        self._started = time.perf_counter()
+        self._stop_requested = self._should_stop = False
 
     def train(self) -> bool:
         """Go on until the budget is used; returns False if Ctrl-C ended it before (and saved).
@@ -143,26 +171,33 @@ class Trainer:
             UserError: the loss is not finite (the last checkpoint is kept), or the disk is full.
         """
         self.model.train()
-        started = time.perf_counter() - self.progress.seconds
-        batches = self._batches()
+        self._started = time.perf_counter() - self.progress.seconds
         interval = _Interval()
-        with self._stopping_on_signals(), self._bar() as bar:
+        with (
+            CheckpointWriter(self.folder, self.config.keep_checkpoints) as writer,
+            made_ahead(self._work()) as batches,
+            self._stopping_on_signals(),
+            self._bar() as bar,
+        ):
             while (used := self._used_share()) < 1.0:
-                if self._stop_requested:
-                    self._save()
+                if self._should_stop:
+                    self._save(writer)
+                    writer.wait()
                     return False
                 rate = self._learning_rate(used)
-                micro_batches = [next(batches) for _ in range(self.config.accumulate)]
-                self._step(micro_batches, rate, interval)
-                self.progress.seconds = time.perf_counter() - started
+                with interval.waiting():
+                    work = [next(batches) for _ in range(self.config.accumulate)]
+                self._step(work, rate, interval)
                 self._show(bar, interval)
                 done = self._used_share()
                 if int(done * self.config.validations) > int(used * self.config.validations):
-                    self._record_training(interval, rate)
+                    if self.workers.is_first:
+                        self._record_training(interval, rate)
+                        self.validate()
                     interval = _Interval()
-                    self.validate()
-                    self.progress.seconds = time.perf_counter() - started
-                    self._save()
+                    self._share_time()
+                    self._save(writer)
+            writer.wait()
         self._finish()
         return True
 
@@ -199,20 +234,24 @@ class Trainer:
                 continue
             self.progress = Progress(**state)
             self.records = [r for r in read_metrics(self.folder) if r["step"] <= state["step"]]
-            text = "".join(json.dumps(record) + "\n" for record in self.records)
-            (self.folder / "metrics.jsonl").write_text(text, encoding="utf-8")
+            if self.workers.is_first:
+                text = "".join(json.dumps(record) + "\n" for record in self.records)
+                write_text(self.folder / "metrics.jsonl", text)
             return
         raise problem or UserError(f"{self.folder} has no checkpoint to resume from")
 
     def _states(self, batch: Batch) -> torch.Tensor:
         return self.model.decode(batch.tgt_input, self.model.encode(batch.src))
 
-    def _step(self, batches: list[Batch], rate: float, interval: "_Interval") -> None:
-        src_tokens = sum(batch.num_src_tokens for batch in batches)
-        tgt_tokens = sum(batch.num_tgt_tokens for batch in batches)
+    def _step(self, work: list[Work], rate: float, interval: "_Interval") -> None:
+        src_tokens = sum(item.src_tokens for item in work)
+        tgt_tokens = sum(item.tgt_tokens for item in work)
+        self._seed_step()
         nll = torch.zeros((), device=self.device)
-        for batch in batches:
-            batch = batch.to(self.device)
+        for item in work:
+            if item.batch is None:
+                continue
+            batch = item.batch.to(self.device)
             with self._autocast():
                 states = self._decode(batch)
                 loss = output_loss(
@@ -220,12 +259,13 @@ class Trainer:
                 )
             (loss.smoothed / tgt_tokens).backward()
             nll += loss.nll
+        self.workers.sum_gradients(self.model.parameters())
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm)
         if not math.isfinite(norm):
             self.optimizer.zero_grad()
             raise UserError(
                 f"the loss or its gradient is not finite in step {self.progress.step + 1} (batch "
-                f"{self.progress.position - 1} of epoch {self.progress.epoch}); nothing was "
+                f"{work[-1].position - 1} of epoch {work[-1].epoch}); nothing was "
                 f"learnt from it, the last checkpoint in {self.folder} is good: lower "
                 "training.learning_rate or look at that batch"
             )
@@ -234,26 +274,44 @@ class Trainer:
         self.optimizer.step()
         self.optimizer.zero_grad()
         self.progress.step += 1
+        self.progress.epoch, self.progress.position = work[-1].epoch, work[-1].position
         self.progress.src_tokens += src_tokens
         self.progress.tgt_tokens += tgt_tokens
-        self.progress.flops += flops_by_parameters(self.model, src_tokens, tgt_tokens)
-        interval.add(nll.item(), tgt_tokens)
+        src_flops, tgt_flops = self._flops_per_token
+        self.progress.flops += src_flops * src_tokens + tgt_flops * tgt_tokens
+        interval.add(self._share_time(nll.item()), src_tokens, tgt_tokens)
 
-    def _batches(self) -> Iterator[Batch]:
+    def _share_time(self, nll: float = 0.0) -> float:
+        """All go by the first one's clock, stop together, and know the sum of their losses."""
+        seconds = time.perf_counter() - self._started if self.workers.is_first else 0.0
+        nll, stops, seconds = self.workers.sum(nll, float(self._stop_requested), seconds)
+        self._should_stop = stops > 0
+        self.progress.seconds = seconds
+        return nll
+
+    def _seed_step(self) -> None:
+        """What is random in a step depends on its number alone: so a resumed run is the same."""
+        sequence = np.random.SeedSequence((self.seed, self.progress.step, self.workers.rank))
+        torch.manual_seed(int(sequence.generate_state(1, np.uint64)[0]))
+
+    def _work(self) -> Iterator[Work]:
         """Batches without end, from where ``progress`` stands."""
         train = self.data.train
+        epoch, start = self.progress.epoch, self.progress.position
         while True:
             plan = plan_batches(
-                train.src.lengths,
-                train.tgt.lengths,
-                self.config.batch_tokens,
-                (self.seed, self.progress.epoch),
+                train.src.lengths, train.tgt.lengths, self.config.batch_tokens, (self.seed, epoch)
             )
-            for indices in plan[self.progress.position :]:
-                self.progress.position += 1
-                yield make_batch(train, indices)
-            self.progress.epoch += 1
-            self.progress.position = 0
+            for position, indices in enumerate(plan[start:], start=start + 1):
+                batch = None
+                if len(own := self.workers.share_of(indices)):
+                    batch = make_batch(train, own)
+                    if self.device.type == "cuda":
+                        batch = batch.pinned()
+                src_tokens = int(train.src.lengths[indices].sum())
+                tgt_tokens = int(train.tgt.lengths[indices].sum())
+                yield Work(batch, src_tokens, tgt_tokens, epoch, position)
+            epoch, start = epoch + 1, 0
 
     def _used_share(self) -> float:
         if self.config.steps is not None:
@@ -293,7 +351,13 @@ class Trainer:
         return total / tokens
 
     def _record_training(self, interval: "_Interval", rate: float) -> None:
-        self._record("train", loss=interval.loss, learning_rate=rate)
+        self._record(
+            "train",
+            loss=interval.loss,
+            learning_rate=rate,
+            tokens_per_second=interval.tokens_per_second,
+            waiting_for_data=interval.waiting_share,
+        )
 
     def _record(self, kind: str, **values: float) -> Record:
         progress = self.progress
@@ -322,13 +386,14 @@ class Trainer:
             for name, value in values.items():
                 writer.add_scalar(f"{kind}/{name}", value, self.progress.step)
 
-    def _save(self) -> None:
-        path = self.folder / f"step-{self.progress.step:07d}.safetensors"
-        save_checkpoint(path, self.model, self.optimizer, asdict(self.progress))
-        remove_all_but(checkpoints_in(self.folder), self.config.keep_checkpoints)
+    def _save(self, writer: CheckpointWriter) -> None:
+        if self.workers.is_first:
+            writer.save(self.model, self.optimizer, asdict(self.progress))
 
     def _finish(self) -> None:
         """The model to use from now on: the mean of the last checkpoints."""
+        if not self.workers.is_first:
+            return
         paths = checkpoints_in(self.folder)[-self.config.average_last :]
         weights = average(paths)
         save_model(self.folder / "model.safetensors", weights, asdict(self.progress))
@@ -344,7 +409,7 @@ class Trainer:
             initial=self.progress.step if by_steps else int(self.progress.seconds),
             desc="training",
             unit=" steps" if by_steps else " s",
-            disable=not progress_is_shown(),
+            disable=not progress_is_shown() or not self.workers.is_first,
             bar_format=None if by_steps else "{desc}: {n:.0f}/{total} s {bar} {postfix}",
         )
 
@@ -378,25 +443,57 @@ class Trainer:
                 signal.signal(number, handler)
 
 
+@contextmanager
+def made_ahead(items: Iterator[T], count: int = 2) -> Iterator[Iterator[T]]:
+    """The same endless items, of which a thread makes the next few while one is in use."""
+
+    def handed_out() -> Iterator[T]:
+        coming = deque(thread.submit(next, items) for _ in range(count))
+        while True:
+            item = coming.popleft().result()
+            coming.append(thread.submit(next, items))
+            yield item
+
+    with ThreadPoolExecutor(1) as thread:
+        yield handed_out()
+
+
 class _Interval:
     """Loss and speed since the last record."""
 
     def __init__(self) -> None:
         self.started = time.perf_counter()
+        self.waited = 0.0
         self.nll = 0.0
+        self.tgt_tokens = 0
         self.tokens = 0
 
-    def add(self, nll: float, tokens: int) -> None:
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Count the time until the data is there."""
+        started = time.perf_counter()
+        yield
+        self.waited += time.perf_counter() - started
+
+    def add(self, nll: float, src_tokens: int, tgt_tokens: int) -> None:
         self.nll += nll
-        self.tokens += tokens
+        self.tgt_tokens += tgt_tokens
+        self.tokens += src_tokens + tgt_tokens
 
     @property
     def loss(self) -> float:
-        return self.nll / max(1, self.tokens)
+        """Mean −log p of a target token, in nats."""
+        return self.nll / max(1, self.tgt_tokens)
 
     @property
     def tokens_per_second(self) -> float:
+        """Source and target, without padding."""
         return self.tokens / (time.perf_counter() - self.started)
+
+    @property
+    def waiting_share(self) -> float:
+        """Which part of the time went into waiting for data."""
+        return self.waited / (time.perf_counter() - self.started)
 
 
 def read_metrics(folder: Path) -> list[Record]:

@@ -1,0 +1,96 @@
+"""Several processes train one model: the same as one process would, and safe when one dies."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from transformer_lib.training.checkpoint import checkpoints_in
+from transformer_lib.training.distributed import Workers
+from transformer_lib.training.trainer import read_metrics
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="torchrun with gloo on Linux")
+
+
+def command(processes, config, out, *more, restarts=0):
+    start = [sys.executable, "-m"]
+    if processes > 1:
+        start += ["torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+        start += [f"--max-restarts={restarts}", "--monitor-interval=0.1", "-m"]
+    return [*start, "transformer_lib", "train", str(config), "--out", str(out), *more]
+
+
+def run(*arguments, **options):
+    done = subprocess.run(command(*arguments, **options), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done
+
+
+def losses(folder):
+    return [(r["kind"], r["step"], r["loss"]) for r in read_metrics(folder)]
+
+
+@pytest.fixture(scope="module")
+def environment():
+    os.environ["OMP_NUM_THREADS"] = "1"
+
+
+@pytest.mark.parametrize("processes", [2, 4])
+def test_processes_together_equal_one(toy_config, tmp_path, environment, processes):
+    """Batches of 40 tokens: some have fewer sentences than there are processes."""
+    few = ["--set", "training.batch_tokens=40", "--set", "training.accumulate=2"]
+    # Where a gradient is zero but for rounding, Adam with a tiny eps would follow the rounding.
+    few += ["--set", "training.steps=12", "--set", "training.eps=1e-3"]
+    run(1, toy_config, tmp_path / "one", *few)
+    run(processes, toy_config, tmp_path / "many", *few)
+    for one, many in zip(losses(tmp_path / "one"), losses(tmp_path / "many"), strict=True):
+        assert one == (*many[:2], pytest.approx(many[2], rel=1e-4))
+    expected = load_file(tmp_path / "one" / "model.safetensors")
+    actual = load_file(tmp_path / "many" / "model.safetensors")
+    assert expected.keys() == actual.keys()
+    for name, tensor in expected.items():
+        torch.testing.assert_close(actual[name], tensor, rtol=0, atol=1e-5, msg=name)
+
+
+def test_a_killed_process_costs_only_what_came_after_the_last_checkpoint(
+    toy_config, tmp_path, environment
+):
+    more = ["--set", "model.dropout=0.1", "--set", "training.steps=150"]
+    more += ["--set", "training.validations=15"]
+    run(2, toy_config, tmp_path / "whole", *more)
+    killed = tmp_path / "killed"
+    process = subprocess.Popen(
+        command(2, toy_config, killed, *more, restarts=2),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while not checkpoints_in(killed) and process.poll() is None:
+        time.sleep(0.01)
+    workers = [
+        child
+        for child in psutil.Process(process.pid).children(recursive=True)
+        if "transformer_lib" in child.cmdline()
+    ]
+    assert len(workers) == 2
+    workers[1].send_signal(signal.SIGKILL)
+    _, messages = process.communicate(timeout=120)
+    assert process.returncode == 0, messages[-3000:]
+    assert losses(killed) == losses(tmp_path / "whole")
+    expected = load_file(tmp_path / "whole" / "model.safetensors")
+    for name, tensor in load_file(killed / "model.safetensors").items():
+        assert torch.equal(tensor, expected[name]), name
+
+
+def test_shares_are_all_of_a_batch_and_disjoint():
+    sentences = torch.arange(10).numpy()
+    shares = [Workers(rank, 4, rank).share_of(sentences) for rank in range(4)]
+    assert sorted(n for share in shares for n in share) == list(range(10))
+    assert [len(share) for share in shares] == [3, 3, 2, 2]
+    assert len(Workers(3, 4, 3).share_of(sentences[:2])) == 0

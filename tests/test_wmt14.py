@@ -1,0 +1,164 @@
+"""The WMT14 archives: fetched over a bad line, verified, read without unpacking, prepared."""
+
+import gzip
+import io
+import json
+import sys
+import tarfile
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from transformer_lib.data import DataConfig, prepare, wmt14
+from transformer_lib.data.wmt14 import read_archive, verified
+from transformer_lib.errors import UserError
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "scripts"))
+from made_up_wmt14 import bad_server, made_up_pairs, served_from, write_archive, write_texts
+
+PAIRS = [
+    ("The cat sleeps on the warm stove.", "Die Katze schläft auf dem warmen Ofen."),
+    ("Tom & Mary laugh <loudly>.", "Tom & Maria lachen <laut>."),
+    ("Where is the next station, please?", "Wo ist bitte der nächste Bahnhof?"),
+    ("It was raining the whole day.", "Es hat den ganzen Tag geregnet."),
+]
+CONFIG = DataConfig(corpus="wmt14", vocab_size=120)
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """The same archives with few sentences."""
+    counts = {"TRAIN": 300, "VALID": 20, "TEST": 30}
+    train = tuple(replace(archive, sentences=300 + n) for n, archive in enumerate(wmt14.TRAIN))
+    monkeypatch.setattr(wmt14, "TRAIN", train)
+    for name in ("VALID", "TEST"):
+        archive = replace(getattr(wmt14, name), sentences=counts[name])
+        monkeypatch.setattr(wmt14, name, archive)
+    return monkeypatch
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRANSFORMER_LIB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("transformer_lib.data.download.time.sleep", lambda seconds: None)
+    return tmp_path / "cache"
+
+
+def write_all(folder):
+    folder.mkdir()
+    for seed, archive in enumerate((*wmt14.TRAIN, wmt14.VALID, wmt14.TEST)):
+        write_archive(folder / archive.name, archive, PAIRS, seed)
+    return folder
+
+
+@pytest.fixture
+def archives(small, cache, tmp_path):
+    return write_all(tmp_path / "archives")
+
+
+def test_prepared_over_a_line_that_breaks_and_corrupts(archives, small, cache, capsys):
+    server = bad_server(archives)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    address = f"http://127.0.0.1:{server.server_port}"
+    small.setattr(wmt14, "TRAIN", tuple(served_from(a, address) for a in wmt14.TRAIN))
+    for name in ("VALID", "TEST"):
+        small.setattr(wmt14, name, served_from(getattr(wmt14, name), address))
+    try:
+        prepared = prepare(CONFIG)
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert set(server.RequestHandlerClass.requests.values()) == {3}  # broken, wrong, right
+    assert len(prepared.test) == 30
+    assert len(prepared.valid) == 20
+    assert sum(prepared.report.values()) == 300 + 301 + 302
+    assert prepared.report["a duplicate"] > 0
+    assert len(json.loads((cache / "downloads" / "wmt14" / "verified.json").read_text())) == 5
+    again = prepare(CONFIG)  # the server is gone: nothing is asked for
+    assert again.folder == prepared.folder
+    assert not list((cache / "downloads" / "wmt14").glob("*.part"))
+
+
+def test_archives_that_are_there_already(archives, cache):
+    prepared = prepare(CONFIG, archives)
+    assert (prepared.test.name, len(prepared.test)) == ("newstest2014", 30)
+    expected = [s for s, _ in made_up_pairs(PAIRS, 30, seed=4)]
+    assert prepared.test.sources == expected  # what SGM escapes is unescaped
+    assert not list((cache / "downloads" / "wmt14").glob("*.tgz"))  # nothing kept twice
+
+
+def test_both_sides_are_read_in_step(archives):
+    pairs = list(read_archive(wmt14.TRAIN[2], archives))
+    assert pairs == list(made_up_pairs(PAIRS, 302, seed=2))
+
+
+def test_an_archive_that_changed_is_refused(archives, tmp_path):
+    archive = wmt14.TRAIN[0]
+    verified(archive, archives)
+    write_archive(archives / archive.name, archive, PAIRS, seed=9)
+    with pytest.raises(UserError, match=r"is not the training-parallel-europarl-v7\.tgz that was"):
+        prepare(CONFIG, archives)
+
+
+def test_damage_is_found_before_use(archives):
+    archive = wmt14.TRAIN[1]
+    path = archives / archive.name
+    content = path.read_bytes()
+    middle = len(content) // 2
+    for damaged in (
+        content[:middle],
+        content[:-4],
+        content[:middle] + bytes([content[middle] ^ 0xFF]) + content[middle + 1 :],
+        b"<html>not found</html>",
+        b"",
+    ):
+        path.write_bytes(damaged)
+        with pytest.raises(UserError, match=r"is damaged|is not the archive of that name"):
+            verified(archive, archives)
+
+
+def test_a_wrong_number_of_sentences_or_a_missing_file(archives):
+    archive = wmt14.TEST
+    with pytest.raises(UserError, match=r"30 sentences in .*where 31 sentences are expected"):
+        verified(replace(archive, sentences=31), archives)
+    with pytest.raises(UserError, match=r"no file elsewhere\.sgm"):
+        verified(replace(archive, source="elsewhere.sgm"), archives)
+    with pytest.raises(UserError, match="cannot read"):
+        verified(archive, archives / "nowhere")
+
+
+@pytest.mark.parametrize("kind", ["outside", "absolute", "link", "hard link", "device", "twice"])
+def test_members_that_no_archive_should_have(archives, kind):
+    archive = wmt14.VALID
+    path = archives / archive.name
+    write_texts(path, archive, (["a"] * 20, ["b"] * 20))
+    tar_bytes = io.BytesIO(gzip.decompress(path.read_bytes()))
+    with tarfile.open(fileobj=tar_bytes, mode="a") as tar:
+        member = tarfile.TarInfo({"outside": "../../evil", "absolute": "/etc/evil"}.get(kind, "x"))
+        if kind == "twice":
+            member.name = archive.source
+        if kind in ("link", "hard link"):
+            member.type = tarfile.SYMTYPE if kind == "link" else tarfile.LNKTYPE
+            member.linkname = "/etc/passwd"
+        if kind == "device":
+            member.type = tarfile.CHRTYPE
+        tar.addfile(member)
+    path.write_bytes(gzip.compress(tar_bytes.getvalue()))
+    with pytest.raises(UserError, match=r"no plain file inside the archive|has two files"):
+        verified(archive, archives)
+
+
+def test_text_that_is_not_utf8_is_dropped_not_fatal(archives, small, tmp_path):
+    archive = wmt14.TRAIN[0]
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as tar:
+        lines = [b"a good line %d" % n for n in range(299)] + [b"Stra\xdfe"]
+        for name in (archive.source, archive.target):
+            content = b"".join(line + b"\n" for line in lines)
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    (archives / archive.name).write_bytes(gzip.compress(stream.getvalue()))
+    assert prepare(CONFIG, archives).report["characters that cannot be read"] == 1

@@ -1,0 +1,231 @@
+"""WMT 2014, English to German: the archives of statmt.org, verified, and read as they are.
+
+Nothing is unpacked to disk. An archive is checked whole before anything of it is used: each member
+is a plain file or folder inside the archive, the two sides are there with the published number of
+lines, and the compressed stream is sound. The SHA-256 of an archive that passed is written down,
+and from then on only that file is accepted.
+"""
+
+import gzip
+import hashlib
+import html
+import io
+import json
+import re
+import tarfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from tqdm.auto import tqdm
+
+from transformer_lib.data.download import download
+from transformer_lib.errors import UserError
+from transformer_lib.files import cache_folder, read_lines, sha256, write_text
+from transformer_lib.progress import progress_is_shown
+
+ATTEMPTS = 3
+BUFFER = 2**20
+SEGMENT = re.compile(r"<seg\b[^>]*>(.*)</seg>", re.IGNORECASE)
+Pair = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Archive:
+    """Where an archive is, its two files that we need, and how many sentences each has."""
+
+    url: str
+    source: str
+    target: str
+    sentences: int
+
+    @property
+    def name(self) -> str:
+        return self.url.rsplit("/", 1)[-1]
+
+
+TRAIN = (
+    Archive(
+        "https://www.statmt.org/wmt13/training-parallel-europarl-v7.tgz",
+        "training/europarl-v7.de-en.en",
+        "training/europarl-v7.de-en.de",
+        1_920_209,
+    ),
+    Archive(
+        "https://www.statmt.org/wmt13/training-parallel-commoncrawl.tgz",
+        "commoncrawl.de-en.en",
+        "commoncrawl.de-en.de",
+        2_399_123,
+    ),
+    Archive(
+        "https://www.statmt.org/wmt14/training-parallel-nc-v9.tgz",
+        "training/news-commentary-v9.de-en.en",
+        "training/news-commentary-v9.de-en.de",
+        201_288,
+    ),
+)
+VALID = Archive(
+    "https://www.statmt.org/wmt14/dev.tgz",
+    "dev/newstest2013-src.en.sgm",
+    "dev/newstest2013-ref.de.sgm",
+    3_000,
+)
+TEST = Archive(
+    "https://www.statmt.org/wmt14/test-full.tgz",
+    "test-full/newstest2014-deen-src.en.sgm",
+    "test-full/newstest2014-deen-ref.de.sgm",
+    3_003,
+)
+# The set of the shared task itself, of which some published scores are.
+FILTERED_TEST = Archive(
+    "https://www.statmt.org/wmt14/test-filtered.tgz",
+    "test/newstest2014-deen-src.en.sgm",
+    "test/newstest2014-deen-ref.de.sgm",
+    2_737,
+)
+
+
+def downloads() -> Path:
+    """Where the archives are kept."""
+    return cache_folder() / "downloads" / "wmt14"
+
+
+def read_archive(archive: Archive, folder: Path | None = None) -> Iterator[Pair]:
+    """The sentence pairs of an archive, which is fetched and verified first.
+
+    Args:
+        folder: where the archive already is, instead of downloading it.
+
+    Raises:
+        UserError: it cannot be had, is damaged, or is not the archive of that name.
+    """
+    path = verified(archive, folder)
+    with _member(path, archive.source) as sources, _member(path, archive.target) as targets:
+        yield from zip(
+            _sentences(sources, archive.source), _sentences(targets, archive.target), strict=True
+        )
+
+
+def verified(archive: Archive, folder: Path | None = None) -> Path:
+    """The archive's file, once it is known to be whole; a damaged download is fetched again."""
+    record = downloads() / "verified.json"
+    known: dict[str, str] = json.loads("\n".join(read_lines(record))) if record.exists() else {}
+    checksum = known.get(archive.name)
+    if folder is not None:
+        path = folder / archive.name
+        found = _check(path, archive, checksum)
+    else:
+        path = downloads() / archive.name
+        for attempt in range(1, ATTEMPTS + 1):
+            download(archive.url, path, checksum)
+            try:
+                found = checksum or _check(path, archive, None)
+                break
+            except UserError as error:
+                path.unlink()
+                if attempt == ATTEMPTS:
+                    raise
+                tqdm.write(f"{error}; fetching it again")
+    if checksum is None:
+        write_text(record, json.dumps({**known, archive.name: found}, indent=2) + "\n")
+    return path
+
+
+def _check(path: Path, archive: Archive, checksum: str | None) -> str:
+    """The file's SHA-256, if it is ``checksum`` or, where none is known, if all of it is sound."""
+    if checksum is not None:
+        if sha256(path) != checksum:
+            raise UserError(
+                f"{path} is not the {archive.name} that was verified here before; fetch it again, "
+                f"or delete {downloads() / 'verified.json'} if the new one is right"
+            )
+        return checksum
+    wanted = {archive.source, archive.target}
+    counts: dict[str, int] = {}
+    digest = hashlib.sha256()
+    try:
+        with _bar(path) as bar, _Watched(path, digest.update) as file:
+            stream = gzip.GzipFile(fileobj=file, mode="rb")
+            with tarfile.open(fileobj=stream, mode="r|", bufsize=BUFFER) as tar:
+                for member in tar:
+                    bar.update(file.tell() - bar.n)
+                    _check_member(member, path)
+                    if member.name in wanted:
+                        if member.name in counts:
+                            raise UserError(f"{path} has two files {member.name}; fetch it again")
+                        lines = _lines(tar, member)
+                        counts[member.name] = sum(1 for _ in _sentences(lines, member.name))
+            while stream.read(BUFFER):  # to the end, where gzip's own checksum is
+                pass
+    except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise UserError(f"{path} is damaged: {error}; fetch it again") from error
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror or error}") from error
+    for name in sorted(wanted):
+        if counts.get(name) != archive.sentences:
+            has = f"{counts[name]:,} sentences in" if name in counts else "no file"
+            raise UserError(
+                f"{path} is not the archive of that name: it has {has} {name}, where "
+                f"{archive.sentences:,} sentences are expected"
+            )
+    return digest.hexdigest()
+
+
+def _bar(path: Path) -> tqdm:
+    return tqdm(
+        total=path.stat().st_size,
+        desc=f"verifying {path.name}",
+        unit="B",
+        unit_scale=True,
+        disable=not progress_is_shown(),
+    )
+
+
+class _Watched(io.FileIO):
+    """A file that tells of what is read."""
+
+    def __init__(self, path: Path, note: Callable[[bytes], object]):
+        super().__init__(path)
+        self._note = note
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        block = super().read(size) or b""
+        self._note(block)
+        return block
+
+
+def _check_member(member: tarfile.TarInfo, path: Path) -> None:
+    parts = PurePosixPath(member.name)
+    if parts.is_absolute() or ".." in parts.parts or not (member.isreg() or member.isdir()):
+        raise UserError(
+            f"{path} holds {member.name!r}, which is no plain file inside the archive; "
+            "it is not trusted, fetch it again from its source"
+        )
+
+
+@contextmanager
+def _member(path: Path, name: str) -> Iterator[Iterable[bytes]]:
+    """One file of an archive, read as a stream."""
+    with gzip.open(path) as stream, tarfile.open(fileobj=stream, mode="r|", bufsize=BUFFER) as tar:
+        for member in tar:
+            if member.name == name:
+                yield _lines(tar, member)
+                return
+
+
+def _lines(tar: tarfile.TarFile, member: tarfile.TarInfo) -> Iterable[bytes]:
+    file = tar.extractfile(member)
+    assert file is not None, "a plain file, as _check_member saw"
+    return file
+
+
+def _sentences(lines: Iterable[bytes], name: str) -> Iterator[str]:
+    """Lines of a text, or segments of an SGM file. What is no UTF-8 is marked with U+FFFD."""
+    for line in lines:
+        text = line.rstrip(b"\r\n").decode("utf-8", errors="replace")
+        if not name.endswith(".sgm"):
+            yield text
+        elif found := SEGMENT.search(text):
+            yield html.unescape(found[1])

@@ -1,0 +1,110 @@
+"""Data parallelism: several processes train one model, each on its share of every batch.
+
+``torchrun`` starts the processes and says in environment variables who is who. Each process builds
+the same model from the same seed, takes its share of the sentences, and adds its gradients to those
+of the others: so all make the same step, the one that a single process would make.
+"""
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from transformer_lib.device import choose_device
+
+PATIENCE = timedelta(hours=12)  # of processes that wait while the first one prepares the data
+BUCKET = 2**26  # bytes of gradients that are summed at a time
+
+
+@dataclass(frozen=True)
+class Workers:
+    """The processes that train together, as one of them sees them."""
+
+    rank: int = 0
+    count: int = 1
+    local_rank: int = 0
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process is the one that writes and reports."""
+        return self.rank == 0
+
+    def share_of(self, sentences: np.ndarray) -> np.ndarray:
+        """This process's part of a batch's sentences; with very few of them it may be empty."""
+        return sentences[self.rank :: self.count]
+
+    def sum(self, *numbers: float) -> list[float]:
+        """Each number summed over the processes."""
+        if self.count == 1:
+            return list(numbers)
+        total = torch.tensor(numbers, dtype=torch.float64, device=_device())
+        dist.all_reduce(total)
+        return total.tolist()
+
+    def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Add up each parameter's gradient over the processes, in place."""
+        if self.count == 1:
+            return
+        for bucket in _buckets(parameters):
+            flat = torch.cat([gradient.flatten() for gradient in bucket])
+            dist.all_reduce(flat)
+            for gradient, part in zip(bucket, flat.split([g.numel() for g in bucket]), strict=True):
+                gradient.copy_(part.view_as(gradient))
+
+    @contextmanager
+    def one_at_first(self) -> Iterator[None]:
+        """On each machine one process does the work; the others then find it done."""
+        if self.count > 1 and self.local_rank > 0:
+            dist.barrier()
+        yield
+        if self.count > 1 and self.local_rank == 0:
+            dist.barrier()
+
+
+@contextmanager
+def joined_workers() -> Iterator[Workers]:
+    """The processes that ``torchrun`` started, or this one alone."""
+    count = int(os.environ.get("WORLD_SIZE", "1"))
+    if count == 1:
+        yield Workers()
+        return
+    workers = Workers(int(os.environ["RANK"]), count, int(os.environ["LOCAL_RANK"]))
+    if torch.cuda.is_available():
+        torch.cuda.set_device(workers.local_rank)
+    backend = "nccl" if torch.cuda.is_available() else "gloo"
+    dist.init_process_group(backend, timeout=PATIENCE)
+    try:
+        yield workers
+    finally:
+        dist.destroy_process_group()
+
+
+def was_restarted() -> bool:
+    """Whether ``torchrun`` started the processes again after one of them had died."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+
+
+def _device() -> torch.device:
+    return choose_device("auto") if dist.get_backend() == "nccl" else torch.device("cpu")
+
+
+def _buckets(parameters: Iterable[nn.Parameter]) -> Iterator[list[Tensor]]:
+    """Gradients in groups of one size, few enough calls and little memory; none is missing."""
+    bucket: list[Tensor] = []
+    size = 0
+    for parameter in parameters:
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+        bucket.append(parameter.grad)
+        size += parameter.grad.nbytes
+        if size >= BUCKET:
+            yield bucket
+            bucket, size = [], 0
+    if bucket:
+        yield bucket
