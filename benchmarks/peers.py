@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from transformers import GenerationConfig, MarianConfig, MarianMTModel
 
 from transformer_lib.data import Batch
+from transformer_lib.export.huggingface import copy_weights
 from transformer_lib.model import Transformer, TransformerConfig, sinusoidal_positions
 from transformer_lib.model.masks import causal_mask
 from transformer_lib.vocabulary import BOS, EOS, PAD
@@ -121,38 +122,6 @@ class MarianModel(nn.Module):
         rows = [row[1:] for row in output.tolist()]
         return [row[: row.index(EOS)] if EOS in row else row for row in rows]
 
-    @torch.no_grad()
     def take_weights(self, ours: Transformer) -> None:
         """Copy the course model's weights; it must be post-norm with positions in halves."""
-        inner = self.marian.model
-        inner.shared.weight.copy_(ours.output_weight)
-        for theirs, layer in zip(inner.encoder.layers, ours.encoder.layers, strict=True):
-            _copy_attention(layer.self_attention, theirs.self_attn)
-            _copy_norm(layer.self_attention_residual.norm, theirs.self_attn_layer_norm)
-            _copy_feed_forward(layer, theirs)
-        for theirs, layer in zip(inner.decoder.layers, ours.decoder.layers, strict=True):
-            _copy_attention(layer.self_attention, theirs.self_attn)
-            _copy_norm(layer.self_attention_residual.norm, theirs.self_attn_layer_norm)
-            _copy_attention(layer.cross_attention, theirs.encoder_attn)
-            _copy_norm(layer.cross_attention_residual.norm, theirs.encoder_attn_layer_norm)
-            _copy_feed_forward(layer, theirs)
-
-
-def _copy_attention(ours: nn.Module, theirs: nn.Module) -> None:
-    projections = (theirs.q_proj, theirs.k_proj, theirs.v_proj)
-    weights, biases = ours.query_key_value.weight.chunk(3), ours.query_key_value.bias.chunk(3)
-    for projection, weight, bias in zip(projections, weights, biases, strict=True):
-        projection.weight.copy_(weight)
-        projection.bias.copy_(bias)
-    theirs.out_proj.load_state_dict(ours.output.state_dict())
-
-
-def _copy_feed_forward(ours: nn.Module, theirs: nn.Module) -> None:
-    theirs.fc1.load_state_dict(ours.feed_forward.hidden.state_dict())
-    theirs.fc2.load_state_dict(ours.feed_forward.output.state_dict())
-    _copy_norm(ours.feed_forward_residual.norm, theirs.final_layer_norm)
-
-
-def _copy_norm(ours: nn.Module, theirs: nn.Module) -> None:
-    theirs.weight.copy_(ours.scale)
-    theirs.bias.copy_(ours.shift)
+        copy_weights(ours, self.marian)

@@ -22,7 +22,7 @@ from transformer_lib.files import read_lines
 
 
 def made_up_pairs(pairs: Sequence[Pair], count: int, seed: int) -> Iterator[Pair]:
-    """``count`` pairs of one to four sentences each; a few are empty or copies, as on the web."""
+    """``count`` pairs of two or three sentences each; a few are empty or copies, as on the web."""
     rng = random.Random(seed)
     draw, chance = rng.random, len(pairs)
     last = pairs[0]
@@ -33,7 +33,7 @@ def made_up_pairs(pairs: Sequence[Pair], count: int, seed: int) -> Iterator[Pair
         elif luck < 0.03:
             yield last
         else:
-            drawn = [pairs[int(draw() * chance)] for _ in range(1 + int(draw() * 2.5))]
+            drawn = [pairs[int(draw() * chance)] for _ in range(2 + int(draw() * 1.6))]
             source, target = (" ".join(side) for side in zip(*drawn, strict=True))
             if luck < 0.5:
                 source, target = _with_new_word(source, draw), _with_new_word(target, draw)
@@ -85,7 +85,7 @@ class BadHandler(BaseHTTPRequestHandler):
     """Serves ``folder``, with ranges. Each file is cut short, then sent with an error, then right.
 
     The first request for a file is broken off half-way; the second one is answered as asked, but
-    with a wrong byte in it; from the third one on all is well.
+    with zeros in it; from the third one on all is well.
     """
 
     folder: Path
@@ -113,7 +113,7 @@ class BadHandler(BaseHTTPRequestHandler):
             while start < end and (block := file.read(min(2**20, end - start))):
                 if wrong is not None and start <= wrong < start + len(block):
                     at = wrong - start
-                    block = block[:at] + bytes([block[at] ^ 0x55]) + block[at + 1 :]
+                    block = block[:at] + bytes(len(block[at : at + 64])) + block[at + 64 :]
                 self.wfile.write(block)
                 start += len(block)
 

@@ -10,10 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
+from transformer_lib.config import load_config
 from transformer_lib.data import DataConfig, prepare, wmt14
 from transformer_lib.data.wmt14 import read_archive, verified
 from transformer_lib.errors import UserError
+from transformer_lib.model.seq2seq import num_parameters
+from transformer_lib.run import build_model
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "scripts"))
 from made_up_wmt14 import bad_server, made_up_pairs, served_from, write_archive, write_texts
@@ -162,3 +166,21 @@ def test_text_that_is_not_utf8_is_dropped_not_fatal(archives, small, tmp_path):
             tar.addfile(info, io.BytesIO(content))
     (archives / archive.name).write_bytes(gzip.compress(stream.getvalue()))
     assert prepare(CONFIG, archives).report["characters that cannot be read"] == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "millions", "tokens"),
+    [
+        ("wmt14_base", 63.1, 25_000),
+        ("wmt14_big", 214.2, 25_000),
+        ("wmt14_base_fast", 63.1, 100_000),
+        ("wmt14_rnn", 122.9, 25_000),
+    ],
+)
+def test_configurations_have_the_papers_sizes(name, millions, tokens):
+    experiment = load_config(name)
+    with torch.device("meta"):
+        model = build_model(experiment, experiment.data.vocab_size)
+    assert num_parameters(model) / 1e6 == pytest.approx(millions, abs=0.05)
+    assert experiment.training.batch_tokens * experiment.training.accumulate == tokens
+    assert experiment.data == load_config("wmt14_base").data  # prepared once for all

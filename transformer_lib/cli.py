@@ -141,6 +141,9 @@ def evaluate(
     test: TestName = "test",
     beam: Annotated[int | None, typer.Option(help="beam size; 1 is greedy")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+    explained: Annotated[
+        bool, typer.Option("--explain", help="why is this BLEU not the paper's?")
+    ] = False,
     files: From = None,
 ) -> None:
     """Translate a test set and score it: BLEU and chrF with their signatures, and the cost.
@@ -149,11 +152,18 @@ def evaluate(
     Examples:
       transformer-lib evaluate runs/cpu_tatoeba_transformer
       transformer-lib evaluate runs/mine --test news.en,news.de --beam 1 --json
+      transformer-lib evaluate runs/wmt14_base --explain
     """
     from transformer_lib.evaluation.evaluate import evaluate_run
+    from transformer_lib.evaluation.explain import explain
     from transformer_lib.run import load_run
 
+    if explained and (as_json or beam is not None):
+        raise UserError("--explain tries all searches and prints text; leave out --beam and --json")
     loaded = load_run(run)
+    if explained:
+        typer.echo(explain(loaded, test, files).as_text())
+        return
     result = evaluate_run(loaded, test, _decoding(loaded.experiment.decoding, beam), files)
     typer.echo(json.dumps(result.as_dict()) if as_json else result.as_text())
 
@@ -164,18 +174,31 @@ def compare(
     run_b: RunB,
     test: TestName = "test",
     out: Annotated[Path, typer.Option(help="the report")] = Path("comparison.html"),
+    rating: Annotated[
+        Path | None, typer.Option(metavar="TASK", help="folder of rate make, with ratings in it")
+    ] = None,
     files: From = None,
 ) -> None:
     """Compare two runs on one test set: significance, cost, curves, examples; writes HTML.
 
+    The report has the paper's table with both runs below it. With --rating, it also has what people
+    said: the files ratings*.json in that folder.
+
     \b
     Examples:
       transformer-lib compare runs/cpu_tatoeba_transformer runs/cpu_tatoeba_rnn
+      transformer-lib compare runs/wmt14_base runs/wmt14_rnn --rating rating
     """
     from transformer_lib.evaluation.comparison import compare_runs
     from transformer_lib.run import load_run
 
-    comparison = compare_runs(load_run(run_a), load_run(run_b), test, files)
+    human = None
+    if rating is not None:
+        ratings = sorted(rating.glob("ratings*.json"))
+        if not ratings:
+            raise UserError(f"{rating} has no ratings*.json; put the raters' files there")
+        human = _rating_report(rating, ratings)
+    comparison = compare_runs(load_run(run_a), load_run(run_b), test, files, human)
     comparison.write_html(out)
     typer.echo(comparison.as_text())
     typer.echo(f"report: {out}")
@@ -240,10 +263,7 @@ def rate_report(
     Examples:
       transformer-lib rate report rating ratings-*.json
     """
-    from transformer_lib.rating import read_key, read_ratings, read_sheet, report
-
-    sheet, key = read_sheet(folder / "sheet.json"), read_key(folder / "key.json")
-    typer.echo(report(sheet, key, [read_ratings(path, sheet) for path in ratings]).as_text())
+    typer.echo(_rating_report(folder, ratings))
 
 
 @app.command()
@@ -260,6 +280,26 @@ def average(
     from transformer_lib.run import average_checkpoints
 
     typer.echo(f"averaged: {average_checkpoints(run, last)}")
+
+
+@app.command("export")
+def export_run(
+    run: RunFolder,
+    format: Annotated[str, typer.Option(help="ctranslate2 or huggingface")],
+    out: Annotated[Path, typer.Option(help="folder to write, new or empty")],
+) -> None:
+    """Write a trained Transformer in another toolkit's format.
+
+    \b
+    Examples:
+      transformer-lib export runs/wmt14_base --format ctranslate2 --out exported
+      transformer-lib export runs/wmt14_base --format huggingface --out exported
+    """
+    from transformer_lib.export import export
+    from transformer_lib.run import load_run
+
+    export(load_run(run), format, out)
+    typer.echo(f"exported: {out}")
 
 
 @app.command()
@@ -340,6 +380,13 @@ def replace_checked(config, **changes):
 
 def _decoding(config, beam: int | None):
     return config if beam is None else replace_checked(config, beam_size=beam)
+
+
+def _rating_report(folder: Path, ratings: list[Path]) -> str:
+    from transformer_lib.rating import read_key, read_ratings, read_sheet, report
+
+    sheet, key = read_sheet(folder / "sheet.json"), read_key(folder / "key.json")
+    return report(sheet, key, [read_ratings(path, sheet) for path in ratings]).as_text()
 
 
 def _standard_input():

@@ -107,11 +107,21 @@ def load_run(folder: Path) -> Run:
     Raises:
         UserError: the folder is no run, is damaged or of another version, or has no weights yet.
     """
+    return _open_run(folder)
+
+
+def last_weights(run: Run) -> Run | None:
+    """The same run with its last checkpoint instead of an average, if that is still there."""
+    paths = checkpoints_in(run.folder)
+    return _open_run(run.folder, paths[-1]) if paths else None
+
+
+def _open_run(folder: Path, weights: Path | None = None) -> Run:
     info = _read_info(folder)
     experiment = _read_experiment(folder)
     tokenizer = Tokenizer.load(folder / "tokenizer.model")
     model = build_model(experiment, len(tokenizer))
-    load_model(_weights(folder), model)
+    load_model(weights or _weights(folder), model)
     model.to(choose_device(experiment.training.device)).eval()
     return Run(folder, experiment, tokenizer, model, info)
 

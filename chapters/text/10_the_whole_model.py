@@ -366,7 +366,7 @@ share_of["all"] = share_of.sum(axis=1)
 
 # %% [markdown]
 # The paper says 65 million for the base model and 213 million for the big one (table 3). Ours have
-# 63.1 and 214.3, with one table for both languages and the output; without sharing it would be 82
+# 63.1 and 214.2, with one table for both languages and the output; without sharing it would be 82
 # or 101 million. So the paper's models shared their table. What makes up the small rest is not
 # known.
 

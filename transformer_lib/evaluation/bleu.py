@@ -30,9 +30,14 @@ def _reference_streams(references: Sequence[Sequence[str]]) -> list[Any]:
     return [[r[i] if i < len(r) else None for r in references] for i in range(most)]
 
 
-def _score(
+def score(
     metric: Metric, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
 ) -> MetricScore:
+    """Any of sacreBLEU's metrics on the whole corpus.
+
+    Raises:
+        ValueError: there are not as many hypotheses as (lists of) references.
+    """
     if len(hypotheses) != len(references):
         raise ValueError(f"{len(hypotheses)} hypotheses, but {len(references)} references")
     result = metric.corpus_score(list(hypotheses), _reference_streams(references))
@@ -47,7 +52,7 @@ def bleu(
     Raises:
         ValueError: there are not as many hypotheses as (lists of) references.
     """
-    return _score(BLEU(lowercase=lowercase), hypotheses, references)
+    return score(BLEU(lowercase=lowercase), hypotheses, references)
 
 
 def chrf(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> MetricScore:
@@ -56,7 +61,7 @@ def chrf(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Metr
     Raises:
         ValueError: there are not as many hypotheses as (lists of) references.
     """
-    return _score(CHRF(), hypotheses, references)
+    return score(CHRF(), hypotheses, references)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,34 @@ NUM_EXAMPLES = 12
 
 
 @dataclass(frozen=True)
+class TableRow:
+    """A system in the manner of the paper's table 2; costs in floating-point operations."""
+
+    system: str
+    test: str
+    bleu_as_in_paper: float
+    sacrebleu: float | None = None
+    flops_by_time: float | None = None
+    flops_by_parameters: float | None = None
+
+
+# Vaswani et al. 2017, table 2, English to German.
+PUBLISHED = tuple(
+    TableRow(system, "newstest2014", bleu, flops_by_time=flops)
+    for system, bleu, flops in (
+        ("ByteNet (Kalchbrenner et al. 2016)", 23.75, None),
+        ("GNMT + RL, an RNN (Wu et al. 2016)", 24.6, 2.3e19),
+        ("ConvS2S (Gehring et al. 2017)", 25.16, 9.6e18),
+        ("MoE (Shazeer et al. 2017)", 26.03, 2.0e19),
+        ("GNMT + RL, ensemble", 26.30, 1.8e20),
+        ("ConvS2S, ensemble", 26.36, 7.7e19),
+        ("Transformer, base", 27.3, 3.3e18),
+        ("Transformer, big", 28.4, 2.3e19),
+    )
+)
+
+
+@dataclass(frozen=True)
 class Comparison:
     """Everything the report shows."""
 
@@ -28,6 +56,7 @@ class Comparison:
     test_set: TestSet
     evaluations: tuple[Evaluation, Evaluation]
     difference: PairedDifference
+    human: str | None = None
 
     @property
     def names(self) -> tuple[str, str]:
@@ -53,6 +82,21 @@ class Comparison:
             f"{d.interval_b:.2f} (95%, paired bootstrap). {self.verdict()}"
         )
         return "\n".join(lines)
+
+    def table(self) -> list[TableRow]:
+        """The paper's table with these two systems below it."""
+        mine = [
+            TableRow(
+                name,
+                self.test_set.name,
+                e.bleu_as_in_paper.score,
+                e.bleu_one_reference.score,
+                e.cost.flops_by_time,
+                e.cost.flops_by_parameters,
+            )
+            for name, e in zip(self.names, self.evaluations, strict=True)
+        ]
+        return [*PUBLISHED, *mine]
 
     def write_html(self, path: Path) -> None:
         """One self-contained file: figures are inside, nothing is loaded from elsewhere."""
@@ -93,6 +137,8 @@ class Comparison:
                 for title, (figure, text) in figures.items()
             ],
             "examples": self._examples(),
+            "table": self.table(),
+            "human": self.human,
         }
 
     def _by_length(self) -> dict[str, dict[str, float]]:
@@ -133,9 +179,16 @@ class Comparison:
 
 
 def compare_runs(
-    run_a: Run, run_b: Run, test: str = "test", files: Path | None = None
+    run_a: Run,
+    run_b: Run,
+    test: str = "test",
+    files: Path | None = None,
+    human: str | None = None,
 ) -> Comparison:
     """Evaluate both runs on one test set and compare them.
+
+    Args:
+        human: what people said of them, if anybody was asked; it goes into the report as it is.
 
     Raises:
         UserError: they were trained on different data, so that ``test`` means two things.
@@ -148,4 +201,4 @@ def compare_runs(
         )
     a, b = (evaluate_run(run, test, files=files) for run in (run_a, run_b))
     difference = paired_bootstrap(a.hypotheses, b.hypotheses, test_set.references)
-    return Comparison((run_a, run_b), test_set, (a, b), difference)
+    return Comparison((run_a, run_b), test_set, (a, b), difference, human)

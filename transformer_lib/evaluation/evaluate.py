@@ -10,6 +10,7 @@ from transformer_lib.data.prepare import prepare
 from transformer_lib.decoding.translate import DecodingConfig
 from transformer_lib.errors import UserError
 from transformer_lib.evaluation.bleu import MetricScore, bleu, chrf
+from transformer_lib.evaluation.conventions import paper_bleu
 from transformer_lib.run import Run
 from transformer_lib.training.cost import flops_by_time
 from transformer_lib.training.trainer import read_metrics
@@ -36,6 +37,7 @@ class Evaluation:
     hypotheses: list[str]
     bleu: MetricScore
     bleu_one_reference: MetricScore
+    bleu_as_in_paper: MetricScore
     chrf: MetricScore
     decoding_seconds: float
     cost: Cost
@@ -49,7 +51,7 @@ class Evaluation:
     def as_text(self) -> str:
         """For people."""
         several = self.bleu.signature != self.bleu_one_reference.signature
-        scores = [("chrF2", self.chrf)]
+        scores = [("BLEU as in the paper", self.bleu_as_in_paper), ("chrF2", self.chrf)]
         if several:
             scores.insert(0, ("BLEU, all references", self.bleu))
         scores.insert(0, ("BLEU, one reference" if several else "BLEU", self.bleu_one_reference))
@@ -90,6 +92,7 @@ def evaluate_run(
         hypotheses=hypotheses,
         bleu=bleu(hypotheses, test_set.references),
         bleu_one_reference=bleu(hypotheses, [r[:1] for r in test_set.references]),
+        bleu_as_in_paper=paper_bleu(hypotheses, [r[0] for r in test_set.references]),
         chrf=chrf(hypotheses, test_set.references),
         decoding_seconds=seconds,
         cost=training_cost(run),

@@ -1,0 +1,221 @@
+"""Why is my BLEU not the paper's? What explains how many points, and what cannot be known.
+
+Three things move the number: how it is counted, how the model is searched, and how it was trained.
+The first two are measured on the run itself, the third is held against the recipe.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from transformer_lib.config import Experiment, load_config
+from transformer_lib.data import wmt14
+from transformer_lib.data.cleaning import normalize
+from transformer_lib.data.corpora import TestSet
+from transformer_lib.data.prepare import describe
+from transformer_lib.errors import UserError
+from transformer_lib.evaluation.bleu import bleu
+from transformer_lib.evaluation.conventions import PAPER, every_bleu, paper_bleu
+from transformer_lib.evaluation.evaluate import find_test_set
+from transformer_lib.model.rnn import RnnConfig
+from transformer_lib.run import Run, last_weights
+from transformer_lib.training.trainer import Record, read_metrics
+
+PUBLISHED = {"wmt14_base": 27.3, "wmt14_big": 28.4, "wmt14_rnn": 24.6}
+"""BLEU on newstest2014 in the paper's table 2; the RNN is GNMT's single model."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A way to count, or to search, and what it gives."""
+
+    name: str
+    score: float
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A setting in which the run differs from the recipe."""
+
+    setting: str
+    here: str
+    recipe: str
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Everything that :func:`explain` found out."""
+
+    run: str
+    test_set: TestSet
+    recipe: str
+    counted: list[Line]
+    searched: list[Line]
+    differences: list[Difference]
+    agreeing: list[str]
+    cleaning: str
+    still_rising: float | None
+
+    def as_text(self) -> str:
+        """For people; each score with its distance from the first of its block."""
+        name, count = self.test_set.name, len(self.test_set)
+        lines = [
+            f"Why is my BLEU not the paper's? {self.run} on {name} ({count:,} sentences).",
+            f"The paper's way of counting gives {self._paper:.2f} here; {self.recipe} has "
+            f"{PUBLISHED[self.recipe]} on newstest2014 in the paper's table 2.",
+            *self._block("The same output, counted in every way", self.counted),
+            *self._block("The same weights, searched in other ways (13a)", self.searched),
+            "",
+            f"The training, held against {self.recipe}: what one run cannot tell in points",
+            *(f"  differs   {d.setting:<30} {d.here}, not {d.recipe}" for d in self.differences),
+        ]
+        if self.agreeing:
+            lines.append("  as there  " + ", ".join(self.agreeing))
+        lines.append(f"  cleaning  {self.cleaning}")
+        if self.still_rising is not None:
+            lines.append(
+                f"  BLEU on the validation set changed by {self.still_rising:+.1f} in the last "
+                "fifth of training" + ("; it was not done" if self.still_rising > 0.3 else "")
+            )
+        if name != "newstest2014":
+            lines.append(f"  {name} is another text: its BLEU says nothing about newstest2014")
+        return "\n".join(lines)
+
+    @property
+    def _paper(self) -> float:
+        return next(line.score for line in self.counted if line.name == PAPER)
+
+    @staticmethod
+    def _block(title: str, lines: Sequence[Line]) -> list[str]:
+        first = lines[0].score
+        rows = [
+            f"  {line.name:<44} {line.score:6.2f}  {line.score - first:+6.2f}"
+            + (f"   {line.note}" if line.note else "")
+            for line in lines
+        ]
+        return ["", title, *rows]
+
+
+def explain(run: Run, test: str = "test", files: Path | None = None) -> Explanation:
+    """Score one run's output in every way, search in other ways, compare the training's settings.
+
+    Raises:
+        UserError: there is no such test set.
+    """
+    test_set = find_test_set(run, test, files)
+    references = [r[0] for r in test_set.references]
+    decoding = run.experiment.decoding
+    hypotheses = run.translate(test_set.sources)
+    counted = [Line(name, s.score) for name, s in every_bleu(hypotheses, references).items()]
+    if test_set.name == "newstest2014":
+        counted.append(_filtered(test_set, hypotheses, files))
+
+    def searched(name: str, outputs: list[str]) -> Line:
+        return Line(name, bleu(outputs, [[r] for r in references]).score)
+
+    lines = [searched(f"beam {decoding.beam_size}, α = {decoding.alpha:g}", hypotheses)]
+    if decoding.beam_size > 1:
+        unpenalized = run.translate(test_set.sources, replace(decoding, alpha=0.0))
+        lines.append(searched("without a length penalty", unpenalized))
+        greedy = run.translate(test_set.sources, replace(decoding, beam_size=1))
+        lines.append(searched("greedy", greedy))
+    if run.experiment.training.average_last > 1 and (last := last_weights(run)) is not None:
+        lines.append(
+            searched("last checkpoint alone, not averaged", last.translate(test_set.sources))
+        )
+
+    records, report = read_metrics(run.folder), run.info["data_report"]
+    assert isinstance(report, dict)
+    recipe = _recipe(run.experiment)
+    differences, agreeing = _compare(run.experiment, load_config(recipe), records[-1])
+    return Explanation(
+        run.experiment.name,
+        test_set,
+        recipe,
+        counted,
+        lines,
+        differences,
+        agreeing,
+        describe(report),
+        _change_at_the_end(records),
+    )
+
+
+def _recipe(experiment: Experiment) -> str:
+    if isinstance(experiment.model, RnnConfig):
+        return "wmt14_rnn"
+    return "wmt14_big" if experiment.model.d_model >= 1024 else "wmt14_base"
+
+
+def _compare(
+    mine: Experiment, recipe: Experiment, last: Record
+) -> tuple[list[Difference], list[str]]:
+    """Settings that matter for BLEU; what was really done counts, not what was planned."""
+    steps = last["step"]
+
+    def settings(experiment: Experiment, steps: int, tokens: int) -> dict[str, object]:
+        training, model = experiment.training, experiment.model
+        values: dict[str, object] = {
+            "training text": experiment.data.corpus,
+            "pieces": experiment.data.vocab_size,
+            "source tokens a step, at most": training.batch_tokens * training.accumulate,
+            "steps": steps,
+            "tokens in all (millions)": round(tokens / 1e6),
+            "learning-rate schedule": training.schedule,
+            "label smoothing": training.label_smoothing,
+            "averaged checkpoints": training.average_last,
+            "width": model.d_model,
+            "layers": (model.num_encoder_layers, model.num_decoder_layers),
+            "dropout": model.dropout,
+            "tied embeddings": model.tied_embeddings,
+            "beam": experiment.decoding.beam_size,
+            "length penalty α": experiment.decoding.alpha,
+        }
+        if not isinstance(model, RnnConfig):
+            values |= {"heads": model.num_heads, "inner width": model.d_ff, "norm": model.norm}
+        return values
+
+    assert recipe.training.steps is not None
+    full = 2 * recipe.training.steps * recipe.training.batch_tokens * recipe.training.accumulate
+    here = settings(mine, steps, last["tokens"])
+    there = settings(recipe, recipe.training.steps, full)
+    agreeing, differences = [], []
+    for name, value in here.items():
+        same = value == there[name]
+        if name.startswith("tokens in all"):  # batches are never quite full
+            same = last["tokens"] > 0.8 * full
+        if same:
+            agreeing.append(name)
+        else:
+            differences.append(Difference(name, _text(value), _text(there[name])))
+    return differences, agreeing
+
+
+def _text(value: object) -> str:
+    if isinstance(value, tuple):
+        return " + ".join(map(str, value))
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _filtered(test_set: TestSet, hypotheses: list[str], files: Path | None) -> Line:
+    """The paper's way on the 2,737 sentences of the shared task, of which older scores are."""
+    name = "the paper's way, the 2,737 sentences of 2014"
+    try:
+        kept = {normalize(s) for s, _ in wmt14.read_archive(wmt14.FILTERED_TEST, files)}
+    except UserError as error:
+        return Line(name, float("nan"), f"not at hand: {error}")
+    rows = [i for i, source in enumerate(test_set.sources) if source in kept]
+    if not rows:
+        return Line(name, float("nan"), "no sentence of it is in this test set")
+    outputs = [hypotheses[i] for i in rows]
+    scores = paper_bleu(outputs, [test_set.references[i][0] for i in rows])
+    return Line(name, scores.score, f"{len(rows):,} sentences")
+
+
+def _change_at_the_end(records: list[Record]) -> float | None:
+    """How much validation BLEU changed in the last fifth of the training."""
+    validations = [r for r in records if r["kind"] == "validation"]
+    if len(validations) < 5:
+        return None
+    return validations[-1]["bleu"] - validations[-1 - len(validations) // 5]["bleu"]

@@ -1,0 +1,32 @@
+"""Trained models in the formats of other toolkits, for those who want to use them elsewhere."""
+
+from pathlib import Path
+
+from transformer_lib.errors import UserError
+from transformer_lib.run import Run
+
+FORMATS = ("ctranslate2", "huggingface")
+
+
+def export(run: Run, format: str, folder: Path) -> None:
+    """Write the run's model and vocabulary into ``folder``, which must not hold anything yet.
+
+    Raises:
+        UserError: the format has no place for this architecture, its package is missing, or the
+            folder is not empty.
+    """
+    if format not in FORMATS:
+        raise UserError(f"no format {format!r}; there are {', '.join(FORMATS)}")
+    if folder.exists() and any(folder.iterdir()):
+        raise UserError(f"{folder} is not empty; choose another folder with --out")
+    try:
+        if format == "ctranslate2":
+            from transformer_lib.export.ctranslate2 import write
+        else:
+            from transformer_lib.export.huggingface import write
+    except ImportError as error:
+        raise UserError(
+            f"{error.name} is missing; install it with: pip install 'transformer-lib[export]'"
+        ) from error
+    folder.mkdir(parents=True, exist_ok=True)
+    write(run, folder)
