@@ -73,13 +73,18 @@ class System:
         self.optimizer.zero_grad()
 
 
-def build(name: str, setting: str) -> System:
+def build(
+    name: str,
+    setting: str,
+    config: TransformerConfig = CONFIG,
+    vocab_size: int = DATA.vocab_size,
+) -> System:
     """One of ``SYSTEMS`` in one of ``SETTINGS``."""
     torch.manual_seed(1)
     model: nn.Module
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}.get(setting, torch.float32)
     if name == "transformer_lib":
-        model = ours = build_transformer(CONFIG, DATA.vocab_size)
+        model = ours = build_transformer(config, vocab_size)
         if setting == "default":
             dtype = choose_dtype(DEVICE)
 
@@ -89,9 +94,9 @@ def build(name: str, setting: str) -> System:
             return result.smoothed / result.tokens
     else:
         if name == "MarianMTModel":
-            model = peer = MarianModel(CONFIG, DATA.vocab_size)
+            model = peer = MarianModel(config, vocab_size)
         else:
-            model = peer = TorchModel(CONFIG, DATA.vocab_size, setting == "default")
+            model = peer = TorchModel(config, vocab_size, setting == "default")
 
         def loss(batch: Batch) -> Tensor:
             return F.cross_entropy(
@@ -130,7 +135,7 @@ def measure_training(repeats: int, steps: int) -> dict[str, dict[str, float]]:
         rates: dict[str, list[float]] = {name: [] for name in SYSTEMS}
         for repeat in tqdm(range(repeats + 1), desc=f"training, {setting}"):
             for name, system in systems.items():
-                seconds = _time(lambda system=system: [system.step(batch) for batch in batches])
+                seconds = timed(lambda system=system: [system.step(batch) for batch in batches])
                 if repeat:  # the first one warms up
                     rates[name].append(tokens / seconds)
         results[setting] = {name: statistics.median(r) for name, r in rates.items()}
@@ -166,7 +171,7 @@ def measure_decoding(repeats: int, train_seconds: float) -> dict[str, dict[str, 
         for _ in tqdm(range(repeats), desc=f"decoding, {name}"):
             for system, decode in enumerate(pair):
                 outputs[system] = []
-                seconds = _time(
+                seconds = timed(
                     lambda decode=decode, out=outputs[system]: [
                         out.extend(decode(src)) for src in batches
                     ]
@@ -230,7 +235,7 @@ def _peak() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # macOS counts bytes
 
 
-def _time(work: Callable[[], object]) -> float:
+def timed(work: Callable[[], object]) -> float:
     if DEVICE.type == "cuda":
         torch.cuda.synchronize()
     started = time.perf_counter()

@@ -52,9 +52,9 @@
 # They are not run again: what you see when you hand in is what is graded.
 #
 # **Without a GPU** you use the bundled corpus and some minutes for each model; that is enough for a
-# real result. **With a GPU**, take a larger corpus and more time: another name in `CONFIGS` below,
-# nothing else. `transformer_lib/configs` holds what there is, and a configuration of your own is a
-# small text file.
+# real result. **With a GPU**, take WMT14 and more time: `wmt14_base_fast` and `wmt14_rnn` in
+# `CONFIGS` below, nothing else ([Run it on your GPU](../../docs/gpu.md) says what it takes).
+# `transformer_lib/configs` holds what there is, and a configuration of your own is a small file.
 #
 # Hand in this one notebook under its own name; `transformer-lib verify-submission experiment.ipynb`
 # says whether it can be graded.
@@ -283,11 +283,14 @@ assert judged.sentences == 20
 # %% [markdown] question="q_explanation"
 # ## 6 · The explanation (12 points, graded by hand)
 #
-# On one page: what did you do, what came out, and **why**? Take into account how many tokens each
-# model saw in the time, how the curves run, how long the sentences are, and what the machine is
-# good at. Then say against yourself what could be wrong with your result (threats to validity:
-# seeds, tuning, test set, metric), and what you would expect on the 4.5 million sentences of WMT14,
-# where the paper reports 27.3 BLEU for the base model against 24.6 for the best RNN of its time.
+# On one page: what did you do, what came out, and **why**? `explain(run)` of
+# `transformer_lib.evaluation.explain`, or `transformer-lib evaluate RUN --explain`, measures what
+# counting and searching do to your BLEU, and says where the training is not the paper's. Take
+# into account how many tokens each model saw in the time, how the curves run, how long the
+# sentences are, and what the machine is good at. Then say against yourself what could be wrong
+# with your result (threats to validity: seeds, tuning, test set, metric), and what you would
+# expect on the 4.5 million sentences of WMT14, where the paper reports 27.3 BLEU for the base
+# model against 24.6 for the best RNN of its time.
 #
 # ### BEGIN MARK SCHEME
 # | points | for |

@@ -1,0 +1,375 @@
+"""What a GPU reaches, in four parts of at most ten minutes each.
+
+    python benchmarks/gpu.py speed       tokens/s and TFLOP/s of base, big and RNN, beside two peers
+    python benchmarks/gpu.py multi30k    Multi30k to convergence: both models, three seeds each
+    python benchmarks/gpu.py news        the largest real mix at hand: where do the curves cross?
+    python benchmarks/gpu.py decoding    newstest2014 with beam 4, beside generate and CTranslate2
+
+Each prints a table and adds its figures to one JSON file. Without a GPU the smallest form runs on
+the CPU: it shows that everything works, and its figures mean nothing.
+"""
+
+import argparse
+import gzip
+import json
+import platform
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+import torch
+from bench import System, build, timed
+
+from transformer_lib.config import Experiment, load_config
+from transformer_lib.data import Batch, DataConfig, PreparedData, make_batch, plan_batches, prepare
+from transformer_lib.device import choose_device, describe_device
+from transformer_lib.evaluation.evaluate import evaluate_run
+from transformer_lib.export import export
+from transformer_lib.export.huggingface import to_huggingface
+from transformer_lib.files import read_lines, write_text
+from transformer_lib.model import TransformerConfig
+from transformer_lib.plots.curves import learning_curves
+from transformer_lib.run import Run, build_model, load_run, train
+from transformer_lib.training.cost import measured_flops_per_second
+from transformer_lib.training.trainer import Record, Trainer, read_metrics
+
+DEVICE = choose_device()
+GPU = DEVICE.type == "cuda"
+PAPER_STEPS, PAPER_TOKENS = 100_000, 50_000  # of the base model; a step's source and target tokens
+NEWS = ("2008", "2009", "2010", "2011", "2012", "2015", "2016", "2017", "2018")
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much is done: as much as a GPU does in ten minutes, or a sign of life."""
+
+    seconds: float  # of training for each system whose speed is measured
+    vocab_size: int
+    batch_tokens: int
+    seeds: int
+    multi30k_steps: int
+    minutes: float  # of training on the news
+    sentences: int  # that are decoded
+    sizes: tuple[str, ...]
+
+
+FULL = Scale(40, 37_000, 25_000, 3, 6000, 4.0, 3003, ("wmt14_base", "wmt14_big", "wmt14_rnn"))
+SMALLEST = Scale(8, 4000, 1024, 1, 60, 0.2, 40, ("wmt14_base", "wmt14_rnn"))
+SCALE = FULL if GPU else SMALLEST
+# On the CPU everything shrinks to what it can do in seconds.
+SHRUNK = ("model.d_model=64", "model.num_encoder_layers=1", "model.num_decoder_layers=1")
+
+
+def experiment(name: str, *settings: str) -> Experiment:
+    """A named experiment, as far as this machine can bear it."""
+    return load_config(name, [*(() if GPU else SHRUNK), *settings])
+
+
+def news_data(text: Path, work: Path) -> PreparedData:
+    """Multi30k, Tatoeba and the news tests of other years, with newstest2013 and 2014 held out."""
+    work.mkdir(parents=True, exist_ok=True)
+    sides: dict[str, list[str]] = {"en": [], "de": []}
+    for side, lines in sides.items():
+        lines += read_lines(text / "multi30k" / f"train.{side}.gz")
+        for year in NEWS:
+            lines += read_lines(text / "newstest" / f"newstest{year}.en-de.{side}.gz")
+    for line in read_lines(text / "tatoeba" / "deu.tsv.gz"):
+        for side, sentence in zip(("en", "de"), line.split("\t"), strict=False):
+            sides[side].append(sentence)
+    for side, lines in sides.items():
+        write_text(work / f"train.{side}", "".join(f"{line}\n" for line in lines))
+        for name, year in (("valid", "2013"), ("test", "2014")):
+            with gzip.open(text / "newstest" / f"newstest{year}.en-de.{side}.gz") as file:
+                (work / f"{name}.{side}").write_bytes(file.read())
+    return prepare(news_config(work), cache=work)
+
+
+def news_config(work: Path) -> DataConfig:
+    """The text that :func:`news_data` has put together."""
+    train, valid, test = (
+        (str(work / f"{name}.en"), str(work / f"{name}.de")) for name in ("train", "valid", "test")
+    )
+    return DataConfig(
+        "files", SCALE.vocab_size, max_len=256, max_words=200, train=train, valid=valid, test=test
+    )
+
+
+def speed(text: Path, work: Path) -> dict[str, object]:
+    """Tokens a second while training on real sentence lengths, and how full the device is."""
+    data = news_data(text, work)
+    rate = measured_flops_per_second(DEVICE, torch.bfloat16)
+    systems: dict[str, dict[str, float]] = {}
+    for name in SCALE.sizes:
+        for compiled in (False, True) if GPU else (False,):
+            label = f"{name}, compiled" if compiled else name
+            systems[label] = _training_speed(name, data, work, compiled, rate)
+            print(label, systems[label], flush=True)
+    config = experiment("wmt14_base").model
+    assert isinstance(config, TransformerConfig)
+    for peer in ("torch.nn.Transformer", "MarianMTModel"):
+        for setting in ("default", "bf16"):
+            label = f"{peer}, {'as it comes' if setting == 'default' else setting}"
+            system = build(peer, setting, config, len(data.tokenizer))
+            systems[label] = _peer_speed(system, data)
+            del system
+            print(label, systems[label], flush=True)
+    return {"matrix_tflops": rate / 1e12, "systems": systems}
+
+
+def _training_speed(
+    name: str, data: PreparedData, work: Path, compiled: bool, rate: float
+) -> dict[str, float]:
+    """Our own loop as it is, without its first third, in which kernels are made."""
+    chosen = experiment(
+        name,
+        f"training.batch_tokens={SCALE.batch_tokens}",
+        "training.accumulate=1",
+        "training.validations=3",
+        "training.validation_sentences=1",
+        f"training.compile={str(compiled).lower()}",
+    )
+    training = replace(
+        chosen.training, steps=None, minutes=SCALE.seconds / 60, keep_checkpoints=1, average_last=1
+    )
+    folder = work / "speed"
+    folder.mkdir()
+    _reset_memory()
+    trainer = Trainer(build_model(chosen, len(data.tokenizer)), data, training, folder)
+    trainer.train()
+    trained = [record for record in trainer.records if record["kind"] == "train"]
+    shutil.rmtree(folder)
+    per_second = statistics.median(r["tokens_per_second"] for r in trained[1:] or trained)
+    flops_per_second = per_second * trainer.progress.flops / trainer.progress.tokens
+    return {
+        "tokens_per_second": per_second,
+        "tflops": flops_per_second / 1e12,
+        "share_of_matrix_rate": flops_per_second / rate,
+        "waiting_for_data": trained[-1]["waiting_for_data"],
+        "memory_gib": _peak_memory(),
+        "hours_for_100k_paper_steps": PAPER_STEPS * PAPER_TOKENS / per_second / 3600,
+    }
+
+
+def _peer_speed(system: System, data: PreparedData) -> dict[str, float]:
+    """The same batches through a loop as one would write it."""
+    _reset_memory()
+    batches = _batches(data)
+    for _ in range(5):
+        system.step(next(batches))
+    tokens, started = 0, time.perf_counter()
+    while time.perf_counter() - started < SCALE.seconds / 2:
+        some = [next(batches) for _ in range(5)]
+        timed(lambda some=some: [system.step(batch) for batch in some])
+        tokens += sum(batch.num_src_tokens + batch.num_tgt_tokens for batch in some)
+    return {
+        "tokens_per_second": tokens / (time.perf_counter() - started),
+        "memory_gib": _peak_memory(),
+    }
+
+
+def _batches(data: PreparedData) -> Iterator[Batch]:
+    lengths = data.train.src.lengths, data.train.tgt.lengths
+    for epoch in range(10**6):
+        for indices in plan_batches(*lengths, SCALE.batch_tokens, (1, epoch)):
+            yield make_batch(data.train, indices).to(DEVICE)
+
+
+def _reset_memory() -> None:
+    if GPU:
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+
+
+def _peak_memory() -> float:
+    return torch.cuda.max_memory_allocated() / 2**30 if GPU else float("nan")
+
+
+def multi30k(text: Path, work: Path) -> dict[str, object]:
+    """Both models until they learn no more, several seeds; BLEU on test2016 with beam 4."""
+    settings = {
+        "transformer": ("cpu_multi30k_transformer_20min", ["learning_rate=1e-3", "warmup=0.1"], []),
+        "rnn": ("cpu_tatoeba_rnn", ["learning_rate=1e-3", "warmup=0.1"], ["dropout=0.4"]),
+    }
+    common = [f"batch_tokens={4096 if GPU else 1024}", "validations=10", "keep_checkpoints=5"]
+    if GPU:
+        common.append("average_last=5")
+        settings["rnn"][2].extend(("num_encoder_layers=2", "num_decoder_layers=2"))
+    scores: dict[str, list[float]] = {}
+    for name, (config, training, model) in settings.items():
+        chosen_settings = [f"training.{s}" for s in (*common, *training)]
+        chosen_settings += [f"model.{s}" for s in model]
+        for seed in range(1, SCALE.seeds + 1):
+            chosen = experiment(config, *chosen_settings)
+            chosen = replace(
+                chosen,
+                seed=seed,
+                data=DataConfig("multi30k", 6000 if GPU else 4000),
+                training=replace(chosen.training, steps=SCALE.multi30k_steps, minutes=None),
+            )
+            folder = work / f"{name}-{seed}"
+            train(chosen, folder, text / "multi30k")
+            score = evaluate_run(load_run(folder), files=text / "multi30k").bleu.score
+            scores.setdefault(name, []).append(score)
+            print(name, seed, round(score, 2), flush=True)
+    return {
+        name: {"bleu": values, "mean": statistics.mean(values)} for name, values in scores.items()
+    }
+
+
+def news(text: Path, work: Path) -> dict[str, object]:
+    """Both models for the same time on the mix; when is the Transformer ahead for good?"""
+    news_data(text, work)
+    records: dict[str, list[Record]] = {}
+    results: dict[str, object] = {}
+    for name in ("wmt14_base_fast", "wmt14_rnn"):
+        run = _news_run(name, SCALE.minutes, work)
+        evaluation = evaluate_run(run)
+        records[name] = read_metrics(run.folder)
+        results[name] = {
+            "bleu": evaluation.bleu.score,
+            "bleu_as_in_paper": evaluation.bleu_as_in_paper.score,
+            "tokens": evaluation.cost.tokens,
+            "flops": evaluation.cost.flops_by_parameters,
+        }
+        print(name, results[name], flush=True)
+    learning_curves(records).savefig(work.parent / "news.png", dpi=110)
+    a, b = ([r for r in lines if r["kind"] == "validation"] for lines in records.values())
+    results["ahead_for_good"] = {
+        quantity: _ahead_for_good(a, b, quantity) for quantity in ("seconds", "tokens", "flops")
+    }
+    return results
+
+
+def _news_run(name: str, minutes: float, work: Path) -> Run:
+    chosen = experiment(
+        name,
+        f"training.batch_tokens={SCALE.batch_tokens}",
+        "training.accumulate=1",
+        "training.schedule=budget",
+        f"training.learning_rate={7e-4 if GPU else 2e-3}",
+        "training.warmup=0.1",
+        "training.validations=12",
+        f"training.validation_sentences={200 if GPU else 20}",
+        "training.compile=false",
+        "training.average_last=1",
+        "model.dropout=0.3",
+    )
+    training = replace(chosen.training, steps=None, minutes=minutes, keep_checkpoints=1)
+    folder = work / name
+    train(replace(chosen, data=news_config(work), training=training), folder)
+    return load_run(folder)
+
+
+def _ahead_for_good(a: list[Record], b: list[Record], quantity: str) -> float | None:
+    """From which budget on ``a`` has the higher validation BLEU; ``None`` if it has not."""
+    budgets = sorted({r[quantity] for r in a} | {r[quantity] for r in b})
+    scores = [np.interp(budgets, [r[quantity] for r in x], [r["bleu"] for r in x]) for x in (a, b)]
+    behind = np.flatnonzero(scores[0] <= scores[1])
+    if len(behind) == 0:
+        return budgets[0]
+    return budgets[behind[-1] + 1] if behind[-1] + 1 < len(budgets) else None
+
+
+def decoding(text: Path, work: Path) -> dict[str, object]:
+    """Sentences a second on newstest2014, beam 4: ours, Hugging Face's generate, CTranslate2."""
+    import ctranslate2
+
+    data = news_data(text, work)
+    run = _news_run("wmt14_base", SCALE.minutes / 2, work)
+    tokens = sorted(run.tokenizer.encode(data.test.sources[: SCALE.sentences]), key=len)
+    sentences = [run.tokenizer.decode([t])[0] for t in tokens]
+    seconds = {"transformer_lib": timed(lambda: run.translate(sentences))}
+
+    theirs = to_huggingface(run.model.float(), len(run.tokenizer)).to(DEVICE)
+    batches = [tokens[i : i + 64] for i in range(0, len(tokens), 64)]
+
+    def generate() -> None:
+        for rows in batches:
+            width = max(map(len, rows)) + 1
+            src = torch.tensor([[*r, 3, *[0] * (width - len(r) - 1)] for r in rows], device=DEVICE)
+            theirs.generate(
+                src, attention_mask=src != 0, num_beams=4, max_new_tokens=width + 50,
+                bad_words_ids=[[0], [2]], early_stopping=True, length_penalty=0.6,
+            )  # fmt: skip
+
+    with torch.autocast(DEVICE.type, torch.bfloat16, enabled=GPU):
+        seconds["Hugging Face generate"] = timed(generate)
+    with tempfile.TemporaryDirectory() as folder:
+        export(run, "ctranslate2", Path(folder))
+        engine = ctranslate2.Translator(
+            folder,
+            device="cuda" if GPU and ctranslate2.get_cuda_device_count() else "cpu",
+            compute_type="auto",
+        )
+        pieces = [run.tokenizer.pieces(t) for t in tokens]
+        seconds[f"CTranslate2 on {engine.device}"] = timed(
+            lambda: engine.translate_batch(
+                pieces, beam_size=4, max_batch_size=4096, batch_type="tokens"
+            )
+        )
+    return {name: {"sentences_per_second": len(tokens) / s} for name, s in seconds.items()}
+
+
+PARTS = {"speed": speed, "multi30k": multi30k, "news": news, "decoding": decoding}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("part", choices=PARTS)
+    parser.add_argument("--text", type=Path, default=Path("../shared/data"), help="real text")
+    parser.add_argument("--out", type=Path, default=Path("runs/gpu"), help="figures [runs/gpu]")
+    arguments = parser.parse_args()
+    if not (arguments.text / "newstest").is_dir():
+        parser.error(f"{arguments.text} has no folder newstest; give the text with --text")
+    if not GPU:
+        print("no GPU here: the smallest form runs on the CPU, and its figures mean nothing")
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    path = arguments.out / "results.json"
+    results = json.loads(path.read_text()) if path.exists() else {}
+    started = time.perf_counter()
+    with tempfile.TemporaryDirectory(dir=arguments.out) as work:
+        figures = PARTS[arguments.part](arguments.text.resolve(), Path(work).resolve() / "work")
+    results[arguments.part] = {
+        "device": describe_device(DEVICE),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "date": str(date.today()),
+        "minutes": round((time.perf_counter() - started) / 60, 1),
+        **figures,
+    }
+    write_text(path, json.dumps(results, indent=2) + "\n")
+    print(as_table(arguments.part, results[arguments.part]))
+    print(f"\nall figures: {path}")
+
+
+def as_table(part: str, figures: dict) -> str:
+    """Markdown: a row for each system, a column for each figure."""
+    rows = figures.get("systems", {k: v for k, v in figures.items() if isinstance(v, dict)})
+    columns = list(dict.fromkeys(column for row in rows.values() for column in row))
+    lines = [f"| {part} | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
+    for name, row in rows.items():
+        cells = [_cell(row.get(column)) for column in columns]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(_cell, value))
+    if value is None or (isinstance(value, float) and np.isnan(value)):
+        return "–"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+    return str(value)
+
+
+if __name__ == "__main__":
+    main()
