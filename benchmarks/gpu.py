@@ -104,7 +104,7 @@ def speed(text: Path, work: Path) -> dict[str, object]:
     """Tokens a second while training on real sentence lengths, and how full the device is."""
     data = news_data(text, work)
     rate = measured_flops_per_second(DEVICE, torch.bfloat16)
-    systems: dict[str, dict[str, float]] = {}
+    systems: dict[str, dict[str, float | None]] = {}
     for name in SCALE.sizes:
         for compiled in (False, True) if GPU else (False,):
             label = f"{name}, compiled" if compiled else name
@@ -124,7 +124,7 @@ def speed(text: Path, work: Path) -> dict[str, object]:
 
 def _training_speed(
     name: str, data: PreparedData, work: Path, compiled: bool, rate: float
-) -> dict[str, float]:
+) -> dict[str, float | None]:
     """Our own loop as it is, without its first third, in which kernels are made."""
     chosen = experiment(
         name,
@@ -156,7 +156,7 @@ def _training_speed(
     }
 
 
-def _peer_speed(system: System, data: PreparedData) -> dict[str, float]:
+def _peer_speed(system: System, data: PreparedData) -> dict[str, float | None]:
     """The same batches through a loop as one would write it."""
     _reset_memory()
     batches = _batches(data)
@@ -186,8 +186,8 @@ def _reset_memory() -> None:
         torch.cuda.reset_peak_memory_stats()
 
 
-def _peak_memory() -> float:
-    return torch.cuda.max_memory_allocated() / 2**30 if GPU else float("nan")
+def _peak_memory() -> float | None:
+    return torch.cuda.max_memory_allocated() / 2**30 if GPU else None
 
 
 def multi30k(text: Path, work: Path) -> dict[str, object]:
@@ -364,7 +364,7 @@ def as_table(part: str, figures: dict) -> str:
 def _cell(value: object) -> str:
     if isinstance(value, list):
         return ", ".join(map(_cell, value))
-    if value is None or (isinstance(value, float) and np.isnan(value)):
+    if value is None:
         return "–"
     if isinstance(value, float):
         return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"

@@ -50,7 +50,7 @@ def run_folder(tmp_path_factory, toy_files):
 
 @pytest.mark.parametrize(
     "command", [[], ["data"], ["data", "prepare"], ["train"], ["translate"], ["evaluate"],
-                ["compare"], ["average"]],
+                ["compare"], ["average"], ["export"]],
 )  # fmt: skip
 def test_help_is_there_and_shows_examples(monkeypatch, capsys, command):
     code, out, _ = called(monkeypatch, capsys, *command, "--help")
@@ -58,6 +58,31 @@ def test_help_is_there_and_shows_examples(monkeypatch, capsys, command):
     if command and command != ["data"]:
         assert "Examples:" in out
         assert "transformer-lib " + " ".join(command) in out
+
+
+def test_a_low_bleu_is_explained(monkeypatch, capsys, run_folder):
+    code, out, _ = called(monkeypatch, capsys, "evaluate", run_folder, "--explain")
+    assert code == 0
+    for line in ("Why is my BLEU not the paper's?", "compounds split", "greedy", "cleaning  kept"):
+        assert line in out
+    code, _, err = called(monkeypatch, capsys, "evaluate", run_folder, "--explain", "--json")
+    assert (code, err.count("\n")) == (2, 1)
+
+
+def test_a_run_is_exported(monkeypatch, capsys, run_folder, tmp_path):
+    out = tmp_path / "exported"
+    arguments = ("export", run_folder, "--format", "ctranslate2", "--out", out)
+    assert called(monkeypatch, capsys, *arguments)[:2] == (0, f"exported: {out}\n")
+    assert (out / "model.bin").exists()
+    code, _, err = called(monkeypatch, capsys, *arguments)
+    assert (code, "is not empty" in err) == (2, True)
+
+
+def test_a_report_with_ratings_needs_ratings(monkeypatch, capsys, run_folder, tmp_path):
+    code, _, err = called(
+        monkeypatch, capsys, "compare", run_folder, run_folder, "--rating", tmp_path
+    )
+    assert (code, "has no ratings*.json" in err) == (2, True)
 
 
 def test_translate_works_in_a_pipe_line_for_line(run_folder):

@@ -43,7 +43,7 @@ Settings = Annotated[
 
 @data_app.command("prepare")
 def data_prepare(
-    name: Annotated[str, typer.Argument(help="a corpus (tatoeba, multi30k) or a CONFIG")],
+    name: Annotated[str, typer.Argument(help="a corpus (tatoeba, multi30k, wmt14) or a CONFIG")],
     files: From = None,
     settings: Settings = None,
 ) -> None:
@@ -53,6 +53,7 @@ def data_prepare(
     Examples:
       transformer-lib data prepare tatoeba
       transformer-lib data prepare multi30k --from ~/multi30k
+      transformer-lib data prepare wmt14
       transformer-lib data prepare my_experiment.toml --set data.vocab_size=8000
     """
     from transformer_lib.config import load_config, load_data_config

@@ -30,7 +30,7 @@ class Line:
     """A way to count, or to search, and what it gives."""
 
     name: str
-    score: float
+    score: float | None  # None where it cannot be told
     note: str = ""
 
 
@@ -84,16 +84,17 @@ class Explanation:
 
     @property
     def _paper(self) -> float:
-        return next(line.score for line in self.counted if line.name == PAPER)
+        return next(line.score or 0.0 for line in self.counted if line.name == PAPER)
 
     @staticmethod
     def _block(title: str, lines: Sequence[Line]) -> list[str]:
-        first = lines[0].score
-        rows = [
-            f"  {line.name:<44} {line.score:6.2f}  {line.score - first:+6.2f}"
-            + (f"   {line.note}" if line.note else "")
-            for line in lines
-        ]
+        first = lines[0].score or 0.0
+        rows = []
+        for line in lines:
+            row = f"  {line.name:<44} "
+            if line.score is not None:
+                row += f"{line.score:6.2f}  {line.score - first:+6.2f}   "
+            rows.append((row + line.note).rstrip())
         return ["", title, *rows]
 
 
@@ -204,10 +205,10 @@ def _filtered(test_set: TestSet, hypotheses: list[str], files: Path | None) -> L
     try:
         kept = {normalize(s) for s, _ in wmt14.read_archive(wmt14.FILTERED_TEST, files)}
     except UserError as error:
-        return Line(name, float("nan"), f"not at hand: {error}")
+        return Line(name, None, f"not at hand: {error}")
     rows = [i for i, source in enumerate(test_set.sources) if source in kept]
     if not rows:
-        return Line(name, float("nan"), "no sentence of it is in this test set")
+        return Line(name, None, "no sentence of it is in this test set")
     outputs = [hypotheses[i] for i in rows]
     scores = paper_bleu(outputs, [test_set.references[i][0] for i in rows])
     return Line(name, scores.score, f"{len(rows):,} sentences")
