@@ -196,9 +196,8 @@ def multi30k(text: Path, work: Path) -> dict[str, object]:
         "transformer": ("cpu_multi30k_transformer_20min", ["learning_rate=1e-3", "warmup=0.1"], []),
         "rnn": ("cpu_tatoeba_rnn", ["learning_rate=1e-3", "warmup=0.1"], ["dropout=0.4"]),
     }
-    common = [f"batch_tokens={4096 if GPU else 1024}", "validations=10", "keep_checkpoints=5"]
+    common = [f"batch_tokens={4096 if GPU else 1024}", "validations=10"]
     if GPU:
-        common.append("average_last=5")
         settings["rnn"][2].extend(("num_encoder_layers=2", "num_decoder_layers=2"))
     scores: dict[str, list[float]] = {}
     for name, (config, training, model) in settings.items():

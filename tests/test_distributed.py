@@ -48,7 +48,8 @@ def test_processes_together_equal_one(toy_config, tmp_path, environment, process
     # Where a gradient is zero but for rounding, Adam with a tiny eps would follow the rounding.
     few += ["--set", "training.steps=12", "--set", "training.eps=1e-3"]
     run(1, toy_config, tmp_path / "one", *few)
-    run(processes, toy_config, tmp_path / "many", *few)
+    messages = run(processes, toy_config, tmp_path / "many", *few).stderr
+    assert messages.count("trained: ") == 1
     for one, many in zip(losses(tmp_path / "one"), losses(tmp_path / "many"), strict=True):
         assert one == (*many[:2], pytest.approx(many[2], rel=1e-4))
     expected = load_file(tmp_path / "one" / "model.safetensors")

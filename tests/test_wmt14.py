@@ -137,21 +137,28 @@ def test_a_wrong_number_of_sentences_or_a_missing_file(archives):
 def test_members_that_no_archive_should_have(archives, kind):
     archive = wmt14.VALID
     path = archives / archive.name
-    write_texts(path, archive, (["a"] * 20, ["b"] * 20))
-    tar_bytes = io.BytesIO(gzip.decompress(path.read_bytes()))
-    with tarfile.open(fileobj=tar_bytes, mode="a") as tar:
-        member = tarfile.TarInfo({"outside": "../../evil", "absolute": "/etc/evil"}.get(kind, "x"))
-        if kind == "twice":
-            member.name = archive.source
-        if kind in ("link", "hard link"):
-            member.type = tarfile.SYMTYPE if kind == "link" else tarfile.LNKTYPE
-            member.linkname = "/etc/passwd"
-        if kind == "device":
-            member.type = tarfile.CHRTYPE
-        tar.addfile(member)
-    path.write_bytes(gzip.compress(tar_bytes.getvalue()))
-    with pytest.raises(UserError, match=r"no plain file inside the archive|has two files"):
+    names = {"outside": "../../evil", "absolute": "/etc/evil"}
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as tar:
+        for name in (archive.target, archive.source, names.get(kind, archive.source)):
+            member = tarfile.TarInfo(name)
+            content = b"".join(b"<seg>x</seg>\n" for _ in range(20))
+            member.size = len(content)
+            if name == archive.source and kind in ("link", "hard link", "device"):
+                types = (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE)
+                member.type = types[("link", "hard link", "device").index(kind)]
+                member.linkname, member.size, content = "/etc/passwd", 0, b""
+            tar.addfile(member, io.BytesIO(content))
+    path.write_bytes(gzip.compress(stream.getvalue()))
+    with pytest.raises(UserError, match=r"points outside of the archive|twice, or as a link"):
         verified(archive, archives)
+
+
+def test_names_may_begin_with_a_dot(archives):
+    archive = wmt14.VALID
+    dotted = replace(archive, source=f"./{archive.source}", target=f"./{archive.target}")
+    write_texts(archives / archive.name, dotted, (["a & b"] * 20, ["c"] * 20))
+    assert list(read_archive(archive, archives)) == [("a & b", "c")] * 20
 
 
 def test_text_that_is_not_utf8_is_dropped_not_fatal(archives, small, tmp_path):

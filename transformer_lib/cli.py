@@ -101,11 +101,14 @@ def train(
         training = replace_checked(experiment.training, minutes=minutes, steps=steps)
         experiment = replace(experiment, training=training)
     folder = out or Path("runs") / experiment.name
-    if train_run(experiment, folder, files, resume, on_validation=_print_validation):
-        typer.echo(f"trained: {folder}", err=True)
-    else:
+    finished = train_run(experiment, folder, files, resume, on_validation=_print_validation)
+    message = f"trained: {folder}"
+    if not finished:
         again = f"transformer-lib train {config} --resume --out {folder}"
-        typer.echo(f"interrupted and saved; continue with: {again}", err=True)
+        message = f"interrupted and saved; continue with: {again}"
+    if os.environ.get("RANK", "0") == "0":  # one of several processes speaks for all
+        typer.echo(message, err=True)
+    if not finished:
         raise typer.Exit(130)
 
 

@@ -1,8 +1,8 @@
 """WMT 2014, English to German: the archives of statmt.org, verified, and read as they are.
 
-Nothing is unpacked to disk. An archive is checked whole before anything of it is used: each member
-is a plain file or folder inside the archive, the two sides are there with the published number of
-lines, and the compressed stream is sound. The SHA-256 of an archive that passed is written down,
+Nothing is unpacked to disk. An archive is checked whole before anything of it is used: no member's
+name points outside, the two sides are plain files with the published number of lines, and the
+compressed stream is sound. The SHA-256 of an archive that passed is written down,
 and from then on only that file is accepted.
 """
 
@@ -151,12 +151,15 @@ def _check(path: Path, archive: Archive, checksum: str | None) -> str:
             with tarfile.open(fileobj=stream, mode="r|", bufsize=BUFFER) as tar:
                 for member in tar:
                     bar.update(file.tell() - bar.n)
-                    _check_member(member, path)
-                    if member.name in wanted:
-                        if member.name in counts:
-                            raise UserError(f"{path} has two files {member.name}; fetch it again")
+                    name = _name(member, path)
+                    if name in wanted:
+                        if name in counts or not member.isreg():
+                            raise UserError(
+                                f"{path} has {name} twice, or as a link: it is not trusted, fetch "
+                                "it again from its source"
+                            )
                         lines = _lines(tar, member)
-                        counts[member.name] = sum(1 for _ in _sentences(lines, member.name))
+                        counts[name] = sum(1 for _ in _sentences(lines, name))
             while stream.read(BUFFER):  # to the end, where gzip's own checksum is
                 pass
     except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error) as error:
@@ -196,13 +199,15 @@ class _Watched(io.FileIO):
         return block
 
 
-def _check_member(member: tarfile.TarInfo, path: Path) -> None:
-    parts = PurePosixPath(member.name)
-    if parts.is_absolute() or ".." in parts.parts or not (member.isreg() or member.isdir()):
+def _name(member: tarfile.TarInfo, path: Path) -> str:
+    """The member's name without a leading ``./``."""
+    name = PurePosixPath(member.name)
+    if name.is_absolute() or ".." in name.parts:
         raise UserError(
-            f"{path} holds {member.name!r}, which is no plain file inside the archive; "
-            "it is not trusted, fetch it again from its source"
+            f"{path} holds {member.name!r}, which points outside of the archive; it is not "
+            "trusted, fetch it again from its source"
         )
+    return str(name)
 
 
 @contextmanager
@@ -210,14 +215,14 @@ def _member(path: Path, name: str) -> Iterator[Iterable[bytes]]:
     """One file of an archive, read as a stream."""
     with gzip.open(path) as stream, tarfile.open(fileobj=stream, mode="r|", bufsize=BUFFER) as tar:
         for member in tar:
-            if member.name == name:
+            if _name(member, path) == name:
                 yield _lines(tar, member)
                 return
 
 
 def _lines(tar: tarfile.TarFile, member: tarfile.TarInfo) -> Iterable[bytes]:
     file = tar.extractfile(member)
-    assert file is not None, "a plain file, as _check_member saw"
+    assert file is not None, "a plain file, as _check saw"
     return file
 
 
