@@ -16,7 +16,7 @@ def padded_lengths(lengths: np.ndarray) -> np.ndarray:
     Up to 8 the length itself, then the next multiple of 2 up to 16, of 4 up to 64, of 8 up to 128,
     and so on. Kernels for matrix products are made anew for every shape that comes along. On a CPU
     that can take longer than the products themselves; a little padding is cheaper
-    (benchmarks/RESULTS.md). For long sentences it is the other way round: there the steps are finer.
+    (benchmarks/RESULTS.md). For long sentences it is the other way round: finer steps.
     """
     doublings = np.ceil(np.log2(np.maximum(lengths, 1))).astype(int)
     step = 2 ** np.maximum(0, doublings - np.where(lengths > 32, 4, 3))
