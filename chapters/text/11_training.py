@@ -544,8 +544,8 @@ assert losses[-1] < losses[0]
 
 # %%
 q = torch.tensor([0.9, 0.1, 0.0])
-print("q·ln q, as it is written:", (q * q.log()).tolist())
-print("torch.special.entr(q):   ", (-torch.special.entr(q)).tolist())
+print("q·ln q, as it is written:", (q * q.log()).double().numpy().round(4).tolist())
+print("torch.special.entr(q):   ", (-torch.special.entr(q)).double().numpy().round(4).tolist())
 
 # %% [markdown]
 # The limit of $q \ln q$ is 0, and a computer has to be told. One NaN in one position makes every

@@ -6,10 +6,12 @@ of the others: so all make the same step, the one that a single process would ma
 """
 
 import os
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from uuid import uuid4
 
 import numpy as np
 import torch
@@ -77,8 +79,13 @@ def joined_workers() -> Iterator[Workers]:
     workers = Workers(int(os.environ["RANK"]), count, int(os.environ["LOCAL_RANK"]))
     if torch.cuda.is_available():
         torch.cuda.set_device(workers.local_rank)
-    backend = "nccl" if torch.cuda.is_available() else "gloo"
-    dist.init_process_group(backend, timeout=PATIENCE)
+    dist.init_process_group(
+        "nccl" if torch.cuda.is_available() else "gloo",
+        store=_fresh_store(workers),
+        rank=workers.rank,
+        world_size=workers.count,
+        timeout=PATIENCE,
+    )
     try:
         yield workers
     finally:
@@ -88,6 +95,35 @@ def joined_workers() -> Iterator[Workers]:
 def was_restarted() -> bool:
     """Whether ``torchrun`` started the processes again after one of them had died."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+
+
+def _fresh_store(workers: Workers) -> dist.Store | None:
+    """Where the processes of this start, and of no earlier one, find each other.
+
+    ``torchrun`` keeps one store over restarts, and in it the addresses of dead processes: whoever
+    reads one of them waits forever. So the first process names a new part of the store. It answers
+    each process under a word that only this process can know, until all have said that they heard.
+    """
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return None  # the first process has a store of its own, a new one at each start
+    address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    store = dist.TCPStore(*address, is_master=False, timeout=PATIENCE)
+    if workers.is_first:
+        part = uuid4().hex
+        missing = set(range(1, workers.count))
+        while missing:
+            for rank in tuple(missing):
+                if store.check([f"word of {rank}"]):
+                    store.set(f"answer to {store.get(f'word of {rank}').decode()}", part)
+                if store.check([f"{part} heard by {rank}"]):
+                    missing.remove(rank)
+            time.sleep(0.02)
+    else:
+        word = uuid4().hex
+        store.set(f"word of {workers.rank}", word)
+        part = store.get(f"answer to {word}").decode()
+        store.set(f"{part} heard by {workers.rank}", "")
+    return dist.PrefixStore(part, store)
 
 
 def _device() -> torch.device:
