@@ -272,3 +272,29 @@ def test_average_is_the_mean_of_the_last_checkpoints(toy_config, tmp_path):
         torch.testing.assert_close(tensor, (one[name] + two[name]) / 2)
     with pytest.raises(UserError, match="has 3 checkpoints, so the last 9 cannot be averaged"):
         average_checkpoints(tmp_path / "run", 9)
+
+
+def test_compiled_once_for_all_lengths():
+    """In a process of its own, since the checks of shapes in these tests cannot be compiled."""
+    program = """
+import torch
+from torch._dynamo.utils import counters
+from transformer_lib.data.batching import Batch
+from transformer_lib.model import TransformerConfig, build_transformer
+
+sizes = dict(d_model=16, d_ff=32, num_heads=2, num_encoder_layers=2, num_decoder_layers=2)
+model = build_transformer(TransformerConfig(**sizes, dropout=0.0), 30)
+
+def states(batch):
+    return model.decode(batch.tgt_input, model.encode(batch.src))
+
+compiled = torch.compile(states, dynamic=True, backend="aot_eager")
+for rows, src_len, tgt_len in ((8, 5, 7), (16, 9, 8), (3, 40, 20), (24, 6, 6), (2, 64, 80)):
+    src, tgt = torch.randint(4, 30, (rows, src_len)), torch.randint(4, 30, (rows, tgt_len))
+    out = compiled(Batch(src, tgt, tgt))
+    out.sum().backward()
+    torch.testing.assert_close(out, states(Batch(src, tgt, tgt)))
+print(counters["stats"]["unique_graphs"], counters["graph_break"].total())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.split() == ["1", "0"], done.stdout + done.stderr[-2000:]

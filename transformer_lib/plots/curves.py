@@ -35,7 +35,7 @@ def learning_curves(
             axes.set_xlabel(name)
             axes.set_xlim(left=0)
         figure.axes[0].set_ylabel(label)
-        figure.axes[0].legend()
+        figure.axes[0].legend(loc="lower right")
     return figure
 
 
