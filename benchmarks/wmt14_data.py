@@ -1,7 +1,7 @@
 """How long WMT14's preparation takes, and how much memory, at full size, over a bad line.
 
 4.5 million made-up sentence pairs in archives of the official names and layout are served by a
-server that breaks each download off and corrupts it once; then everything is prepared from them.
+server that breaks each download off, corrupts it and cuts it short; then all is prepared from them.
 """
 
 import argparse

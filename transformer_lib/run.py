@@ -87,7 +87,8 @@ def train(
             data = prepare(experiment.data, files)
         if len(data.tokenizer) != experiment.data.vocab_size:
             model = build_model(experiment, len(data.tokenizer))
-        if was_restarted() and checkpoints_in(folder):
+        (restarted,) = workers.sum(float(was_restarted()))  # some machines may not know
+        if restarted and checkpoints_in(folder):
             resume = True
         if resume:
             _check_same(folder, experiment, data)

@@ -27,7 +27,7 @@ def download(url: str, path: Path, expected_sha256: str | None, attempts: int = 
     Raises:
         UserError: the server cannot be reached, or what it sends has another checksum.
     """
-    if path.exists() and expected_sha256 in (None, sha256(path)):
+    if path.exists() and (expected_sha256 is None or sha256(path) == expected_sha256):
         return path
     part = path.with_name(path.name + ".part")
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -26,7 +26,7 @@ from transformer_lib.errors import UserError
 from transformer_lib.files import cache_folder, read_lines, sha256, write_text
 from transformer_lib.progress import progress_is_shown
 
-ATTEMPTS = 3
+ATTEMPTS = 4
 BUFFER = 2**20
 SEGMENT = re.compile(r"<seg\b[^>]*>(.*)</seg>", re.IGNORECASE)
 Pair = tuple[str, str]
