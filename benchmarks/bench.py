@@ -27,6 +27,7 @@ from transformer_lib.data import Batch, DataConfig, make_batch, plan_batches, pr
 from transformer_lib.decoding import beam_search, greedy_search
 from transformer_lib.decoding.search import pad_sequences
 from transformer_lib.device import choose_device, choose_dtype, describe_device
+from transformer_lib.export.huggingface import to_huggingface, untrained
 from transformer_lib.files import write_text
 from transformer_lib.model import Transformer, TransformerConfig, build_transformer
 from transformer_lib.training.loss import output_loss
@@ -94,7 +95,7 @@ def build(
             return result.smoothed / result.tokens
     else:
         if name == "MarianMTModel":
-            model = peer = MarianModel(config, vocab_size)
+            model = peer = MarianModel(untrained(config, vocab_size))
         else:
             model = peer = TorchModel(config, vocab_size, setting == "default")
 
@@ -145,8 +146,7 @@ def measure_training(repeats: int, steps: int) -> dict[str, dict[str, float]]:
 def measure_decoding(repeats: int, train_seconds: float) -> dict[str, dict[str, float]]:
     """Median sentences per second, both models with the same trained weights, in fp32."""
     ours = _trained(train_seconds)
-    theirs = MarianModel(CONFIG, DATA.vocab_size).to(DEVICE).eval()
-    theirs.take_weights(ours)
+    theirs = MarianModel(to_huggingface(ours, DATA.vocab_size)).to(DEVICE).eval()
     prepared = prepare(DATA)
     tokens = sorted(prepared.tokenizer.encode(prepared.test.sources), key=len)
     sentences = [[*sentence, EOS] for sentence in tokens]

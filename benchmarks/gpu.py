@@ -25,9 +25,11 @@ from pathlib import Path
 import numpy as np
 import torch
 from bench import System, build, timed
+from peers import MarianModel
 
 from transformer_lib.config import Experiment, load_config
 from transformer_lib.data import Batch, DataConfig, PreparedData, make_batch, plan_batches, prepare
+from transformer_lib.decoding.search import pad_sequences
 from transformer_lib.device import choose_device, describe_device
 from transformer_lib.evaluation.evaluate import evaluate_run
 from transformer_lib.export import export
@@ -38,6 +40,7 @@ from transformer_lib.plots.curves import learning_curves
 from transformer_lib.run import Run, build_model, load_run, train
 from transformer_lib.training.cost import measured_flops_per_second
 from transformer_lib.training.trainer import Record, Trainer, read_metrics
+from transformer_lib.vocabulary import EOS
 
 DEVICE = choose_device()
 GPU = DEVICE.type == "cuda"
@@ -285,20 +288,13 @@ def decoding(text: Path, work: Path) -> dict[str, object]:
     sentences = [run.tokenizer.decode([t])[0] for t in tokens]
     seconds = {"transformer_lib": timed(lambda: run.translate(sentences))}
 
-    theirs = to_huggingface(run.model.float(), len(run.tokenizer)).to(DEVICE)
-    batches = [tokens[i : i + 64] for i in range(0, len(tokens), 64)]
-
-    def generate() -> None:
-        for rows in batches:
-            width = max(map(len, rows)) + 1
-            src = torch.tensor([[*r, 3, *[0] * (width - len(r) - 1)] for r in rows], device=DEVICE)
-            theirs.generate(
-                src, attention_mask=src != 0, num_beams=4, max_new_tokens=width + 50,
-                bad_words_ids=[[0], [2]], early_stopping=True, length_penalty=0.6,
-            )  # fmt: skip
-
+    theirs = MarianModel(to_huggingface(run.model, len(run.tokenizer))).to(DEVICE)
+    ended = [[*sentence, EOS] for sentence in tokens]
+    batches = [pad_sequences(ended[i : i + 64]).to(DEVICE) for i in range(0, len(ended), 64)]
     with torch.autocast(DEVICE.type, torch.bfloat16, enabled=GPU):
-        seconds["Hugging Face generate"] = timed(generate)
+        seconds["Hugging Face generate"] = timed(
+            lambda: [theirs.translate(src, 4, run.experiment.decoding.max_extra) for src in batches]
+        )
     with tempfile.TemporaryDirectory() as folder:
         export(run, "ctranslate2", Path(folder))
         engine = ctranslate2.Translator(

@@ -9,11 +9,10 @@ import math
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import GenerationConfig, MarianConfig, MarianMTModel
+from transformers import GenerationConfig, MarianMTModel
 
 from transformer_lib.data import Batch
-from transformer_lib.export.huggingface import copy_weights
-from transformer_lib.model import Transformer, TransformerConfig, sinusoidal_positions
+from transformer_lib.model import TransformerConfig, sinusoidal_positions
 from transformer_lib.model.masks import causal_mask
 from transformer_lib.vocabulary import BOS, EOS, PAD
 
@@ -65,31 +64,11 @@ class TorchModel(nn.Module):
 
 
 class MarianModel(nn.Module):
-    """``MarianMTModel`` with the course model's sizes."""
+    """A ``MarianMTModel`` that takes our batches."""
 
-    def __init__(self, config: TransformerConfig, vocab_size: int):
+    def __init__(self, marian: MarianMTModel):
         super().__init__()
-        self.marian = MarianMTModel(
-            MarianConfig(
-                vocab_size=vocab_size,
-                d_model=config.d_model,
-                encoder_layers=config.num_encoder_layers,
-                decoder_layers=config.num_decoder_layers,
-                encoder_attention_heads=config.num_heads,
-                decoder_attention_heads=config.num_heads,
-                encoder_ffn_dim=config.d_ff,
-                decoder_ffn_dim=config.d_ff,
-                activation_function="relu",
-                dropout=config.dropout,
-                scale_embedding=True,
-                max_position_embeddings=512,
-                pad_token_id=PAD,
-                bos_token_id=BOS,
-                eos_token_id=EOS,
-                decoder_start_token_id=BOS,
-                forced_eos_token_id=None,
-            )
-        )
+        self.marian = marian
 
     def forward(self, batch: Batch) -> Tensor:
         """Logits of each next token."""
@@ -121,7 +100,3 @@ class MarianModel(nn.Module):
         )
         rows = [row[1:] for row in output.tolist()]
         return [row[: row.index(EOS)] if EOS in row else row for row in rows]
-
-    def take_weights(self, ours: Transformer) -> None:
-        """Copy the course model's weights; it must be post-norm with positions in halves."""
-        copy_weights(ours, self.marian)

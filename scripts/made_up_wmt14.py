@@ -17,7 +17,8 @@ from pathlib import Path
 from tqdm import tqdm
 
 from transformer_lib.data import wmt14
-from transformer_lib.data.wmt14 import Archive, Pair
+from transformer_lib.data.cleaning import Pair
+from transformer_lib.data.wmt14 import Archive
 from transformer_lib.files import read_lines
 
 

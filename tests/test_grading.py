@@ -443,15 +443,17 @@ def test_feedback_tells_the_verdict_and_hides_the_tests(course, template):
     assert "<img src=x onerror" not in page
 
 
+def hand_in_slowly(course, template, seconds):
+    """Six right submissions that take their time."""
+    slow = f"import time\ntime.sleep({seconds})\n" + SOLVED["scale"]
+    notebook = grading_help.submission(template, **SOLVED | {"scale": slow})
+    for number in range(6):
+        hand_in(course, f"student{number}", notebook)
+
+
 @pytest.mark.sandbox
 def test_a_grading_that_is_killed_goes_on_and_grades_nobody_twice(course, template):
-    slow = "import time\ntime.sleep(1.5)\n" + SOLVED["scale"]
-    for number in range(6):
-        hand_in(
-            course,
-            f"student{number}",
-            grading_help.submission(template, **SOLVED | {"scale": slow}),
-        )
+    hand_in_slowly(course, template, 1.5)
     command = [sys.executable, "-m", "transformer_lib", "grade", "small", "--course", course.folder]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     first = psutil.Popen([*command, "--jobs", "2"], **quiet)
@@ -480,13 +482,7 @@ def test_two_machines_one_of_which_dies(course, template):
     """A dask cluster of two workers; one is killed while it grades."""
     from distributed import LocalCluster
 
-    slow = "import time\ntime.sleep(1)\n" + SOLVED["scale"]
-    for number in range(6):
-        hand_in(
-            course,
-            f"student{number}",
-            grading_help.submission(template, **SOLVED | {"scale": slow}),
-        )
+    hand_in_slowly(course, template, 1)
     with LocalCluster(
         n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
     ) as cluster:

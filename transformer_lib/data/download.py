@@ -49,11 +49,10 @@ def download(url: str, path: Path, expected_sha256: str | None, attempts: int = 
                     "(it continues where it stopped), or fetch the file and use --from FOLDER"
                 ) from error
             time.sleep(min(2.0**attempt, 30.0) / 4)
-    actual = None if expected_sha256 is None else sha256(part)
-    if actual is not None and actual != expected_sha256:
+    if expected_sha256 is not None and (actual := sha256(part)) != expected_sha256:
         part.unlink()
         raise UserError(
-            f"{url} has SHA-256 {actual[:12]}…, expected {expected_sha256:.12}…; the download was "
+            f"{url} has SHA-256 {actual[:12]}…, expected {expected_sha256[:12]}…; the download was "
             "removed, run the command again or fetch the file elsewhere and use --from FOLDER"
         )
     part.replace(path)

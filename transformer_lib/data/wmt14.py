@@ -21,6 +21,7 @@ from pathlib import Path, PurePosixPath
 
 from tqdm.auto import tqdm
 
+from transformer_lib.data.cleaning import Pair
 from transformer_lib.data.download import download
 from transformer_lib.errors import UserError
 from transformer_lib.files import cache_folder, read_lines, sha256, write_text
@@ -29,7 +30,6 @@ from transformer_lib.progress import progress_is_shown
 ATTEMPTS = 4
 BUFFER = 2**20
 SEGMENT = re.compile(r"<seg\b[^>]*>(.*)</seg>", re.IGNORECASE)
-Pair = tuple[str, str]
 
 
 @dataclass(frozen=True)

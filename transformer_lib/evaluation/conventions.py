@@ -35,10 +35,9 @@ def split_compounds(tokens: str) -> str:
 
 def paper_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> MetricScore:
     """BLEU in the way of “Attention Is All You Need”: Moses tokens, compounds split, unsmoothed."""
-    return _tokenized_bleu(
-        [split_compounds(moses_tokens(sentence)) for sentence in hypotheses],
-        [split_compounds(moses_tokens(sentence)) for sentence in references],
-        "moses, compounds split",
+    return _paper_bleu(
+        [moses_tokens(sentence) for sentence in hypotheses],
+        [moses_tokens(sentence) for sentence in references],
     )
 
 
@@ -51,8 +50,16 @@ def every_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str
         "sacreBLEU, 13a, lower-cased": bleu(hypotheses, one_each, lowercase=True),
         "sacreBLEU, international tokens": score(BLEU(tokenize="intl"), hypotheses, one_each),
         "Moses tokens": _tokenized_bleu(spoken, wanted, "moses"),
-        PAPER: paper_bleu(hypotheses, references),
+        PAPER: _paper_bleu(spoken, wanted),
     }
+
+
+def _paper_bleu(spoken: Sequence[str], wanted: Sequence[str]) -> MetricScore:
+    return _tokenized_bleu(
+        [split_compounds(tokens) for tokens in spoken],
+        [split_compounds(tokens) for tokens in wanted],
+        "moses, compounds split",
+    )
 
 
 def _tokenized_bleu(

@@ -24,7 +24,7 @@ from transformers import (
 
 from transformer_lib.data.tokenizer import Tokenizer
 from transformer_lib.errors import UserError
-from transformer_lib.model.transformer import Transformer
+from transformer_lib.model.transformer import Transformer, TransformerConfig
 from transformer_lib.run import Run
 from transformer_lib.vocabulary import (
     BOS,
@@ -86,7 +86,16 @@ def to_huggingface(
         )
     if config.positions == "sinusoidal":
         ours = _with_halves(ours)
-    sizes = {
+    theirs = untrained(config, vocab_size)
+    _copy_weights(ours, theirs)
+    return theirs.eval()
+
+
+def untrained(
+    config: TransformerConfig, vocab_size: int
+) -> MarianMTModel | PegasusForConditionalGeneration:
+    """A fresh model of Hugging Face's of these sizes, with dropout where the paper has it."""
+    sizes: dict[str, Any] = {
         "vocab_size": vocab_size,
         "d_model": config.d_model,
         "encoder_layers": config.num_encoder_layers,
@@ -107,17 +116,12 @@ def to_huggingface(
         "decoder_start_token_id": BOS,
         "forced_eos_token_id": None,
     }
-    theirs = (
-        MarianMTModel(MarianConfig(**sizes))
-        if config.norm == "post"
-        else PegasusForConditionalGeneration(PegasusConfig(**sizes))
-    )
-    copy_weights(ours, theirs)
-    return theirs.eval()
+    if config.norm == "post":
+        return MarianMTModel(MarianConfig(**sizes))
+    return PegasusForConditionalGeneration(PegasusConfig(**sizes))
 
 
-@torch.no_grad()
-def copy_weights(
+def _copy_weights(
     ours: Transformer, theirs: MarianMTModel | PegasusForConditionalGeneration
 ) -> None:
     """Layer by layer; ours must have its positions in halves."""

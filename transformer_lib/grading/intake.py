@@ -66,7 +66,7 @@ def read_submission(path: Path) -> NotebookNode:
 
 def mend(submission: NotebookNode, released: NotebookNode) -> Intake:
     """Fill the answers of a submission into the released notebook."""
-    intake = Intake(_copy(released))
+    intake = Intake(nbformat.from_dict(released))
     answers, extras = _sort_cells(submission, released, intake.remarks)
     cells: list[NotebookNode] = list(extras[None])
     for cell in intake.notebook.cells:
@@ -151,10 +151,6 @@ def _grade_id(cell: NotebookNode) -> str:
 
 def _is_answer(cell: NotebookNode) -> bool:
     return bool(cell.metadata.get("nbgrader", {}).get("solution"))
-
-
-def _copy(notebook: NotebookNode) -> NotebookNode:
-    return nbformat.from_dict(notebook)
 
 
 def find_notebook(folder: Path, name: str, released: NotebookNode) -> tuple[Path | None, list[str]]:

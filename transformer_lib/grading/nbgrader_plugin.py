@@ -78,9 +78,7 @@ class MendNotebook(NbGraderPreprocessor):
     source = Unicode("source", help="Folder of the master notebooks.").tag(config=True)
 
     def preprocess(self, nb: NotebookNode, resources: Any) -> tuple[NotebookNode, Any]:
-        where = resources["nbgrader"]
-        master = Path(self.source, where["assignment"], f"{where['notebook']}.ipynb")
-        return mended(nb, master)[0], resources
+        return mended(nb, _master_path(self.source, resources))[0], resources
 
 
 class JudgeOutside(NbGraderPreprocessor):
@@ -95,7 +93,7 @@ class JudgeOutside(NbGraderPreprocessor):
 
     def preprocess(self, nb: NotebookNode, resources: Any) -> tuple[NotebookNode, Any]:
         where = resources["nbgrader"]
-        master = load_master(Path(self.source, where["assignment"], f"{where['notebook']}.ipynb"))
+        master = load_master(_master_path(self.source, resources))
         cells = cells_to_judge(nb)
         key = result_key(master, cells)
         stored = StoredResult(
@@ -107,6 +105,11 @@ class JudgeOutside(NbGraderPreprocessor):
             stored.write(key, result)
         fill_in(nb, result, master.keeps_outputs)
         return nb, resources
+
+
+def _master_path(source: str, resources: Any) -> Path:
+    where = resources["nbgrader"]
+    return Path(source, where["assignment"], f"{where['notebook']}.ipynb")
 
 
 def mended(submission: NotebookNode, master: Path) -> tuple[NotebookNode, list[str]]:
