@@ -274,11 +274,20 @@ def test_average_is_the_mean_of_the_last_checkpoints(toy_config, tmp_path):
         average_checkpoints(tmp_path / "run", 9)
 
 
-def test_compiled_once_for_all_lengths():
-    """In a process of its own, since the checks of shapes in these tests cannot be compiled."""
-    program = """
+def graphs_and_breaks(program: str) -> str:
+    """Run in a process of its own, since the checks of shapes in these tests cannot be compiled."""
+    program = f"""
 import torch
 from torch._dynamo.utils import counters
+{program}
+print(counters["stats"]["unique_graphs"], "graphs", counters["graph_break"].total(), "breaks")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    return done.stdout.strip() or done.stderr[-2000:]
+
+
+def test_compiled_once_for_all_lengths():
+    program = """
 from transformer_lib.data.batching import Batch
 from transformer_lib.model import TransformerConfig, build_transformer
 
@@ -294,7 +303,26 @@ for rows, src_len, tgt_len in ((8, 5, 7), (16, 9, 8), (3, 40, 20), (24, 6, 6), (
     out = compiled(Batch(src, tgt, tgt))
     out.sum().backward()
     torch.testing.assert_close(out, states(Batch(src, tgt, tgt)))
-print(counters["stats"]["unique_graphs"], counters["graph_break"].total())
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.stdout.split() == ["1", "0"], done.stdout + done.stderr[-2000:]
+    assert graphs_and_breaks(program) == "1 graphs 0 breaks"
+
+
+def test_the_compiled_loss_is_the_same():
+    program = """
+from functools import partial
+from transformer_lib.training import loss as module
+
+torch.compile = partial(torch.compile, backend="aot_eager")
+module.elements_in_cache = lambda device: 1000
+for rows, length in ((8, 11), (5, 9), (3, 40)):
+    states, weight = torch.randn(rows, length, 6), torch.randn(50, 6)
+    labels = torch.randint(0, 50, (rows, length))
+    results = []
+    for compiled in (False, True):
+        leaves = [states.clone().requires_grad_(), weight.clone().requires_grad_()]
+        loss = module.output_loss(*leaves, labels, 0.1, compiled)
+        results.append((loss, torch.autograd.grad(loss.smoothed, leaves)))
+    torch.testing.assert_close(results[1], results[0])
+"""
+    # One for the first number of rows and one for all others.
+    assert graphs_and_breaks(program) == "2 graphs 0 breaks"

@@ -255,7 +255,11 @@ class Trainer:
             with self._autocast():
                 states = self._decode(batch)
                 loss = output_loss(
-                    states, self.model.output_weight, batch.labels, self.config.label_smoothing
+                    states,
+                    self.model.output_weight,
+                    batch.labels,
+                    self.config.label_smoothing,
+                    self.config.compile,
                 )
             (loss.smoothed / tgt_tokens).backward()
             nll += loss.nll
