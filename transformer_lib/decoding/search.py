@@ -94,9 +94,12 @@ def beam_search(
         candidates, origins, tokens = _best_candidates(scores, logits, must_end, beam_size)
 
         ended = (tokens == EOS) & (candidates > -torch.inf)
-        for row, rank in ended[:, :beam_size].nonzero().tolist():
-            prefix = prefixes[row, origins[row, rank], 1:].tolist()
-            total = candidates[row, rank].item()
+        ended_rows, ranks = ended[:, :beam_size].nonzero(as_tuple=True)
+        ended_prefixes = prefixes[ended_rows, origins[ended_rows, ranks], 1:]
+        totals = candidates[ended_rows, ranks].tolist()
+        for row, prefix, total in zip(
+            ended_rows.tolist(), ended_prefixes.tolist(), totals, strict=True
+        ):
             score = total / length_penalty(length, alpha)
             finished[sentences[row]].append(Hypothesis(prefix, total, score))
 
