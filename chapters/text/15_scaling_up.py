@@ -235,7 +235,7 @@ assert 0.3 < speed["transformer"] / speed["rnn"] < 5
 # |---|---|---|---|
 # | device | `cpu` | found by itself (`training.device`) | one process for each |
 # | products | bfloat16 where the processor has it | bfloat16 (`training.precision`) | the same |
-# | batch | `batch_tokens=1024` | `batch_tokens=25000` | the same on each |
+# | batch | `batch_tokens=1024` | `batch_tokens=25000` | the same, shared by all |
 # | if that does not fit | `accumulate=4` (chapter 11) | the same | the same |
 # | compilation | no | `training.compile=true`, after a minute's wait | the same |
 # | starting it | `transformer-lib train …` | the same | `torchrun --nproc-per-node 8 …` |
