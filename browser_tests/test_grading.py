@@ -16,6 +16,7 @@ from transformer_lib.grading.course import Course, grade
 from transformer_lib.grading.report import write_report
 
 SCREENSHOTS = Path(__file__).parent.parent / "runs" / "screenshots"
+POINTS = (22, 21.4, 22)  # of three students, before anything is graded by hand
 HOSTILE = (
     "<script>document.title = 'taken over'</script><img src=x onerror=\"document.title = 'x'\">"
 )
@@ -35,7 +36,7 @@ def course(tmp_path_factory):
     hand_in(folder, "eve", hostile)
     course = Course(folder)
     rows = grade(course, ASSIGNMENT)
-    assert [row.points for row in rows] == [22, pytest.approx(21.4), 22]
+    assert [row.points for row in rows] == pytest.approx(POINTS)
     return course
 
 
@@ -66,7 +67,7 @@ def test_the_form_grader_shows_rubric_and_verdict_and_takes_points(course, page,
         page.wait_for_timeout(1000)
     with course.gradebook() as gradebook:
         scores = [s.score for s in gradebook.assignment_submissions(ASSIGNMENT)]
-    assert max(scores) == 24
+    assert sum(scores) == pytest.approx(sum(POINTS) + 2)  # whose it was is left to chance
 
 
 def test_the_form_graders_button_grades_in_the_sandbox(course, page, tmp_path):
