@@ -329,6 +329,8 @@ def main() -> None:
     arguments.out.mkdir(parents=True, exist_ok=True)
     path = arguments.out / "results.json"
     results = json.loads(path.read_text()) if path.exists() else {}
+    # For all systems alike: cuDNN's attention would spend a second on planning for each new shape.
+    torch.backends.cuda.enable_cudnn_sdp(False)
     started = time.perf_counter()
     with tempfile.TemporaryDirectory(dir=arguments.out) as work:
         figures = PARTS[arguments.part](arguments.text.resolve(), Path(work).resolve() / "work")

@@ -16,6 +16,7 @@ from transformer_lib.model import (
     padding_mask,
     recorded_attention,
 )
+from transformer_lib.model.attention import _kernels_for_any_shape
 
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 
@@ -65,6 +66,15 @@ def test_a_fully_masked_row_gives_zeros_and_finite_gradients(dtype, form):
     output.float().sum().backward()
     for tensor in (q, k, v):
         assert tensor.grad.isfinite().all()
+
+
+def test_no_kernel_of_a_gpu_is_planned_for_each_shape():
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    with _kernels_for_any_shape(torch.device("cuda")):
+        assert not torch.backends.cuda.cudnn_sdp_enabled()
+        assert torch.backends.cuda.flash_sdp_enabled()
+        assert torch.backends.cuda.mem_efficient_sdp_enabled()
+    assert torch.backends.cuda.cudnn_sdp_enabled() == before
 
 
 @pytest.mark.parametrize("cross", [False, True])

@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from transformer_lib.model.cache import KeyValueCache
 from transformer_lib.model.masks import Mask, causal_mask, combine_masks
@@ -49,7 +50,10 @@ def fused_attention(
         return attention(query, key, value, whole_mask(query, mask, is_causal))[0]
     if is_causal and mask is not None:
         mask, is_causal = whole_mask(query, mask, is_causal), False
-    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=is_causal)
+    with _kernels_for_any_shape(query.device):
+        return F.scaled_dot_product_attention(
+            query, key, value, attn_mask=mask, is_causal=is_causal
+        )
 
 
 def whole_mask(
@@ -63,6 +67,16 @@ def _matmuls_are_faster(query: Tensor) -> bool:
     # Training on a CPU in bfloat16, PyTorch's fused kernel takes 5 to 14 times as long as two plain
     # matrix products at 64 to 10 tokens (benchmarks/attention.py).
     return query.device.type == "cpu" and query.dtype == torch.bfloat16 and query.requires_grad
+
+
+def _kernels_for_any_shape(device: torch.device) -> AbstractContextManager[None]:
+    # cuDNN's kernel, PyTorch's first choice on an H100 since 2.11, is planned anew for each shape,
+    # which takes about a second; here every batch, and every step of a search, has another shape.
+    if device.type != "cuda":
+        return nullcontext()
+    return sdpa_kernel(
+        [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+    )
 
 
 def split_heads(

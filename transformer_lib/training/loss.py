@@ -49,8 +49,8 @@ def output_loss(
     is known: p − q.
 
     Args:
-        compiled: let torch.compile join the many passes over the logits, which on a GPU is worth
-            its start-up time.
+        compiled: let torch.compile join all passes over the logits, which on a GPU is worth its
+            start-up time.
     """
     flat_labels = labels.flatten()
     real = (flat_labels != PAD).nonzero()[:, 0]
@@ -64,60 +64,73 @@ def output_loss(
         real,
         smoothing,
         torch.is_grad_enabled(),
-        _compiled_softmax_loss() if compiled else _softmax_loss,
+        _compiled_softmax_loss() if compiled else _softmax_loss_in_cache,
     )
     return Loss(smoothed, nll, len(real))
+
+
+SumsAndGradient = tuple[Tensor, Tensor, Tensor]
 
 
 def _softmax_loss(
     logits: Float[Tensor, "rows vocab_size"],
     labels: Int[Tensor, "rows 1"],
     smoothing: float,
-    with_gradient: bool,
-) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-    """The sums of :class:`Loss`; with a gradient, p − q takes the place of the logits."""
+) -> SumsAndGradient:
+    """Both sums of :class:`Loss`, and the gradient p − q. The form to compile.
+
+    Without any indexing it becomes one kernel, which reads the logits twice and writes once.
+    """
     uniform = smoothing / logits.size(1)
     log_p = logits.float().log_softmax(dim=-1)
-    right = log_p.gather(1, labels)
-    nll = -right.sum()
-    smoothed = (1.0 - smoothing) * nll
-    if smoothing:
-        smoothed = smoothed - uniform * log_p.sum()
-    if with_gradient:
-        logits.copy_(log_p.exp_().sub_(uniform))
-        logits.scatter_(1, labels, (right.exp() - (1.0 - smoothing + uniform)).to(logits.dtype))
-    return smoothed, nll
+    is_right = torch.arange(logits.size(1), device=logits.device) == labels
+    q = torch.where(is_right, 1.0 - smoothing + uniform, uniform)
+    nll = -torch.where(is_right, log_p, 0.0).sum()
+    return -(q * log_p).sum(), nll, (log_p.exp() - q).to(logits.dtype)
 
 
 @cache
-def _compiled_softmax_loss() -> Callable[..., tuple[Tensor, Tensor]]:
+def _compiled_softmax_loss() -> Callable[..., SumsAndGradient]:
     return torch.compile(_softmax_loss)
+
+
+def _softmax_loss_in_cache(
+    logits: Float[Tensor, "rows vocab_size"],
+    labels: Int[Tensor, "rows 1"],
+    smoothing: float,
+) -> SumsAndGradient:
+    """The same with few operations, a cacheful at a time; the gradient takes the logits' place."""
+    uniform = smoothing / logits.size(1)
+    smoothed = nll = torch.zeros((), device=logits.device)
+    rows_in_cache = max(1, elements_in_cache(logits.device) // logits.size(1))
+    for part, label in zip(logits.split(rows_in_cache), labels.split(rows_in_cache), strict=True):
+        log_p = part.float().log_softmax(dim=-1)
+        part_nll = -log_p.gather(1, label).sum()
+        nll = nll + part_nll
+        smoothed = smoothed + (1.0 - smoothing) * part_nll
+        if smoothing:
+            smoothed = smoothed - uniform * log_p.sum()
+        gradient = log_p.exp_().sub_(uniform)
+        part.copy_(gradient.scatter_add_(1, label, gradient.new_full(label.shape, smoothing - 1.0)))
+    return smoothed, nll, logits
 
 
 class _OutputLoss(torch.autograd.Function):
     @staticmethod
     def forward(ctx, states, weight, labels, real, smoothing, with_gradient, softmax_loss):
-        vocab_size = weight.size(0)
         states_gradient = torch.zeros_like(states) if with_gradient else None
         weight_gradient = torch.zeros_like(weight) if with_gradient else None
         smoothed = nll = torch.zeros((), device=states.device)
-        elements = elements_in_cache(states.device)
-        rows_in_cache = max(1, elements // vocab_size)
-        rows_at_once = max(1, max(elements, LOGITS_AT_ONCE) // vocab_size)
+        elements = max(elements_in_cache(states.device), LOGITS_AT_ONCE)
         with torch.autocast(states.device.type, enabled=False):
-            for rows in real.split(rows_at_once):
+            for rows in real.split(max(1, elements // weight.size(0))):
                 chunk = states[rows]
                 logits = F.linear(chunk, weight)
-                for part, label in zip(
-                    logits.split(rows_in_cache),
-                    labels[rows, None].split(rows_in_cache),
-                    strict=True,
-                ):
-                    sums = softmax_loss(part, label, smoothing, with_gradient)
-                    smoothed, nll = smoothed + sums[0], nll + sums[1]
+                *sums, gradient = softmax_loss(logits, labels[rows, None], smoothing)
+                smoothed, nll = smoothed + sums[0], nll + sums[1]
                 if states_gradient is not None and weight_gradient is not None:
-                    states_gradient[rows] = logits @ weight
-                    weight_gradient.addmm_(logits.t(), chunk)
+                    states_gradient[rows] = gradient @ weight
+                    weight_gradient.addmm_(gradient.t(), chunk)
         ctx.save_for_backward(states_gradient, weight_gradient)
         ctx.mark_non_differentiable(nll)
         return smoothed, nll
