@@ -14,6 +14,7 @@ from transformer_lib.model import (
     build_transformer,
     num_parameters,
 )
+from transformer_lib.model.rnn import Lstm
 from transformer_lib.vocabulary import BOS, PAD
 
 SMALL = {
@@ -236,6 +237,19 @@ def test_encoder_without_positions_cannot_see_order():
     expected = model.encode(src).states[:, order]
     actual = model.encode(src[:, order]).states
     torch.testing.assert_close(actual, expected, rtol=0, atol=1e-12)
+
+
+def test_an_lstm_never_computes_in_float16(monkeypatch):
+    monkeypatch.setattr(
+        "transformer_lib.model.rnn._autocast_would_make_float16", lambda device: True
+    )
+    lstm = Lstm(8, 8, batch_first=True)
+    x, state = torch.randn(2, 5, 8), (torch.zeros(1, 2, 8), torch.zeros(1, 2, 8))
+    expected, _ = lstm(x, state)
+    with torch.autocast("cpu", torch.bfloat16):
+        actual, (hidden, _) = lstm(x, tuple(s.bfloat16() for s in state))
+    assert actual.dtype == hidden.dtype == torch.float32
+    torch.testing.assert_close(actual, expected)
 
 
 def test_odd_rnn_width_is_refused():

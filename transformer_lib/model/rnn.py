@@ -107,15 +107,37 @@ def reverse_within_length(
     return x.gather(1, source[:, :, None].expand_as(x))
 
 
+class Lstm(nn.LSTM):
+    """``nn.LSTM`` that keeps to float32 on a GPU, whatever autocast says.
+
+    There autocast makes it float16, even where it was asked for bfloat16, and float16 loses small
+    gradients. (Its products still take the faster TF32, which PyTorch allows cuDNN.)
+    """
+
+    def forward(  # type: ignore[override]  # no packed sequences
+        self, x: Float[Tensor, "batch length inputs"], state: LstmState | None = None
+    ) -> tuple[Float[Tensor, "batch length d_model"], LstmState]:
+        if not _autocast_would_make_float16(x.device):
+            return super().forward(x, state)
+        with torch.autocast(x.device.type, enabled=False):
+            if state is not None:
+                state = state[0].float(), state[1].float()
+            return super().forward(x.float(), state)
+
+
+def _autocast_would_make_float16(device: torch.device) -> bool:
+    return device.type == "cuda"
+
+
 class RnnEncoder(nn.Module):
     """One layer in both directions, half of the channels each, then layers in one direction."""
 
     def __init__(self, d_model: int, num_layers: int, dropout: float):
         super().__init__()
-        self.forwards = nn.LSTM(d_model, d_model // 2, batch_first=True)
-        self.backwards = nn.LSTM(d_model, d_model // 2, batch_first=True)
+        self.forwards = Lstm(d_model, d_model // 2, batch_first=True)
+        self.backwards = Lstm(d_model, d_model // 2, batch_first=True)
         self.upper = nn.ModuleList(
-            nn.LSTM(d_model, d_model, batch_first=True) for _ in range(num_layers - 1)
+            Lstm(d_model, d_model, batch_first=True) for _ in range(num_layers - 1)
         )
         self.dropout = Dropout(dropout)
 
@@ -162,10 +184,10 @@ class Rnn(Seq2Seq):
         self.dropout = Dropout(config.dropout)
         self.encoder = RnnEncoder(d_model, config.num_encoder_layers, config.dropout)
         self.bridge = nn.Linear(d_model, layers * d_model)
-        self.first = nn.LSTM(d_model, d_model, batch_first=True)
+        self.first = Lstm(d_model, d_model, batch_first=True)
         self.attention = ATTENTIONS[config.score](d_model)
         self.upper = nn.ModuleList(
-            nn.LSTM(2 * d_model, d_model, batch_first=True) for _ in range(layers - 1)
+            Lstm(2 * d_model, d_model, batch_first=True) for _ in range(layers - 1)
         )
         self.combine = nn.Linear(2 * d_model, d_model)
         output = self.tgt_embedding
