@@ -16,7 +16,7 @@ import platform
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import date
 from itertools import product
@@ -45,6 +45,7 @@ from transformer_lib.vocabulary import EOS
 DEVICE = choose_device()
 GPU = DEVICE.type == "cuda"
 PAPER_STEPS, PAPER_TOKENS = 100_000, 50_000  # of the base model; a step's source and target tokens
+Figures = dict[str, float | str | None]
 NEWS = ("2008", "2009", "2010", "2011", "2012", "2015", "2016", "2017", "2018")
 
 
@@ -113,24 +114,32 @@ def speed(text: Path, work: Path) -> dict[str, object]:
     """Tokens a second while training on real sentence lengths, and how full the device is."""
     data = news_data(text, work)
     rate = measured_flops_per_second(DEVICE, torch.bfloat16)
-    systems: dict[str, dict[str, float | str | None]] = {}
+    systems: dict[str, Figures] = {}
     for label in SCALE.systems:
         name, _, setting = label.partition(", ")
         _reset_memory()
-        try:
-            if label in PEERS:
-                systems[label] = _peer_speed(name, setting, data)
-            else:
-                systems[label] = _training_speed(name, data, work, setting == "compiled", rate)
-        except RuntimeError as error:  # the others are worth having all the same
-            systems[label] = {"failed": str(error).strip().splitlines()[0]}
+        if label in PEERS:
+            systems[label] = _tried(lambda n=name, s=setting: _peer_speed(n, s, data))
+        else:
+            compiled = setting == "compiled"
+            systems[label] = _tried(
+                lambda n=name, c=compiled: _training_speed(n, data, work, c, rate)
+            )
         print(label, systems[label], flush=True)
     return {"matrix_tflops": rate / 1e12, "systems": systems}
 
 
+def _tried(measure: Callable[[], Figures]) -> Figures:
+    """What was measured, or why not: the other systems are worth having all the same."""
+    try:
+        return measure()
+    except RuntimeError as error:
+        return {"failed": str(error).strip().splitlines()[0]}
+
+
 def _training_speed(
     name: str, data: PreparedData, work: Path, compiled: bool, rate: float
-) -> dict[str, float | str | None]:
+) -> Figures:
     """Our own loop as it is, after ten steps in which kernels are made, without its first third."""
     chosen = experiment(
         name,
@@ -167,7 +176,7 @@ def _training_speed(
     }
 
 
-def _peer_speed(name: str, setting: str, data: PreparedData) -> dict[str, float | str | None]:
+def _peer_speed(name: str, setting: str, data: PreparedData) -> Figures:
     """The same batches through a loop as one would write it."""
     config = experiment("wmt14_base").model
     assert isinstance(config, TransformerConfig)
@@ -300,28 +309,32 @@ def decoding(text: Path, work: Path) -> dict[str, object]:
     run = _news_run("wmt14_base", SCALE.minutes / 2, work)
     tokens = sorted(run.tokenizer.encode(data.test.sources[: SCALE.sentences]), key=len)
     sentences = [run.tokenizer.decode([t])[0] for t in tokens]
-    seconds = {"transformer_lib": timed(lambda: run.translate(sentences))}
 
+    def per_second(translate_all: Callable[[], object]) -> Figures:
+        return {"sentences_per_second": len(tokens) / timed(translate_all)}
+
+    figures = {"transformer_lib": per_second(lambda: run.translate(sentences))}
     theirs = MarianModel(to_huggingface(run.model, len(run.tokenizer))).to(DEVICE)
     ended = [[*sentence, EOS] for sentence in tokens]
     batches = [pad_sequences(ended[i : i + 64]).to(DEVICE) for i in range(0, len(ended), 64)]
-    seconds["Hugging Face generate"] = timed(
+    figures["Hugging Face generate"] = per_second(
         lambda: [theirs.translate(src, 4, run.experiment.decoding.max_extra) for src in batches]
     )
+    pieces = [run.tokenizer.pieces(t) for t in tokens]
     with tempfile.TemporaryDirectory() as folder:
         export(run, "ctranslate2", Path(folder))
-        engine = ctranslate2.Translator(
-            folder,
-            device="cuda" if GPU and ctranslate2.get_cuda_device_count() else "cpu",
-            compute_type="auto",
-        )
-        pieces = [run.tokenizer.pieces(t) for t in tokens]
-        seconds[f"CTranslate2 on {engine.device}"] = timed(
-            lambda: engine.translate_batch(
-                pieces, beam_size=4, max_batch_size=4096, batch_type="tokens"
+
+        def ctranslate2_on(device: str) -> Figures:
+            engine = ctranslate2.Translator(folder, device=device, compute_type="auto")
+            return per_second(
+                lambda: engine.translate_batch(
+                    pieces, beam_size=4, max_batch_size=4096, batch_type="tokens"
+                )
             )
-        )
-    return {name: {"sentences_per_second": len(tokens) / s} for name, s in seconds.items()}
+
+        for device in ("cpu", "cuda") if GPU else ("cpu",):
+            figures[f"CTranslate2 on {device}"] = _tried(lambda d=device: ctranslate2_on(d))
+    return dict(figures)
 
 
 PARTS = {"speed": speed, "multi30k": multi30k, "news": news, "decoding": decoding}
