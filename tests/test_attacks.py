@@ -328,6 +328,33 @@ def test_limits_hold(attack, code):
     assert psutil.virtual_memory().available > free - 4 * 2**30  # other tests run beside this one
 
 
+def test_a_forked_process_does_not_answer_too(attack):
+    """Or its answer would be taken for that to the next question, about another task."""
+    result = attack(
+        """
+        import os
+        def scale(x):
+            os.fork()
+            return 3 * x + 1
+        """
+    )
+    assert result.tests["test_scale"].points == 2
+
+
+def test_a_process_that_is_gone_before_the_question(monkeypatch):
+    box = sandbox.Sandbox(isolation="none")
+    ours, theirs = socket.socketpair()
+    theirs.close()
+
+    def connect():
+        box._process = subprocess.Popen(["sleep", "60"])
+        return ours.makefile("rwb")
+
+    monkeypatch.setattr(box, "_connect", connect)
+    with pytest.raises(sandbox.Ended), box, box.open() as connection:
+        connection.ask("run", "1")
+
+
 def test_a_flood_of_output_is_cut(attack):
     result = attack(
         """

@@ -108,6 +108,16 @@ class Connection:
         raise Ended("it wrote something of its own where an answer was due")
 
 
+@contextmanager
+def _closing(stream: Stream) -> Iterator[None]:
+    """Close it at the end, also where the other side is gone and did not read the last question."""
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            stream.close()
+
+
 class Sandbox:
     """A prepared place for submissions, which use it one after the other.
 
@@ -170,7 +180,7 @@ class Sandbox:
         watch = _Watch(self._process, self.limits)
         tidy = False
         try:
-            with watch, stream:
+            with watch, _closing(stream):
                 yield Connection(stream, watch, self.limits.seconds, self._how_it_ended)
                 tidy = watch.reason is None
         finally:
