@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import date
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -119,12 +120,10 @@ def speed(text: Path, work: Path) -> dict[str, object]:
         name, _, setting = label.partition(", ")
         _reset_memory()
         if label in PEERS:
-            systems[label] = _tried(lambda n=name, s=setting: _peer_speed(n, s, data))
+            measure = partial(_peer_speed, name, setting, data)
         else:
-            compiled = setting == "compiled"
-            systems[label] = _tried(
-                lambda n=name, c=compiled: _training_speed(n, data, work, c, rate)
-            )
+            measure = partial(_training_speed, name, setting == "compiled", data, work, rate)
+        systems[label] = _tried(measure)
         print(label, systems[label], flush=True)
     return {"matrix_tflops": rate / 1e12, "systems": systems}
 
@@ -138,7 +137,7 @@ def _tried(measure: Callable[[], Figures]) -> Figures:
 
 
 def _training_speed(
-    name: str, data: PreparedData, work: Path, compiled: bool, rate: float
+    name: str, compiled: bool, data: PreparedData, work: Path, rate: float
 ) -> Figures:
     """Our own loop as it is, after ten steps in which kernels are made, without its first third."""
     chosen = experiment(
@@ -313,7 +312,9 @@ def decoding(text: Path, work: Path) -> dict[str, object]:
     def per_second(translate_all: Callable[[], object]) -> Figures:
         return {"sentences_per_second": len(tokens) / timed(translate_all)}
 
-    figures = {"transformer_lib": per_second(lambda: run.translate(sentences))}
+    figures: dict[str, object] = {
+        "transformer_lib": per_second(lambda: run.translate(sentences)),
+    }
     theirs = MarianModel(to_huggingface(run.model, len(run.tokenizer))).to(DEVICE)
     ended = [[*sentence, EOS] for sentence in tokens]
     batches = [pad_sequences(ended[i : i + 64]).to(DEVICE) for i in range(0, len(ended), 64)]
@@ -333,8 +334,8 @@ def decoding(text: Path, work: Path) -> dict[str, object]:
             )
 
         for device in ("cpu", "cuda") if GPU else ("cpu",):
-            figures[f"CTranslate2 on {device}"] = _tried(lambda d=device: ctranslate2_on(d))
-    return dict(figures)
+            figures[f"CTranslate2 on {device}"] = _tried(partial(ctranslate2_on, device))
+    return figures
 
 
 PARTS = {"speed": speed, "multi30k": multi30k, "news": news, "decoding": decoding}
