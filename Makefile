@@ -61,7 +61,7 @@ trained: $(READY)
 	$(BIN)/python scripts/trained.py
 
 mutation: $(READY)
-	$(BIN)/python -m transformer_lib.checks.mutation docs/mutation.md
+	$(BIN)/python -m transformer_lib.course.checks.mutation docs/mutation.md
 
 docs: mutation
 	$(BIN)/transformer-lib misconceptions --markdown > docs/misconceptions.md

@@ -2,6 +2,6 @@
 
 from pathlib import Path
 
-from transformer_lib.grading.nbgrader_plugin import configure
+from transformer_lib.instructor.grading.nbgrader_plugin import configure
 
 configure(get_config(), Path(__file__).parent)

@@ -1,6 +1,6 @@
 """Forward and backward time of attention as matrix products and as PyTorch's fused kernel.
 
-``transformer_lib.model.attention`` chooses by what this prints: run it on a new processor.
+``transformer_lib.model.scaled_dot_product`` chooses by what this prints: run it on a new processor.
 """
 
 import statistics
@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from transformer_lib.device import choose_device
-from transformer_lib.model.attention import attention
+from transformer_lib.model.scaled_dot_product import attention
 
 SHAPES = [(100, 4, 10, 48), (50, 4, 20, 48), (16, 8, 64, 64), (4, 8, 256, 64)]  # about 1,024 tokens
 DEVICE = choose_device()

@@ -28,19 +28,20 @@ import torch
 from bench import build, timed
 from peers import MarianModel
 
-from transformer_lib.config import Experiment, load_config
 from transformer_lib.data import Batch, DataConfig, PreparedData, make_batch, plan_batches, prepare
 from transformer_lib.decoding.search import pad_sequences
 from transformer_lib.device import choose_device, describe_device
 from transformer_lib.evaluation.evaluate import evaluate_run
+from transformer_lib.experiment.config import Experiment, load_config
+from transformer_lib.experiment.run import Run, build_model, load_run, train
 from transformer_lib.export import export
 from transformer_lib.export.huggingface import to_huggingface
 from transformer_lib.files import read_lines, write_text
 from transformer_lib.model import TransformerConfig
 from transformer_lib.plots.curves import learning_curves
-from transformer_lib.run import Run, build_model, load_run, train
 from transformer_lib.training.cost import measured_flops_per_second
-from transformer_lib.training.trainer import Progress, Record, Trainer, read_metrics
+from transformer_lib.training.metrics import Record, read_metrics
+from transformer_lib.training.trainer import Progress, Trainer
 from transformer_lib.vocabulary import EOS
 
 DEVICE = choose_device()
@@ -154,7 +155,7 @@ def _training_speed(
     with tempfile.TemporaryDirectory(dir=work) as folder:
         trainer = Trainer(
             build_model(chosen, len(data.tokenizer)),
-            data,
+            data.train,
             replace(training, steps=10, minutes=None, validations=1),
             Path(folder),
         )
@@ -214,8 +215,12 @@ def _peak_memory() -> float | None:
 def multi30k(text: Path, work: Path) -> dict[str, object]:
     """Both models until they learn no more, several seeds; BLEU on test2016 with beam 4."""
     settings = {
-        "transformer": ("cpu_multi30k_transformer_20min", ["learning_rate=1e-3", "warmup=0.1"], []),
-        "rnn": ("cpu_tatoeba_rnn", ["learning_rate=1e-3", "warmup=0.1"], ["dropout=0.4"]),
+        "transformer": (
+            "cpu_multi30k_transformer_20min",
+            ["learning_rate=1e-3", "warmup_share=0.1"],
+            [],
+        ),
+        "rnn": ("cpu_tatoeba_rnn", ["learning_rate=1e-3", "warmup_share=0.1"], ["dropout=0.4"]),
     }
     common = [f"batch_tokens={4096 if GPU else 1024}", "validations=4"]
     if GPU:
@@ -274,7 +279,7 @@ def _news_run(name: str, minutes: float, work: Path) -> Run:
         "training.accumulate=1",
         "training.schedule=budget",
         f"training.learning_rate={7e-4 if GPU else 2e-3}",
-        "training.warmup=0.1",
+        "training.warmup_share=0.1",
         "training.validations=12",
         f"training.validation_sentences={200 if GPU else 20}",
         "training.compile=false",

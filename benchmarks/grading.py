@@ -23,8 +23,8 @@ from traitlets.config import Config
 sys.path.insert(0, str(Path(__file__).parent.parent / "scripts"))
 from made_up_class import ASSIGNMENT, answered, hand_in, misled, new_course
 
-from transformer_lib.grading.course import Course, grade
-from transformer_lib.grading.results import StoredResult
+from transformer_lib.instructor.grading.course import Course, grade
+from transformer_lib.instructor.grading.results import StoredResult
 
 
 def make_class(folder: Path, students: int) -> None:

@@ -17,9 +17,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent / "scripts"))
 from made_up_wmt14 import bad_server, real_pairs, served_from, write_archive
 
-from transformer_lib.config import load_config
 from transformer_lib.data import prepare, wmt14
-from transformer_lib.data.prepare import describe
+from transformer_lib.data.preparation import describe
+from transformer_lib.experiment.config import load_config
 
 
 def main() -> None:

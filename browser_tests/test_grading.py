@@ -12,8 +12,8 @@ from conftest import TOKEN, running_lab
 sys.path.insert(0, str(Path(__file__).parent.parent / "scripts"))
 from made_up_class import ASSIGNMENT, answered, hand_in, misled, new_course
 
-from transformer_lib.grading.course import Course, grade
-from transformer_lib.grading.report import write_report
+from transformer_lib.instructor.grading.course import Course, grade
+from transformer_lib.instructor.grading.report import write_report
 
 SCREENSHOTS = Path(__file__).parent.parent / "runs" / "screenshots"
 POINTS = (22, 21.4, 22)  # of three students, before anything is graded by hand

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from transformer_lib.rating import make_sheet, read_ratings, report, write_task
+from transformer_lib.instructor.rating import make_sheet, read_ratings, report, write_task
 
 SCREENSHOTS = Path(__file__).parent.parent / "runs" / "screenshots"
 SOURCES = [f"This is sentence number {i}." for i in range(12)]

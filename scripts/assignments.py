@@ -20,7 +20,7 @@ from nbformat import NotebookNode
 from notebooks import drop_widgets
 
 from transformer_lib.files import write_text
-from transformer_lib.grading.nbgrader_plugin import released
+from transformer_lib.instructor.grading.nbgrader_plugin import released
 
 ASSIGNMENTS = Path(__file__).parent.parent / "assignments"
 KINDS = {

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from made_up_class import ASSIGNMENT, NOTEBOOK, answered, hand_in, misled, new_course
 
-from transformer_lib.grading.course import Course, grade, table
-from transformer_lib.grading.export import export
-from transformer_lib.grading.report import write_report
+from transformer_lib.instructor.grading.course import Course, grade, table
+from transformer_lib.instructor.grading.export import export
+from transformer_lib.instructor.grading.report import write_report
 
 HOSTILE = {
     "patches torch": "torch.allclose = lambda *a, **k: True\n"

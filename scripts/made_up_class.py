@@ -12,8 +12,8 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode
 
-from transformer_lib.checks.mutation import definition_of
-from transformer_lib.misconceptions.bank import wrong_answers
+from transformer_lib.course.checks.mutation import definition_of
+from transformer_lib.course.misconceptions.bank import wrong_answers
 
 ASSIGNMENTS = Path(__file__).parent.parent / "assignments"
 ASSIGNMENT, NOTEBOOK = "2_attention", "attention"

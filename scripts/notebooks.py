@@ -13,8 +13,8 @@ import jupytext
 import nbformat
 from nbclient import NotebookClient
 
+from transformer_lib.course.figures.architecture import architecture
 from transformer_lib.files import atomic_path, write_text
-from transformer_lib.plots.architecture import architecture
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
 CHAPTERS = Path(__file__).parent.parent / "chapters"

@@ -5,8 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from transformer_lib import trained
-from transformer_lib.run import load_run
+from transformer_lib.course import trained
+from transformer_lib.experiment.run import load_run
 from transformer_lib.training.checkpoint import save_model
 
 RUNS = Path("runs")

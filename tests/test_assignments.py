@@ -8,11 +8,11 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from transformer_lib.checks import EXERCISES
-from transformer_lib.grading.intake import verify
-from transformer_lib.grading.judge import Judge
-from transformer_lib.grading.master import load_master, parse, read_cell
-from transformer_lib.grading.nbgrader_plugin import released
+from transformer_lib.course.checks import EXERCISES
+from transformer_lib.instructor.grading.intake import verify
+from transformer_lib.instructor.grading.judge import Judge
+from transformer_lib.instructor.grading.master import load_master, parse, read_cell
+from transformer_lib.instructor.grading.nbgrader_plugin import released
 
 ASSIGNMENTS = Path(__file__).parent.parent / "assignments"
 sys.path.insert(0, str(ASSIGNMENTS.parent / "scripts"))

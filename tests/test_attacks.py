@@ -17,9 +17,9 @@ import grading_help
 import psutil
 import pytest
 
-from transformer_lib.grading import sandbox
-from transformer_lib.grading.judge import Judge
-from transformer_lib.grading.master import make_master
+from transformer_lib.instructor.grading import sandbox
+from transformer_lib.instructor.grading.judge import Judge
+from transformer_lib.instructor.grading.master import make_master
 
 pytestmark = pytest.mark.sandbox
 
@@ -128,12 +128,12 @@ FORGED = {
         def scale(x): return (3 * x + 1).detach() + x - x.detach()
         """,
     "the reference from the library": """
-        from transformer_lib.checks import EXERCISES
+        from transformer_lib.course.checks import EXERCISES
         scale = EXERCISES["causal_mask"].reference
         """,
     "replies written into every open connection": """
         import os, sys
-        from transformer_lib.grading import wire
+        from transformer_lib.course.sandboxed import wire
         def scale(x):
             frame = sys._getframe()
             while "question" not in frame.f_locals: frame = frame.f_back
@@ -145,19 +145,19 @@ FORGED = {
             return x
         """,
     "the message of another question as the reply": """
-        from transformer_lib.grading import wire
+        from transformer_lib.course.sandboxed import wire
         encode = wire.encode
         wire.encode = lambda value: encode(["ok", "passed"])
         def scale(x): return x
         """,
     "a worker that is patched during the call": """
-        from transformer_lib.grading.worker import Worker
+        from transformer_lib.course.sandboxed.worker import Worker
         def scale(x):
             Worker.do_call = lambda *a: [1, "all points", [], [None]]
             Worker.answer = lambda self, question: [question[0], "ok", True]
         """,
     "a worker that claims gradients": """
-        from transformer_lib.grading.worker import Worker
+        from transformer_lib.course.sandboxed.worker import Worker
         Worker.do_backward = lambda self, call, gradients: [g * 3 for g in gradients]
         def scale(x): return torch.ones(x.shape) + 0 * x
         """,
@@ -418,8 +418,9 @@ def test_the_solutions_in_the_library_are_not_there(attack):
         """
         import importlib, os, sys, transformer_lib
         found = []
-        for name in ["checks.topics.masks", "misconceptions.bank", "model.masks", "lineages",
-                     "grading.judge", "grading.course", "checks.diagnosis", "trained"]:
+        for name in ["course.checks.topics.masks", "course.misconceptions.bank", "model.masks",
+                     "course.lineages", "instructor.grading.judge", "instructor.grading.course",
+                     "course.checks.diagnosis", "course.trained"]:
             try: importlib.import_module(f"transformer_lib.{name}"); found.append(name)
             except ImportError: pass
         there = [f for _, _, files in os.walk(transformer_lib.__path__[0]) for f in files]
@@ -427,8 +428,8 @@ def test_the_solutions_in_the_library_are_not_there(attack):
         """
     )
     listed = (
-        "['__init__.py', '__init__.py', 'errors.py', 'explain.py', 'given.py', 'isolation.py', "
-        "'vocabulary.py', 'wire.py', 'worker.py']"
+        "['__init__.py', '__init__.py', '__init__.py', 'errors.py', 'explain.py', 'given.py', "
+        "'isolation.py', 'vocabulary.py', 'wire.py', 'worker.py']"
     )
     assert result.outputs[2][0]["text"] == f"[] {listed}\n"
 
@@ -614,7 +615,7 @@ def test_the_sandbox_ends_with_the_grader(tmp_path):
         "import sys, threading, time\n"
         f"sys.path.insert(0, {os.path.dirname(__file__)!r})\n"
         "import grading_help\n"
-        "from transformer_lib.grading.sandbox import Sandbox\n"
+        "from transformer_lib.instructor.grading.sandbox import Sandbox\n"
         "with Sandbox().open() as connection:\n"
         "    connection.ask('run', 'x = 1')\n"
         "    print('ready', flush=True)\n"
@@ -657,8 +658,8 @@ def test_as_an_ordinary_user_too():
         "import os, sys; assert os.geteuid() == 1000\n"
         f"sys.path.insert(0, {os.path.dirname(__file__)!r})\n"
         "import grading_help\n"
-        "from transformer_lib.grading.judge import Judge\n"
-        "from transformer_lib.grading.master import make_master\n"
+        "from transformer_lib.instructor.grading.judge import Judge\n"
+        "from transformer_lib.instructor.grading.master import make_master\n"
         "judge = Judge(make_master(grading_help.master()))\n"
         "result = judge.judge(judge.master.cells)\n"
         "print({name: test.points for name, test in result.tests.items()})\n"

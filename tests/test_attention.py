@@ -16,7 +16,7 @@ from transformer_lib.model import (
     padding_mask,
     recorded_attention,
 )
-from transformer_lib.model.attention import _kernels_for_any_shape
+from transformer_lib.model.scaled_dot_product import _kernels_for_any_shape
 
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 
@@ -82,10 +82,10 @@ def test_multi_head_attention_is_torchs(cross):
     ours = MultiHeadAttention(24, 4).double()
     theirs = nn.MultiheadAttention(24, 4, batch_first=True).double()
     with torch.no_grad():
-        theirs.in_proj_weight.copy_(ours.query_key_value.weight)
-        theirs.in_proj_bias.copy_(ours.query_key_value.bias.normal_())
-        theirs.out_proj.weight.copy_(ours.output.weight)
-        theirs.out_proj.bias.copy_(ours.output.bias.normal_())
+        theirs.in_proj_weight.copy_(ours.qkv_proj.weight)
+        theirs.in_proj_bias.copy_(ours.qkv_proj.bias.normal_())
+        theirs.out_proj.weight.copy_(ours.out_proj.weight)
+        theirs.out_proj.bias.copy_(ours.out_proj.bias.normal_())
     x = torch.randn(2, 5, 24).double()
     memory = torch.randn(2, 6, 24).double() if cross else x
     tokens = torch.ones(2, memory.size(1), dtype=torch.long)

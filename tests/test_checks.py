@@ -5,9 +5,9 @@ import importlib.util
 import pytest
 import torch
 
-from transformer_lib.checks import EXERCISES, check
-from transformer_lib.checks.compare import compare
-from transformer_lib.misconceptions.bank import bank, wrong_answers
+from transformer_lib.course.checks import EXERCISES, check
+from transformer_lib.course.checks.compare import compare
+from transformer_lib.course.misconceptions.bank import bank, wrong_answers
 
 ANSWERS = [(mistake.id, exercise) for mistake in bank() for exercise in mistake.answers]
 
@@ -72,7 +72,7 @@ def test_an_exception_shows_the_students_line(tmp_path):
 def test_a_wrong_shape_names_the_axes(tmp_path):
     student = load(
         tmp_path,
-        "from transformer_lib.model.attention import attention as right\n"
+        "from transformer_lib.model.scaled_dot_product import attention as right\n"
         "def attention(query, key, value, mask):\n"
         "    output, weights = right(query, key, value, mask)\n"
         "    return output, weights.transpose(-2, -1)\n",

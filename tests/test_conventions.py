@@ -3,18 +3,18 @@
 import pytest
 from sacrebleu.metrics import BLEU
 
-from transformer_lib.config import load_config
 from transformer_lib.data import wmt14
 from transformer_lib.evaluation.comparison import compare_runs
-from transformer_lib.evaluation.conventions import (
+from transformer_lib.evaluation.explain import explain
+from transformer_lib.experiment.config import load_config
+from transformer_lib.experiment.run import load_run, train
+from transformer_lib.metrics.conventions import (
     PAPER,
     every_bleu,
     moses_tokens,
     paper_bleu,
     split_compounds,
 )
-from transformer_lib.evaluation.explain import explain
-from transformer_lib.run import load_run, train
 
 HYPOTHESES = [
     "Die Vater-Sohn-Reise kostet 3.000 Euro.",

@@ -19,7 +19,7 @@ from transformer_lib.decoding import (
 )
 from transformer_lib.decoding.search import pad_sequences
 from transformer_lib.model import (
-    RnnConfig,
+    RNNConfig,
     TransformerConfig,
     build_rnn,
     build_transformer,
@@ -31,7 +31,7 @@ def sharp_model(seed, vocab=12, kind="transformer"):
     """An untrained model whose choices are clear and differ between sentences."""
     torch.manual_seed(seed)
     if kind == "rnn":
-        model = build_rnn(RnnConfig(d_model=16, dropout=0.0), vocab)
+        model = build_rnn(RNNConfig(d_model=16, dropout=0.0), vocab)
     else:
         config = TransformerConfig(
             d_model=16, d_ff=32, num_heads=2, num_encoder_layers=1, num_decoder_layers=2,
@@ -139,7 +139,7 @@ def test_an_endless_model_stops_at_the_limit(beam_size):
 
 
 def test_beam_below_one_is_refused():
-    with pytest.raises(ValueError, match="beam_size=0 is below 1"):
+    with pytest.raises(ValueError, match="greater than or equal to 1"):
         DecodingConfig(beam_size=0)
 
 
@@ -164,7 +164,7 @@ def test_empty_and_long_sentences_are_translated(monkeypatch):
     model = sharp_model(0, vocab=40)
     monkeypatch.setattr(
         sys.modules[
-            "transformer_lib.decoding.translate"
+            "transformer_lib.decoding.translation"
         ],  # the package's `translate` is a function
         "greedy_search",
         lambda model, src, extra: [[t for t in row if t > EOS] for row in src.tolist()],

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 from transformer_lib.training.checkpoint import checkpoints_in
 from transformer_lib.training.distributed import Workers
-from transformer_lib.training.trainer import read_metrics
+from transformer_lib.training.metrics import read_metrics
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="torchrun with gloo on Linux")
 

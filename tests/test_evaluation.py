@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from transformer_lib.config import load_config
 from transformer_lib.errors import UserError
-from transformer_lib.evaluation.bleu import bleu, chrf, paired_bootstrap
 from transformer_lib.evaluation.comparison import compare_runs
 from transformer_lib.evaluation.evaluate import evaluate_run
-from transformer_lib.run import load_run, train
+from transformer_lib.experiment.config import load_config
+from transformer_lib.experiment.run import load_run, train
+from transformer_lib.metrics.bleu import bleu, chrf, paired_bootstrap
 
 HYPOTHESES = ["Der Hund läuft schnell.", "Eine Katze schläft auf dem Sofa", "Guten Morgen!", "Ja."]
 REFERENCES = [

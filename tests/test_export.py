@@ -5,15 +5,15 @@ from dataclasses import replace
 import pytest
 import torch
 
-from transformer_lib.config import Experiment
+from transformer_lib.course.trained import load_trained
 from transformer_lib.data import DataConfig
 from transformer_lib.decoding import DecodingConfig, greedy_search
 from transformer_lib.errors import UserError
+from transformer_lib.experiment.config import Experiment
+from transformer_lib.experiment.run import Run
 from transformer_lib.export import export
 from transformer_lib.model import TransformerConfig, build_rnn, build_transformer
-from transformer_lib.model.rnn import RnnConfig
-from transformer_lib.run import Run
-from transformer_lib.trained import load_trained
+from transformer_lib.model.rnn import RNNConfig
 from transformer_lib.training.trainer import TrainingConfig
 from transformer_lib.vocabulary import BOS, EOS
 
@@ -34,7 +34,8 @@ def run_of(tmp_path, **changes):
             if parameter.dim() == 1:
                 parameter.add_(0.3 * torch.randn_like(parameter))
     experiment = Experiment("small", TrainingConfig(steps=1), data=DataConfig(), model=config)
-    return Run(tmp_path, experiment, tokenizer, model, {})
+    info = load_trained("transformer").info
+    return Run(tmp_path, experiment, tokenizer, model, info)
 
 
 def rows(run):
@@ -118,7 +119,7 @@ def test_what_cannot_be_exported_says_so(tmp_path):
     for format in ("huggingface", "ctranslate2"):
         with pytest.raises(UserError, match="norm='branch'"):
             export(run, format, tmp_path / format)
-    rnn = replace(run, model=build_rnn(RnnConfig(d_model=16), 4000))
+    rnn = replace(run, model=build_rnn(RNNConfig(d_model=16), 4000))
     for format in ("huggingface", "ctranslate2"):
         with pytest.raises(UserError, match="no RNN of this kind"):
             export(rnn, format, tmp_path / f"rnn-{format}")

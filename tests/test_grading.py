@@ -19,13 +19,14 @@ import psutil
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
-from transformer_lib.checks import EXERCISES
-from transformer_lib.checks.diagnosis import draw_trial
-from transformer_lib.checks.diagnosis import judge as judge_exercise
+from transformer_lib.course.checks import EXERCISES
+from transformer_lib.course.checks.diagnosis import draw_trial
+from transformer_lib.course.checks.diagnosis import judge as judge_exercise
+from transformer_lib.course.misconceptions.bank import wrong_answers
 from transformer_lib.errors import UserError
-from transformer_lib.grading import course as grading
-from transformer_lib.grading.export import export
-from transformer_lib.grading.intake import (
+from transformer_lib.instructor.grading import course as grading
+from transformer_lib.instructor.grading.export import export
+from transformer_lib.instructor.grading.intake import (
     HANDED_IN,
     NO_ANSWER,
     UnreadableError,
@@ -33,12 +34,11 @@ from transformer_lib.grading.intake import (
     read_submission,
     verify,
 )
-from transformer_lib.grading.master import bound_names, make_master
-from transformer_lib.grading.nbgrader_plugin import released
-from transformer_lib.grading.remote import remote
-from transformer_lib.grading.report import discrimination, write_report
-from transformer_lib.grading.sandbox import PACKAGE, Sandbox
-from transformer_lib.misconceptions.bank import wrong_answers
+from transformer_lib.instructor.grading.master import bound_names, make_master
+from transformer_lib.instructor.grading.nbgrader_plugin import released
+from transformer_lib.instructor.grading.remote import remote
+from transformer_lib.instructor.grading.report import discrimination, write_report
+from transformer_lib.instructor.grading.sandbox import PACKAGE, Sandbox
 
 SOLVED = {
     "scale": "def scale(x):\n    return 1 + x * 3",
@@ -271,13 +271,10 @@ def test_the_names_that_a_cell_binds(source, names):
 @pytest.mark.sandbox
 def test_a_verdict_is_the_same_from_outside():
     """Each right and wrong answer of some exercises, word for word: values, gradients, errors."""
-    library = [p.name for p in PACKAGE.iterdir() if p.name not in ("grading", "__pycache__")]
+    library = [p.name for p in PACKAGE.iterdir() if p.name not in ("instructor", "__pycache__")]
     find = (
-        "import sys\n"
-        "for name in [n for n in sys.modules if n.startswith('transformer_lib.checks')]:\n"
-        "    del sys.modules[name]\n"
-        "from transformer_lib.checks import EXERCISES\n"
-        "from transformer_lib.misconceptions.bank import bank\n"
+        "from transformer_lib.course.checks import EXERCISES\n"
+        "from transformer_lib.course.misconceptions.bank import bank\n"
         "MISTAKES = {m.id: m for m in bank()}"
     )
     with Sandbox(library) as sandbox:
@@ -505,7 +502,7 @@ def test_two_machines_one_of_which_dies(course, template):
 
 @pytest.mark.sandbox
 def test_without_a_sandbox_grading_refuses_unless_told(course, template, monkeypatch):
-    from transformer_lib.grading import sandbox
+    from transformer_lib.instructor.grading import sandbox
 
     hand_in(course, "ada", grading_help.submission(template, **SOLVED))
     monkeypatch.setattr(sandbox.sys, "platform", "darwin")

@@ -7,14 +7,13 @@ import pytest
 import torch
 from torch import nn
 
+from transformer_lib.course.lineages import LINEAGES, Sizes, kyubyong, lecture, toy, tutorial
+from transformer_lib.course.lineages.differences import describe, differences
+from transformer_lib.course.lineages.kyubyong import head_major_attention
+from transformer_lib.course.lineages.lineage import UnbiasedLayerNorm, filled_attention
+from transformer_lib.course.lineages.niutensor import added_before_scaling, timing_signal
+from transformer_lib.course.misconceptions.bank import bank
 from transformer_lib.decoding.search import greedy_search
-from transformer_lib.lineages import LINEAGES, Sizes, kyubyong, lecture, toy, tutorial
-from transformer_lib.lineages.differences import copy_weights, describe, differences
-from transformer_lib.lineages.kyubyong import head_major_attention
-from transformer_lib.lineages.lineage import UnbiasedLayerNorm, filled_attention
-from transformer_lib.lineages.niutensor import added_before_scaling, timing_signal
-from transformer_lib.misconceptions.bank import bank
-from transformer_lib.model import TransformerConfig, build_transformer
 from transformer_lib.vocabulary import BOS, EOS, PAD
 
 SIZES = Sizes(
@@ -68,13 +67,14 @@ class Formulas:
     """The tutorial's, which is the plainest; the others say what they do otherwise."""
 
     scale = 1.0
+    blocked = -np.inf
 
     def positions(self, length, d):
         return paper_positions(length, d)
 
     def weights(self, scores, keys, future, d_k):
         scores = scores / math.sqrt(d_k)
-        return softmax(np.where(keys * future == 1, scores, -1e9))
+        return softmax(np.where(keys * future == 1, scores, self.blocked))
 
     def norm(self, x, scale, shift):
         return biased_norm(x, scale, shift, 1e-5)
@@ -87,18 +87,18 @@ class Formulas:
 
     def project(self, w, name, x):
         """x·W^O of the attention called ``name``."""
-        return x @ w[f"{name}.output.weight"].T + w[f"{name}.output.bias"]
+        return x @ w[f"{name}.out_proj.weight"].T + w[f"{name}.out_proj.bias"]
 
-    def query_key_value(self, w, name):
-        weight, bias = w[f"{name}.query_key_value.weight"], w[f"{name}.query_key_value.bias"]
+    def projections(self, w, name):
+        weight, bias = w[f"{name}.qkv_proj.weight"], w[f"{name}.qkv_proj.bias"]
         return list(zip(np.split(weight, 3), np.split(bias, 3), strict=True))
 
     def embed(self, w, side, tokens):
-        x = w[f"{side}_embedding.table.weight"][tokens] * self.scale
+        x = w[f"{side}_embedding.embed_tokens.weight"][tokens] * self.scale
         return x + self.positions(tokens.shape[1], x.shape[2])
 
     def attend(self, w, name, x, memory, keys, future):
-        (wq, bq), (wk, bk), (wv, bv) = self.query_key_value(w, name)
+        (wq, bq), (wk, bk), (wv, bv) = self.projections(w, name)
         heads, d_k = SIZES.num_heads, x.shape[-1] // SIZES.num_heads
         query, key, value = x @ wq.T + bq, memory @ wk.T + bk, memory @ wv.T + bv
         contexts = []
@@ -115,7 +115,7 @@ class Formulas:
 
     def model(self, w, src, tgt):
         def norm(name):
-            return lambda x: self.norm(x, w[f"{name}.scale"], w[f"{name}.shift"])
+            return lambda x: self.norm(x, w[f"{name}.weight"], w[f"{name}.bias"])
 
         def sublayer(layer, part, x, f):
             return self.residual(x, f, norm(f"{layer}.{part}_residual.norm"))
@@ -153,6 +153,8 @@ class Formulas:
 
 
 class NiuTensor(Formulas):
+    scale = math.sqrt(SIZES.d_model)
+
     def positions(self, length, d):
         return niutensor_positions(length, d)
 
@@ -162,18 +164,19 @@ class NiuTensor(Formulas):
     def norm(self, x, scale, shift):
         return biased_norm(x, scale, shift, 0.0)
 
-    def query_key_value(self, w, name):
-        stored = w[f"{name}.query_key_value.parametrizations.weight.original"]
-        key, query, value = np.split(stored, 3)
-        return [(query, 0), (key, 0), (value, 0)]
+    def projections(self, w, name):
+        return [(matrix, 0) for matrix in np.split(w[f"{name}.qkv_proj.weight"], 3)]  # Q, K, V
 
     def project(self, w, name, x):
-        return x @ w[f"{name}.output.weight"].T
+        return x @ w[f"{name}.out_proj.weight"].T
 
 
 class Lecture(Formulas):
     scale = math.sqrt(SIZES.d_model)
-    form = "branch"
+    blocked = -1e9
+
+    def __init__(self, form="branch"):
+        self.form = form
 
     def norm(self, x, scale, shift):
         return unbiased_norm(x, scale, shift)
@@ -212,7 +215,7 @@ FORMULAS = {
     "niutensor": NiuTensor(),
     "tutorial": Formulas(),
     "lecture": Lecture(),
-    "illustrated": Lecture(),
+    "illustrated": Lecture("pre"),
     "kyubyong": Kyubyong(),
 }
 
@@ -221,7 +224,7 @@ def randomized(model):
     """No weight is left at a special value, such as a bias at zero; what is frozen stays."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            if parameter.requires_grad and not name.endswith("table.weight"):
+            if parameter.requires_grad and not name.endswith("embed_tokens.weight"):
                 parameter.add_(0.3 * torch.randn_like(parameter))
     return model.eval()
 
@@ -248,9 +251,7 @@ def test_each_lineage_follows_its_published_formulas(name):
 
 @pytest.mark.parametrize("form", ["post", "pre", "branch"])
 def test_the_lecture_has_three_residual_forms(form):
-    formulas = Lecture()
-    formulas.form = form
-    assert_follows(randomized(lecture.build(SIZES, residual=form)), formulas)
+    assert_follows(randomized(lecture.build(SIZES, residual=form)), Lecture(form))
 
 
 @pytest.mark.parametrize("name", LINEAGES)
@@ -258,8 +259,8 @@ def test_a_step_with_the_cache_is_the_whole_pass(name):
     model = randomized(LINEAGES[name].build(SIZES))
     with torch.no_grad():
         whole = model(SRC, TGT)
-        state = model.start(model.encode(SRC))
-        steps = [model.step(TGT[:, t], state) for t in range(TGT.size(1))]
+        state = model.init_state(model.encode(SRC))
+        steps = [model.decode_step(TGT[:, t], state) for t in range(TGT.size(1))]
     torch.testing.assert_close(torch.stack(steps, dim=1)[0], whole[0], rtol=0, atol=1e-9)
 
 
@@ -295,6 +296,7 @@ def test_what_a_query_that_may_see_nothing_gets():
     nothing = torch.zeros(1, 1, 1, 3, dtype=torch.bool)
     mean = value.mean(dim=2, keepdim=True).expand(1, 1, 3, 4)
     torch.testing.assert_close(filled_attention(query, key, value, nothing), mean)
+    assert tutorial.filled_with_infinity(query, key, value, nothing).isnan().all()
     # The same number added to all scores changes nothing at all:
     added = head_major_attention(query, key, value, nothing, dropout=nn.Identity())
     torch.testing.assert_close(added, filled_attention(query, key, value), rtol=0, atol=1e-5)
@@ -326,34 +328,45 @@ def test_kyubyongs_padding_stays_zero_while_training():
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
     model(SRC, TGT).square().sum().backward()
     optimizer.step()
-    table = model.src_embedding.table.weight
-    assert table is model.output_weight is model.tgt_embedding.table.weight
+    table = model.src_embedding.embed_tokens.weight
+    assert table is model.output_weight is model.tgt_embedding.embed_tokens.weight
     assert (table[PAD] == 0).all()
     assert (table[4] != 0).all()
     assert (model.src_embedding(SRC)[1, 3:] == 0).all()
 
 
-def test_kyubyong_drops_out_embeddings_and_attention_weights_only():
-    model = kyubyong.build(SIZES)
-    dropping = {name for name, m in model.named_modules() if getattr(m, "probability", 0.0) > 0}
-    assert dropping == {"src_embedding.dropout"} | {
-        f"{stack}.layers.{n}.{kind}_attention.weights_dropout"
-        for stack, kind in (("encoder", "self"), ("decoder", "self"), ("decoder", "cross"))
-        for n in range(2)
-    }
+SUBLAYERS = {"self_attention_residual", "cross_attention_residual", "feed_forward_residual"}
+WEIGHTS = {"self_attention", "cross_attention"}
+EVERYWHERE = SUBLAYERS | WEIGHTS | {"src_embedding", "tgt_embedding", "feed_forward"}
 
 
-def test_where_the_others_drop_out():
-    def places(name):
-        model = LINEAGES[name].build(SIZES)
-        names = [n for n, m in model.named_modules() if getattr(m, "probability", 0.0) > 0]
-        return {n.split(".")[-2] for n in names}
+@pytest.mark.parametrize(
+    ("name", "places"),
+    [
+        ("niutensor", EVERYWHERE),
+        ("tutorial", set()),
+        ("lecture", EVERYWHERE),
+        ("illustrated", EVERYWHERE),
+        ("kyubyong", WEIGHTS | {"src_embedding"}),  # which is the target's as well
+    ],
+)
+def test_where_each_lineage_drops_out(name, places):
+    model = LINEAGES[name].build(SIZES)
+    names = [n for n, m in model.named_modules() if getattr(m, "probability", 0.0) > 0]
+    assert {n.split(".")[-2] for n in names} == places
+    layers = [n for n in names if n.endswith("weights_dropout")]
+    assert len(layers) == (3 * SIZES.num_layers if places else 0)  # in all attention sublayers
 
-    sublayers = {"self_attention_residual", "cross_attention_residual", "feed_forward_residual"}
-    embeddings = {"src_embedding", "tgt_embedding"}
-    for name in ("niutensor", "lecture", "illustrated"):
-        assert places(name) == sublayers | embeddings | {"feed_forward"}
-    assert places("tutorial") == set()
+
+@pytest.mark.parametrize("name", sorted(set(LINEAGES) - {"tutorial"}))
+def test_what_is_dropped_is_the_attention_weights(name):
+    module = LINEAGES[name].build(SIZES).encoder.layers[0].self_attention
+    seen = []
+    module.weights_dropout.register_forward_hook(lambda _, given, __: seen.append(given[0]))
+    module(torch.randn(2, 4, SIZES.d_model))
+    (weights,) = seen
+    assert weights.numel() == 2 * SIZES.num_heads * 4 * 4
+    torch.testing.assert_close(weights.sum(dim=-1), torch.ones(weights.shape[:-1]))
 
 
 def test_kyubyong_needs_one_vocabulary():
@@ -416,8 +429,8 @@ def test_decoding_ends_although_the_model_has_never_said_the_end():
     model = tutorial_model().eval()
     last_norm = model.decoder.layers[-1].feed_forward_residual.norm
     with torch.no_grad():  # whatever it reads, it says word 5
-        last_norm.scale.fill_(0.0)
-        last_norm.shift.fill_(1.0)
+        last_norm.weight.fill_(0.0)
+        last_norm.bias.fill_(1.0)
         model.output_weight.fill_(-1.0)[5] = 1.0
     outputs = greedy_search(model, toy.as_printed().src, max_extra=6)
     assert [len(tokens) for tokens in outputs] == [8, 9]
@@ -426,29 +439,18 @@ def test_decoding_ends_although_the_model_has_never_said_the_end():
 # The table of differences
 
 
-def test_weights_are_copied_whatever_their_order():
-    config = TransformerConfig(
-        d_model=12, d_ff=20, num_heads=3, num_encoder_layers=2, num_decoder_layers=2, dropout=0.0
-    )
-    paper = randomized(build_transformer(config, 11))
-    model = LINEAGES["niutensor"].build(SIZES)
-    copy_weights(paper, model)
-    name = "encoder.layers.0.self_attention.query_key_value"
-    query, key, value = paper.get_submodule(name).weight.chunk(3)
-    stored = model.get_submodule(name).parametrizations.weight.original
-    assert torch.equal(stored, torch.cat([key, query, value]))
-
-
 def test_the_table_of_differences_says_what_is_known():
     table = differences("Where is the next station ?")
     same = {part: {n for n, d in row.items() if d < 1e-9} for part, row in table.items()}
     assert same["positions"] == set(LINEAGES) - {"niutensor"}
     assert same["embedding"] == {"lecture", "illustrated", "kyubyong"}
+    assert np.isnan(table["attention to nothing"]["tutorial"])
     assert same["attention"] == set(LINEAGES) - {"kyubyong"}
     assert same["attention to nothing"] == set()
     assert same["feed-forward"] == set(LINEAGES)
     assert same["logits"] == set()
-    assert table["logits"]["lecture"] == pytest.approx(table["logits"]["illustrated"], rel=1e-9)
+    assert same["residual around f"] == {"tutorial"}
+    assert same["layer norm"] == {"tutorial"}
 
 
 def test_the_description_names_every_lineage_and_its_mistakes():

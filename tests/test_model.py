@@ -8,13 +8,13 @@ from torch import nn
 
 from transformer_lib.model import (
     SIZES,
-    RnnConfig,
+    RNNConfig,
     TransformerConfig,
     build_rnn,
     build_transformer,
     num_parameters,
 )
-from transformer_lib.model.rnn import Lstm
+from transformer_lib.model.rnn import LSTM
 from transformer_lib.vocabulary import BOS, PAD
 
 SMALL = {
@@ -33,7 +33,7 @@ def small_transformer(**options):
 
 
 def small_rnn(**options):
-    config = RnnConfig(d_model=16, dropout=0.0, **options)
+    config = RNNConfig(d_model=16, dropout=0.0, **options)
     return build_rnn(config, VOCAB).double().eval()
 
 
@@ -58,14 +58,14 @@ def copy_linear(theirs, ours):
 
 
 def copy_norm(theirs, ours):
-    theirs.weight.copy_(ours.scale.normal_(mean=1.0, std=0.1))
-    theirs.bias.copy_(ours.shift.normal_(std=0.1))
+    theirs.weight.copy_(ours.weight.normal_(mean=1.0, std=0.1))
+    theirs.bias.copy_(ours.bias.normal_(std=0.1))
 
 
 def copy_attention(theirs, ours):
-    theirs.in_proj_weight.copy_(ours.query_key_value.weight)
-    theirs.in_proj_bias.copy_(ours.query_key_value.bias.normal_(std=0.1))
-    copy_linear(theirs.out_proj, ours.output)
+    theirs.in_proj_weight.copy_(ours.qkv_proj.weight)
+    theirs.in_proj_bias.copy_(ours.qkv_proj.bias.normal_(std=0.1))
+    copy_linear(theirs.out_proj, ours.out_proj)
 
 
 @torch.no_grad()
@@ -141,8 +141,8 @@ def test_sizes_have_the_papers_parameter_counts(size, paper):
 def test_tied_embeddings_share_their_matrices(tied, matrices):
     model = small_transformer(tied_embeddings=tied)
     weights = {
-        id(model.src_embedding.table.weight),
-        id(model.tgt_embedding.table.weight),
+        id(model.src_embedding.embed_tokens.weight),
+        id(model.tgt_embedding.embed_tokens.weight),
         id(model.output_weight),
     }
     assert len(weights) == matrices
@@ -195,9 +195,9 @@ def test_step_by_step_equals_all_at_once(name):
     src, tgt = random_tokens(3, 6), random_tokens(3, 40)
     src[2, -3:] = PAD
     at_once = model(src, tgt)
-    state = model.start(model.encode(src))
+    state = model.init_state(model.encode(src))
     for position in range(40):
-        step = model.step(tgt[:, position], state)
+        step = model.decode_step(tgt[:, position], state)
         torch.testing.assert_close(step, at_once[:, position], rtol=0, atol=1e-10)
 
 
@@ -206,13 +206,13 @@ def test_a_state_keeps_the_selected_rows(name):
     model = MODELS[name]()
     src, tgt = random_tokens(3, 6), random_tokens(3, 4)
     at_once = model(src, tgt)
-    state = model.start(model.encode(src))
+    state = model.init_state(model.encode(src))
     for position in range(2):
-        model.step(tgt[:, position], state)
+        model.decode_step(tgt[:, position], state)
     rows = torch.tensor([2, 0, 2])
     state.select(rows, rows)
     for position in range(2, 4):
-        step = model.step(tgt[rows, position], state)
+        step = model.decode_step(tgt[rows, position], state)
         torch.testing.assert_close(step, at_once[rows, position], rtol=0, atol=1e-10)
 
 
@@ -222,11 +222,11 @@ def test_hypotheses_of_a_sentence_share_its_memory(name):
     src, tgt = random_tokens(2, 6), random_tokens(6, 4)
     tgt[:, 0] = BOS
     at_once = model(src.repeat_interleave(3, dim=0), tgt)
-    state = model.start(model.encode(src))
-    model.step(tgt[::3, 0], state)
+    state = model.init_state(model.encode(src))
+    model.decode_step(tgt[::3, 0], state)
     state.select(torch.tensor([0, 0, 0, 1, 1, 1]))
     for position in range(1, 4):
-        step = model.step(tgt[:, position], state)
+        step = model.decode_step(tgt[:, position], state)
         torch.testing.assert_close(step, at_once[:, position], rtol=0, atol=1e-10)
 
 
@@ -240,10 +240,8 @@ def test_encoder_without_positions_cannot_see_order():
 
 
 def test_an_lstm_never_computes_in_float16(monkeypatch):
-    monkeypatch.setattr(
-        "transformer_lib.model.rnn._autocast_would_make_float16", lambda device: True
-    )
-    lstm = Lstm(8, 8, batch_first=True)
+    monkeypatch.setattr("transformer_lib.model.rnn.FLOAT32_ON", {"cpu"})
+    lstm = LSTM(8, 8, batch_first=True)
     x, state = torch.randn(2, 5, 8), (torch.zeros(1, 2, 8), torch.zeros(1, 2, 8))
     expected, _ = lstm(x, state)
     with torch.autocast("cpu", torch.bfloat16):
@@ -254,4 +252,4 @@ def test_an_lstm_never_computes_in_float16(monkeypatch):
 
 def test_odd_rnn_width_is_refused():
     with pytest.raises(ValueError, match="d_model=15 is odd"):
-        RnnConfig(d_model=15)
+        RNNConfig(d_model=15)

@@ -4,8 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from transformer_lib.checks import EXERCISES
-from transformer_lib.checks.mutation import BAR, mutants, passes, reason, report, score
+from transformer_lib.course.checks import EXERCISES
+from transformer_lib.course.checks.mutation import BAR, mutants, passes, reason, report, score
 
 DOCS = Path(__file__).parent.parent / "docs"
 

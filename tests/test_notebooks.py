@@ -7,7 +7,7 @@ import jupytext
 import nbformat
 import pytest
 
-from transformer_lib.checks import check
+from transformer_lib.course.checks import check
 
 CHAPTERS = Path(__file__).parent.parent / "chapters"
 NOTEBOOKS = sorted(CHAPTERS.glob("*.ipynb"))

@@ -68,10 +68,10 @@ def test_commands_of_the_readme_are_in_the_makefile():
     [
         ("transformer_lib.data.bundled", "tatoeba.en-de.tsv.gz"),
         ("transformer_lib.data.bundled", "README.md"),
-        ("transformer_lib.configs", "cpu_tatoeba_transformer.toml"),
+        ("transformer_lib.experiment.configs", "cpu_tatoeba_transformer.toml"),
         ("transformer_lib.evaluation", "comparison.html"),
-        ("transformer_lib.trained", "transformer/model.safetensors"),
-        ("transformer_lib.trained", "rnn/tokenizer.model"),
+        ("transformer_lib.course.trained", "transformer/model.safetensors"),
+        ("transformer_lib.course.trained", "rnn/tokenizer.model"),
     ],
 )
 def test_files_travel_with_the_package(package, name):

@@ -32,10 +32,10 @@ def test_layer_norm_is_torchs_in_both_forms(width, seed, scale):
     x = torch.randn(3, 4, width).double() * scale
     ours, theirs = LayerNorm(width).double(), nn.LayerNorm(width).double()
     with torch.no_grad():
-        theirs.weight.copy_(ours.scale.normal_())
-        theirs.bias.copy_(ours.shift.normal_())
+        theirs.weight.copy_(ours.weight.normal_())
+        theirs.bias.copy_(ours.bias.normal_())
     torch.testing.assert_close(ours(x), theirs(x), rtol=0, atol=1e-10)
-    torch.testing.assert_close(layer_norm(x, ours.scale, ours.shift), theirs(x), rtol=0, atol=1e-10)
+    torch.testing.assert_close(layer_norm(x, ours.weight, ours.bias), theirs(x), rtol=0, atol=1e-10)
 
 
 def test_layer_norm_of_a_constant_row_is_its_shift():
@@ -121,7 +121,7 @@ def test_a_longer_sentence_extends_the_sinusoid_table():
 def test_embedding_is_scaled_before_positions_are_added():
     embedding = Embedding(10, 8, build_positions("sinusoidal", 8), dropout=0.0)
     tokens = torch.tensor([[4, 7]])
-    expected = embedding.table.weight[tokens[0]] * math.sqrt(8) + sinusoidal_positions(2, 8)
+    expected = embedding.embed_tokens.weight[tokens[0]] * math.sqrt(8) + sinusoidal_positions(2, 8)
     torch.testing.assert_close(embedding(tokens)[0], expected)
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transformer_lib.errors import UserError
-from transformer_lib.rating import (
+from transformer_lib.instructor.rating import (
     Ratings,
     make_sheet,
     read_key,
@@ -18,8 +18,8 @@ from transformer_lib.rating import (
     report,
     write_task,
 )
-from transformer_lib.rating.form import rating_form
-from transformer_lib.rating.sheet import DAMAGED
+from transformer_lib.instructor.rating.form import rating_form
+from transformer_lib.instructor.rating.sheet import DAMAGED
 
 SOURCES = [f"Sentence number {i} with a few words in it." for i in range(60)]
 OUTPUTS = {

@@ -17,16 +17,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
-from transformer_lib.config import load_config
 from transformer_lib.errors import UserError
 from transformer_lib.evaluation.evaluate import evaluate_run
+from transformer_lib.experiment.config import load_config
+from transformer_lib.experiment.run import average_checkpoints, load_run, train
 from transformer_lib.model import TransformerConfig, build_transformer
-from transformer_lib.run import average_checkpoints, load_run, train
 from transformer_lib.training.checkpoint import checkpoints_in
 from transformer_lib.training.cost import flops_by_parameters
 from transformer_lib.training.loss import label_smoothed_cross_entropy, output_loss
+from transformer_lib.training.metrics import read_metrics
 from transformer_lib.training.schedule import budget_rate, noam_rate
-from transformer_lib.training.trainer import read_metrics
 
 
 @given(
@@ -65,7 +65,7 @@ def test_loss_in_many_chunks(monkeypatch):
     whole = output_loss(states, weight, labels, 0.1).smoothed
     expected = torch.autograd.grad(whole, [states, weight])
     monkeypatch.setattr("transformer_lib.training.loss.LOGITS_AT_ONCE", 1000)
-    monkeypatch.setattr("transformer_lib.training.loss.elements_in_cache", lambda device: 150)
+    monkeypatch.setattr("transformer_lib.training.loss.elements_per_chunk", lambda device: 150)
     chunked = output_loss(states, weight, labels, 0.1).smoothed
     torch.testing.assert_close(chunked, whole)
     for actual, reference in zip(
@@ -156,17 +156,18 @@ def test_two_runs_from_one_seed_are_the_same(toy_config, tmp_path):
 def test_accumulated_batches_equal_the_large_batch(toy_config, tmp_path):
     """Half the batch, twice: the same sentences give the same step (no dropout, plain sum)."""
     from transformer_lib.data import Batch, prepare
-    from transformer_lib.run import build_model
-    from transformer_lib.training.trainer import Trainer, _Interval
+    from transformer_lib.experiment.run import build_model
+    from transformer_lib.training.metrics import Interval
+    from transformer_lib.training.trainer import Trainer
 
     experiment = load_config(str(toy_config), ["model.dropout=0.0"])
     data = prepare(experiment.data)
     weights = []
     for split in (False, True):
         trainer = Trainer(
-            build_model(experiment, len(data.tokenizer)), data, experiment.training, tmp_path
+            build_model(experiment, len(data.tokenizer)), data.train, experiment.training, tmp_path
         )
-        work = next(trainer._work())
+        work = next(trainer._micro_batches())
         batch = work.batch
         parts = [work]
         if split:
@@ -176,7 +177,7 @@ def test_accumulated_batches_equal_the_large_batch(toy_config, tmp_path):
                 part = Batch(batch.src[rows], batch.tgt_input[rows], batch.labels[rows])
                 counts = {"src_tokens": part.num_src_tokens, "tgt_tokens": part.num_tgt_tokens}
                 parts.append(replace(work, batch=part, **counts))
-        trainer._step(parts, 1e-3, _Interval())
+        trainer._step(parts, 1e-3, Interval())
         weights.append([p.detach().clone() for p in trainer.model.parameters()])
     for one, two in zip(*weights, strict=True):
         torch.testing.assert_close(one, two, rtol=0, atol=2e-4)
@@ -224,7 +225,7 @@ def test_ctrl_c_saves(toy_config, tmp_path):
     assert "interrupted and saved; continue with: transformer-lib train" in message
     newest = checkpoints_in(tmp_path / "run")[-1]
     assert load_run(tmp_path / "run").translate(["the cat"])
-    assert json.loads((tmp_path / "run" / "run.json").read_text())["format"] == 1
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["format"] == 2
     assert newest.stat().st_size > 0
 
 
@@ -313,7 +314,7 @@ from functools import partial
 from transformer_lib.training import loss as module
 
 torch.compile = partial(torch.compile, backend="aot_eager")
-module.elements_in_cache = lambda device: 1000
+module.elements_per_chunk = lambda device: 1000
 for rows, length in ((8, 11), (5, 9), (3, 40)):
     states, weight = torch.randn(rows, length, 6), torch.randn(50, 6)
     labels = torch.randint(0, 50, (rows, length))

@@ -13,9 +13,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transformer_lib.checks.given import Norm, Speaker
-from transformer_lib.grading import wire
-from transformer_lib.grading.wire import WireError, decode, encode
+from transformer_lib.course.sandboxed import wire
+from transformer_lib.course.sandboxed.given import Norm, Speaker
+from transformer_lib.course.sandboxed.wire import WireError, decode, encode
 
 scalars = (
     st.none()

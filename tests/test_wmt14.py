@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from transformer_lib.config import load_config
 from transformer_lib.data import DataConfig, prepare, wmt14
 from transformer_lib.data.wmt14 import read_archive, verified
 from transformer_lib.errors import UserError
+from transformer_lib.experiment.config import load_config
+from transformer_lib.experiment.run import build_model
 from transformer_lib.model.seq2seq import num_parameters
-from transformer_lib.run import build_model
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "scripts"))
 from made_up_wmt14 import bad_server, made_up_pairs, served_from, write_archive, write_texts

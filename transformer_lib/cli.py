@@ -1,17 +1,25 @@
 """The ``transformer-lib`` command."""
 
+import io
 import json
 import os
+import shlex
 import sys
 import warnings
+from collections.abc import Iterator
 from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from transformer_lib.errors import UserError
-from transformer_lib.grading import commands
+from transformer_lib import __version__
+from transformer_lib.errors import UserError, did_you_mean
+from transformer_lib.experiment.configs import named_configs
+from transformer_lib.instructor.grading import commands as grading
+from transformer_lib.instructor.rating import commands as rating
+from transformer_lib.options import DeviceOption, From, RunA, RunB, RunFolder, TestName
 
 app = typer.Typer(
     help="Train, use and judge translation models: a Transformer, and the RNN it replaced.",
@@ -22,23 +30,28 @@ app = typer.Typer(
 )
 data_app = typer.Typer(help="The text that models are trained on.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
-rate_app = typer.Typer(help="Let people judge two runs, blindly.", no_args_is_help=True)
-app.add_typer(rate_app, name="rate")
+app.add_typer(rating.app, name="rate")
 
-RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="folder of a trained run")]
-RunA = Annotated[Path, typer.Argument(metavar="RUN_A", help="folder of a trained run")]
-RunB = Annotated[Path, typer.Argument(metavar="RUN_B", help="folder of another one")]
-TestName = Annotated[
-    str, typer.Option(metavar="SET", help="test, valid, or SOURCE,TARGET: two text files")
-]
-From = Annotated[
-    Path | None,
-    typer.Option("--from", metavar="DIR", help="folder that already has the corpus's files"),
-]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="change a setting, e.g. model.d_model=128"),
 ]
+
+
+def _print_version(wanted: bool | None) -> None:
+    if wanted:
+        typer.echo(f"transformer-lib {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool | None,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="print the version"),
+    ] = None,
+) -> None:
+    pass
 
 
 @data_app.command("prepare")
@@ -56,14 +69,18 @@ def data_prepare(
       transformer-lib data prepare wmt14
       transformer-lib data prepare my_experiment.toml --set data.vocab_size=8000
     """
-    from transformer_lib.config import load_config, load_data_config
     from transformer_lib.data import CORPORA, prepare
-    from transformer_lib.data.prepare import describe
+    from transformer_lib.data.preparation import describe
+    from transformer_lib.experiment.config import load_config, load_data_config
 
     if name in CORPORA:
         config = load_data_config(name, settings or [])
-    else:
+    elif name in named_configs() or name.endswith(".toml"):
         config = load_config(name, settings or []).data
+    else:
+        names = [corpus for corpus in CORPORA if corpus != "files"]
+        hint = did_you_mean(name, [*names, *named_configs()])
+        raise UserError(f"{name!r} is neither a corpus nor a configuration; {hint}")
     prepared = prepare(config, files)
     typer.echo(f"{config.corpus}: {describe(prepared.report)}")
     typer.echo(
@@ -72,17 +89,28 @@ def data_prepare(
     )
 
 
-@app.command()
+CONFIGS = ", ".join(named_configs())
+
+
+@app.command(epilog=f"Named configs: {CONFIGS}.")
 def train(
     config: Annotated[str, typer.Argument(metavar="CONFIG", help="a named config or a .toml file")],
     out: Annotated[Path | None, typer.Option(help="folder for the run [runs/CONFIG]")] = None,
     minutes: Annotated[float | None, typer.Option(help="train this long")] = None,
     steps: Annotated[int | None, typer.Option(help="train this many steps")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="continue the run in --out")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="continue the run in --out with its own settings")
+    ] = False,
+    device: Annotated[
+        str | None, typer.Option(help="auto, cpu, cuda, cuda:N or mps [that of the config]")
+    ] = None,
     files: From = None,
     settings: Settings = None,
 ) -> None:
     """Train an experiment; preparing its data is part of it.
+
+    Ctrl-C saves the run; --resume goes on with the settings that it was started with. With another
+    --steps or --minutes, --resume also trains a finished run longer.
 
     \b
     Examples:
@@ -91,20 +119,32 @@ def train(
       transformer-lib train my_experiment.toml --set training.learning_rate=1e-3
       transformer-lib train cpu_tatoeba_transformer --resume
     """
-    from transformer_lib.config import load_config
-    from transformer_lib.run import train as train_run
+    from transformer_lib.experiment.config import changed, load_config, with_overrides
+    from transformer_lib.experiment.run import read_experiment
+    from transformer_lib.experiment.run import train as train_run
 
     if minutes is not None and steps is not None:
         raise UserError("give --minutes or --steps, not both")
-    experiment = load_config(config, settings or [])
+    chosen = [*(settings or []), *([f"training.device={device}"] if device else [])]
+    if resume:
+        folder = out or Path("runs") / Path(config).stem
+        experiment = with_overrides(read_experiment(folder), chosen, str(folder))
+        if experiment.name != Path(config).stem:
+            raise UserError(f"{folder} holds a run of {experiment.name}, not of {config}")
+    else:
+        experiment = load_config(config, chosen)
+        folder = out or Path("runs") / experiment.name
     if minutes is not None or steps is not None:
-        training = replace_checked(experiment.training, minutes=minutes, steps=steps)
+        training = changed(experiment.training, minutes=minutes, steps=steps)
         experiment = replace(experiment, training=training)
-    folder = out or Path("runs") / experiment.name
-    finished = train_run(experiment, folder, files, resume, on_validation=_print_validation)
+
+    def announce(line: str) -> None:
+        typer.echo(line, err=True)
+
+    finished = train_run(experiment, folder, files, resume, _print_validation, announce)
     message = f"trained: {folder}"
     if not finished:
-        again = f"transformer-lib train {config} --resume --out {folder}"
+        again = shlex.join(["transformer-lib", "train", config, "--resume", "--out", str(folder)])
         message = f"interrupted and saved; continue with: {again}"
     if os.environ.get("RANK", "0") == "0":  # one of several processes speaks for all
         typer.echo(message, err=True)
@@ -116,6 +156,7 @@ def train(
 def translate(
     run: RunFolder,
     beam: Annotated[int | None, typer.Option(help="beam size; 1 is greedy")] = None,
+    device: DeviceOption = "auto",
 ) -> None:
     """Translate standard input to standard output, line for line.
 
@@ -126,17 +167,20 @@ def translate(
     """
     from itertools import islice
 
-    from transformer_lib.run import load_run
+    from transformer_lib.experiment.run import load_run
 
-    loaded = load_run(run)
+    loaded = load_run(run, device)
     decoding = _decoding(loaded.experiment.decoding, beam)
-    lines = _standard_input()
-    # The first answer comes at once, later ones in batches.
+    given = StandardInput()
+    lines = iter(given)
+    # On a terminal, line by line; from a pipe, 512 lines at a time.
     size = 1 if sys.stdin.isatty() else 512
     while chunk := list(islice(lines, size)):
         for translation in loaded.translate(chunk, decoding):
             sys.stdout.write(translation + "\n")
         sys.stdout.flush()
+    if given.problem is not None:
+        raise given.problem
 
 
 @app.command()
@@ -148,6 +192,7 @@ def evaluate(
     explained: Annotated[
         bool, typer.Option("--explain", help="why is this BLEU not the paper's?")
     ] = False,
+    device: DeviceOption = "auto",
     files: From = None,
 ) -> None:
     """Translate a test set and score it: BLEU and chrF with their signatures, and the cost.
@@ -160,11 +205,11 @@ def evaluate(
     """
     from transformer_lib.evaluation.evaluate import evaluate_run
     from transformer_lib.evaluation.explain import explain
-    from transformer_lib.run import load_run
+    from transformer_lib.experiment.run import load_run
 
     if explained and (as_json or beam is not None):
         raise UserError("--explain tries all searches and prints text; leave out --beam and --json")
-    loaded = load_run(run)
+    loaded = load_run(run, device)
     if explained:
         typer.echo(explain(loaded, test, files).as_text())
         return
@@ -178,9 +223,12 @@ def compare(
     run_b: RunB,
     test: TestName = "test",
     out: Annotated[Path, typer.Option(help="the report")] = Path("comparison.html"),
-    rating: Annotated[
-        Path | None, typer.Option(metavar="TASK", help="folder of rate make, with ratings in it")
+    force: Annotated[bool, typer.Option("--force", help="overwrite the report")] = False,
+    ratings: Annotated[
+        Path | None,
+        typer.Option("--rating", metavar="TASK", help="folder of rate make, with ratings in it"),
     ] = None,
+    device: DeviceOption = "auto",
     files: From = None,
 ) -> None:
     """Compare two runs on one test set: significance, cost, curves, examples; writes HTML.
@@ -194,80 +242,15 @@ def compare(
       transformer-lib compare runs/wmt14_base runs/wmt14_rnn --rating rating
     """
     from transformer_lib.evaluation.comparison import compare_runs
-    from transformer_lib.run import load_run
+    from transformer_lib.experiment.run import load_run
 
-    human = None
-    if rating is not None:
-        ratings = sorted(rating.glob("ratings*.json"))
-        if not ratings:
-            raise UserError(f"{rating} has no ratings*.json; put the raters' files there")
-        human = _rating_report(rating, ratings)
-    comparison = compare_runs(load_run(run_a), load_run(run_b), test, files, human)
-    comparison.write_html(out)
+    if out.exists() and not force:
+        raise UserError(f"{out} is there already; choose another file with --out, or --force")
+    human = rating.report_in(ratings) if ratings is not None else None
+    comparison = compare_runs(load_run(run_a, device), load_run(run_b, device), test, files, human)
     typer.echo(comparison.as_text())
+    comparison.write_html(out)
     typer.echo(f"report: {out}")
-
-
-@rate_app.command("make")
-def rate_make(
-    run_a: RunA,
-    run_b: RunB,
-    kind: Annotated[str, typer.Option(help="pairwise (which is better?) or direct (0-100)")] = (
-        "pairwise"
-    ),
-    sentences: Annotated[int, typer.Option(help="how many sentences are rated")] = 30,
-    test: TestName = "test",
-    out: Annotated[Path, typer.Option(help="folder for the task")] = Path("rating"),
-    seed: Annotated[int, typer.Option(help="draws the sentences and their order")] = 1,
-    files: From = None,
-) -> None:
-    """Draw sentences, hide who said what, and write the page on which people rate them.
-
-    Send rate.html to the raters, and keep key.json to yourself. Each rater sends a file back.
-
-    \b
-    Examples:
-      transformer-lib rate make runs/cpu_tatoeba_transformer runs/cpu_tatoeba_rnn
-      transformer-lib rate make runs/a runs/b --kind direct --sentences 50
-    """
-    from transformer_lib.evaluation.evaluate import find_test_set
-    from transformer_lib.rating import make_sheet, write_task
-    from transformer_lib.run import load_run
-
-    if kind not in ("pairwise", "direct"):
-        raise UserError(f"--kind {kind}: it is pairwise or direct")
-    if out.exists() and any(out.iterdir()):
-        raise UserError(f"{out} is not empty; choose another folder with --out")
-    runs = [load_run(folder) for folder in (run_a, run_b)]
-    test_set = find_test_set(runs[0], test, files)
-    outputs = {
-        str(folder): run.translate(test_set.sources)
-        for folder, run in zip((run_a, run_b), runs, strict=True)
-    }
-    sheet, key = make_sheet(
-        test_set.sources,
-        outputs,
-        "direct" if kind == "direct" else "pairwise",
-        sentences,
-        seed=seed,
-        references=test_set.references,
-    )
-    write_task(out, sheet, key)
-    typer.echo(f"{len(sheet.items)} items: send {out / 'rate.html'}, keep {out / 'key.json'}")
-
-
-@rate_app.command("report")
-def rate_report(
-    folder: Annotated[Path, typer.Argument(metavar="TASK", help="folder made by rate make")],
-    ratings: Annotated[list[Path], typer.Argument(metavar="RATINGS...", help="the raters' files")],
-) -> None:
-    """Merge the raters' files: who is better, how sure that is, and do the raters agree?
-
-    \b
-    Examples:
-      transformer-lib rate report rating ratings-*.json
-    """
-    typer.echo(_rating_report(folder, ratings))
 
 
 @app.command()
@@ -281,16 +264,23 @@ def average(
     Examples:
       transformer-lib average runs/mine --last 5
     """
-    from transformer_lib.run import average_checkpoints
+    from transformer_lib.experiment.run import average_checkpoints
 
     typer.echo(f"averaged: {average_checkpoints(run, last)}")
+
+
+class Form(StrEnum):
+    """The toolkits whose formats can be written."""
+
+    ctranslate2 = "ctranslate2"
+    huggingface = "huggingface"
 
 
 @app.command("export")
 def export_run(
     run: RunFolder,
-    format: Annotated[str, typer.Option(help="ctranslate2 or huggingface")],
     out: Annotated[Path, typer.Option(help="folder to write, new or empty")],
+    form: Annotated[Form, typer.Option("--format", help="of which toolkit")],
 ) -> None:
     """Write a trained Transformer in another toolkit's format.
 
@@ -299,10 +289,10 @@ def export_run(
       transformer-lib export runs/wmt14_base --format ctranslate2 --out exported
       transformer-lib export runs/wmt14_base --format huggingface --out exported
     """
+    from transformer_lib.experiment.run import load_run
     from transformer_lib.export import export
-    from transformer_lib.run import load_run
 
-    export(load_run(run), format, out)
+    export(load_run(run, "cpu"), form.value, out)
     typer.echo(f"exported: {out}")
 
 
@@ -319,14 +309,16 @@ def lineages(
       transformer-lib lineages
       transformer-lib lineages --sentence "The cat sleeps on the warm stove ."
     """
-    from transformer_lib.lineages.differences import describe
+    from transformer_lib.course.lineages.differences import describe
 
     typer.echo(describe(sentence))
 
 
 @app.command()
 def misconceptions(
-    id: Annotated[str | None, typer.Argument(metavar="[ID]", help="one mistake, e.g. M17")] = None,
+    mistake: Annotated[
+        str | None, typer.Argument(metavar="[ID]", help="one mistake, e.g. M17")
+    ] = None,
     exercise: Annotated[str | None, typer.Option(help="only those of this exercise")] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="all of them as a table")] = False,
 ) -> None:
@@ -338,22 +330,25 @@ def misconceptions(
       transformer-lib misconceptions --exercise attention
       transformer-lib misconceptions M17
     """
-    from transformer_lib.checks import catalogue
+    from transformer_lib.course.checks import catalogue
 
     if markdown:
         typer.echo(catalogue.as_markdown(), nl=False)
     else:
-        typer.echo(catalogue.details(id) if id else catalogue.overview(exercise))
+        typer.echo(catalogue.details(mistake) if mistake else catalogue.overview(exercise))
 
 
-app.command("grade")(commands.grade)
-app.command("verify-submission")(commands.verify_submission)
-app.command("export-grades")(commands.export_grades)
-app.command("class-report")(commands.class_report)
+app.command("grade")(grading.grade)
+app.command("verify-submission")(grading.verify_submission)
+app.command("export-grades")(grading.export_grades)
+app.command("class-report")(grading.class_report)
 
 
 def main() -> None:
     """Entry point: a user's mistake is one line on standard error and exit code 2."""
+    for stream in (sys.stdout, sys.stderr):  # Windows would take an old code page for a pipe
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     warnings.showwarning = lambda message, *rest, **more: print(
         f"warning: {message}", file=sys.stderr
     )
@@ -374,31 +369,27 @@ def main() -> None:
         sys.exit(130)
 
 
-def replace_checked(config, **changes):
-    """``dataclasses.replace`` whose complaint is for the user."""
-    try:
-        return replace(config, **changes)
-    except ValueError as error:
-        raise UserError(str(error)) from error
-
-
 def _decoding(config, beam: int | None):
-    return config if beam is None else replace_checked(config, beam_size=beam)
+    from transformer_lib.experiment.config import changed
+
+    return config if beam is None else changed(config, beam_size=beam)
 
 
-def _rating_report(folder: Path, ratings: list[Path]) -> str:
-    from transformer_lib.rating import read_key, read_ratings, read_sheet, report
+class StandardInput:
+    """The lines of standard input up to the first that is not UTF-8, which is then ``problem``."""
 
-    sheet, key = read_sheet(folder / "sheet.json"), read_key(folder / "key.json")
-    return report(sheet, key, [read_ratings(path, sheet) for path in ratings]).as_text()
+    problem: UserError | None = None
 
-
-def _standard_input():
-    for number, line in enumerate(sys.stdin.buffer, start=1):
-        try:
-            yield line.rstrip(b"\r\n").decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise UserError(f"standard input, line {number}: not UTF-8 ({error.reason})") from error
+    def __iter__(self) -> Iterator[str]:
+        for number, line in enumerate(sys.stdin.buffer, start=1):
+            try:
+                yield line.rstrip(b"\r\n").decode("utf-8")
+            except UnicodeDecodeError as error:
+                self.problem = UserError(
+                    f"standard input, line {number}: not UTF-8 ({error.reason}); the lines before "
+                    "it are translated"
+                )
+                return
 
 
 def _print_validation(trainer, record) -> None:

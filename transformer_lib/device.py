@@ -1,21 +1,37 @@
 """Which device and which precision a run uses."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
+from pydantic import Field
+
+from transformer_lib.errors import UserError
 
 Precision = Literal["auto", "fp32", "bf16"]
+DeviceName = Annotated[str, Field(pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")]
 
 
 def choose_device(name: str = "auto") -> torch.device:
-    """``auto`` takes the best at hand: cuda, then mps, then cpu."""
-    if name != "auto":
-        return torch.device(name)
-    if torch.cuda.is_available():
-        return torch.device("cuda")
-    if torch.backends.mps.is_available():
+    """``auto`` takes the best at hand: cuda, then mps, then cpu.
+
+    Raises:
+        UserError: this machine, or this build of PyTorch, has no such device.
+    """
+    if name == "auto":
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    kind, _, number = name.partition(":")
+    if kind == "cpu":
+        return torch.device("cpu")
+    if kind == "mps" and torch.backends.mps.is_available():
         return torch.device("mps")
-    return torch.device("cpu")
+    if kind == "cuda" and int(number or 0) < torch.cuda.device_count():
+        return torch.device(name)
+    if kind not in ("cuda", "mps"):
+        raise UserError(f"there is no device {name!r}; it is auto, cpu, cuda, cuda:N or mps")
+    built = "" if kind != "cuda" or torch.backends.cuda.is_built() else "; this PyTorch has no CUDA"
+    raise UserError(f"device {name} is not on this machine{built}; choose auto or cpu")
 
 
 def choose_dtype(device: torch.device, precision: Precision = "auto") -> torch.dtype:
@@ -29,12 +45,13 @@ def _multiplies_bfloat16(device: torch.device) -> bool:
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     if device.type == "cpu":
-        return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+        has = torch.cpu.get_capabilities()
+        return bool(has.get("avx512_bf16") or has.get("amx_tile"))
     return False
 
 
-def elements_in_cache(device: torch.device) -> int:
-    """How many numbers to work through at a time, so that a processor's cache still holds them."""
+def elements_per_chunk(device: torch.device) -> int:
+    """Numbers to work through at a time: few enough for a CPU's cache, enough to fill a GPU."""
     return 2**18 if device.type == "cpu" else 2**28
 
 
@@ -45,3 +62,9 @@ def describe_device(device: torch.device) -> str:
     if device.type == "cpu":
         return f"CPU, {torch.get_num_threads()} threads"
     return device.type
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until the device has done all that it was given; a CPU always has."""
+    if device.type != "cpu":
+        torch.accelerator.synchronize(device)

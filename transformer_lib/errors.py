@@ -1,5 +1,15 @@
-"""The error that a user can mend: one clear line, no traceback on the command line."""
+"""An error the user can fix: printed as one line, without a traceback."""
+
+import difflib
+from collections.abc import Iterable
 
 
 class UserError(Exception):
     """What was given, what was expected, what to do. Commands print it and exit with code 2."""
+
+
+def did_you_mean(wrong: str, names: Iterable[str]) -> str:
+    """The end of a complaint: the name that ``wrong`` was probably meant to be, or all names."""
+    names = sorted(names)
+    near = difflib.get_close_matches(wrong, names, n=1)
+    return f"did you mean {near[0]}?" if near else "there are " + ", ".join(names)

@@ -3,18 +3,44 @@
 import gzip
 import hashlib
 import os
-import tempfile
+import secrets
+import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from filelock import FileLock
+from platformdirs import user_cache_path
 
 from transformer_lib.errors import UserError
 
 
 def cache_folder() -> Path:
-    """Where prepared data and downloads are kept: $TRANSFORMER_LIB_CACHE or ~/.cache."""
+    """Where prepared data and downloads are kept: $TRANSFORMER_LIB_CACHE or the user's cache."""
     chosen = os.environ.get("TRANSFORMER_LIB_CACHE")
-    return Path(chosen) if chosen else Path.home() / ".cache" / "transformer-lib"
+    return Path(chosen) if chosen else user_cache_path("transformer-lib", appauthor=False)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """One process at a time makes ``path``; others wait here. Its folder is made if need be.
+
+    The lock is a file in the cache, named after ``path``, that goes when its process goes.
+
+    Raises:
+        UserError: a folder cannot be written.
+    """
+    lock = FileLock(cache_folder() / "locks" / f"{path.name}.lock")
+    try:
+        for folder in (path.parent, Path(lock.lock_file).parent):
+            folder.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror or error}") from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 @contextmanager
@@ -22,20 +48,15 @@ def atomic_path(path: Path) -> Iterator[Path]:
     """A temporary name beside ``path`` to write to; renamed to ``path`` on success, else removed.
 
     Raises:
-        UserError: the disk is full or the folder cannot be written.
+        UserError: any OSError of the body, such as a full disk, or the folder cannot be written.
     """
-    temporary = None
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        os.close(handle)
-        temporary = Path(name)
+        temporary.touch(exist_ok=False)  # with the permissions that the user's new files get
         yield temporary
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o666 & ~umask)  # mkstemp made it private
         temporary.replace(path)
     except OSError as error:
         raise UserError(
@@ -43,8 +64,31 @@ def atomic_path(path: Path) -> Iterator[Path]:
             "free some space or choose another folder"
         ) from error
     finally:
-        if temporary is not None:
+        with suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """A temporary folder beside ``path`` to fill; renamed to ``path`` on success, else removed.
+
+    Raises:
+        UserError: any OSError of the body, or ``path`` is there already and not empty.
+    """
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        temporary.mkdir(parents=True)
+        yield temporary
+        if path.is_dir():
+            path.rmdir()  # an empty one
+        temporary.replace(path)
+    except OSError as error:
+        raise UserError(
+            f"cannot write {path}: {error.strerror or error}; nothing was changed, "
+            "free some space or choose another folder"
+        ) from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -12,11 +12,10 @@
 #   transformer_lib:
 #     library:
 #     - data
-#     - config.py
 #     - device.py
 #     - files.py
-#     - progress.py
 #     - plots
+#     - progress.py
 #     keeps_outputs: true
 #     limits:
 #       seconds: 180

@@ -11,19 +11,19 @@
 #     name: python3
 #   transformer_lib:
 #     library:
-#     - config.py
-#     - configs
 #     - data
 #     - decoding
 #     - device.py
 #     - evaluation
+#     - experiment
 #     - files.py
+#     - instructor/__init__.py
+#     - instructor/rating
+#     - metrics
 #     - model
 #     - pages.py
 #     - plots
 #     - progress.py
-#     - rating
-#     - run.py
 #     - training
 #     keeps_outputs: true
 #     limits:
@@ -68,14 +68,14 @@ from pathlib import Path
 import torch
 
 from transformer_lib.checks import check, run_test
-from transformer_lib.config import load_config
+from transformer_lib.experiment.config import load_config
 from transformer_lib.evaluation.comparison import compare_runs
 from transformer_lib.plots.curves import learning_curves
 from transformer_lib.plots.notebook import show
-from transformer_lib.rating import Ratings, make_sheet, report
-from transformer_lib.rating.form import rating_form
-from transformer_lib.run import load_run, train
-from transformer_lib.training.trainer import read_metrics
+from transformer_lib.instructor.rating import Ratings, make_sheet, report
+from transformer_lib.instructor.rating.form import rating_form
+from transformer_lib.experiment.run import load_run, train
+from transformer_lib.training.metrics import read_metrics
 
 # %% [markdown]
 # ## 1 · BLEU (5 points)

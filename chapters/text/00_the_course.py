@@ -28,7 +28,7 @@
 
 # %%
 from transformer_lib.checks import EXERCISES, check
-from transformer_lib.plots.course_map import ALTERNATIVE, course_map
+from transformer_lib.course.figures.course_map import ALTERNATIVE, course_map
 from transformer_lib.plots.notebook import show
 
 show(course_map(), ALTERNATIVE)

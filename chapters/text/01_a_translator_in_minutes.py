@@ -34,19 +34,19 @@ import pandas as pd
 import torch
 
 from transformer_lib.checks import check
-from transformer_lib.config import load_config
+from transformer_lib.experiment.config import load_config
 from transformer_lib.data import prepare
-from transformer_lib.data.prepare import describe
+from transformer_lib.data.preparation import describe
 from transformer_lib.decoding import DecodingConfig, translate
 from transformer_lib.evaluation.alignment import cross_attention
 from transformer_lib.evaluation.evaluate import evaluate_run
 from transformer_lib.model import num_parameters
-from transformer_lib.plots.architecture import ALTERNATIVE, architecture
+from transformer_lib.course.figures.architecture import ALTERNATIVE, architecture
 from transformer_lib.plots.attention import attention_explorer, attention_heatmap
 from transformer_lib.plots.curves import learning_curves, length_histogram
 from transformer_lib.plots.notebook import show, show_chart
-from transformer_lib.run import build_model, load_run, train
-from transformer_lib.training.trainer import read_metrics
+from transformer_lib.experiment.run import build_model, load_run, train
+from transformer_lib.training.metrics import read_metrics
 from transformer_lib.vocabulary import BOS, EOS, PAD
 
 pd.set_option("display.max_colwidth", None)

@@ -35,14 +35,14 @@ from torch import nn
 
 from transformer_lib.checks import check
 from transformer_lib.evaluation.alignment import cross_attention
-from transformer_lib.misconceptions.bank import wrong_answers
+from transformer_lib.course.misconceptions.bank import wrong_answers
 from transformer_lib.model import MultiHeadAttention
 from transformer_lib.model.rnn import BahdanauAttention, LuongAttention, reverse_within_length
 from transformer_lib.plots.attention import CROSS, attention_heatmap
 from transformer_lib.plots.measurements import lines
 from transformer_lib.plots.notebook import show
-from transformer_lib.trained import load_trained
-from transformer_lib.training.cost import fastest
+from transformer_lib.course.trained import load_trained
+from transformer_lib.timing import fastest
 
 # %% [markdown]
 # ## The LSTM

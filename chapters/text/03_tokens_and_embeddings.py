@@ -41,13 +41,13 @@ from transformer_lib.data import prepare
 from transformer_lib.data.batching import make_batch, plan_batches
 from transformer_lib.data.corpora import DataConfig, load_corpus
 from transformer_lib.data.tokenizer import Tokenizer
-from transformer_lib.lineages import toy
-from transformer_lib.misconceptions.bank import wrong_answers
+from transformer_lib.course.lineages import toy
+from transformer_lib.course.misconceptions.bank import wrong_answers
 from transformer_lib.model import TransformerConfig, build_transformer, num_parameters
 from transformer_lib.model.positional_encoding import sinusoidal_positions
 from transformer_lib.plots.measurements import lines
 from transformer_lib.plots.notebook import show
-from transformer_lib.trained import load_trained
+from transformer_lib.course.trained import load_trained
 from transformer_lib.training.loss import output_loss
 from transformer_lib.vocabulary import BOS, EOS, PAD
 
@@ -244,7 +244,7 @@ print(one_hot.int().tolist(), "times the table = its rows", tokens.tolist())
 
 # %%
 trained = load_trained("transformer")
-E = trained.model.tgt_embedding.table.weight.detach()
+E = trained.model.tgt_embedding.embed_tokens.weight.detach()
 E = E / E.norm(dim=1, keepdim=True)
 
 

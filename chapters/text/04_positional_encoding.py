@@ -37,8 +37,8 @@ import torch
 from torch import nn
 
 from transformer_lib.checks import check
-from transformer_lib.lineages.niutensor import timing_signal
-from transformer_lib.misconceptions.bank import wrong_answers
+from transformer_lib.course.lineages.niutensor import timing_signal
+from transformer_lib.course.misconceptions.bank import wrong_answers
 from transformer_lib.model import (
     Embedding,
     LearnedPositions,
@@ -48,7 +48,7 @@ from transformer_lib.model import (
     sinusoidal_positions,
 )
 from transformer_lib.plots.notebook import show, show_chart
-from transformer_lib.plots.positions import (
+from transformer_lib.course.figures.positions import (
     accuracy_by_position,
     position_tables,
     similarity_map,

@@ -36,13 +36,13 @@ import torch
 
 from transformer_lib.checks import check
 from transformer_lib.evaluation.alignment import encoder_attention
-from transformer_lib.misconceptions.bank import wrong_answers
+from transformer_lib.course.misconceptions.bank import wrong_answers
 from transformer_lib.model import attention
 from transformer_lib.plots.attention import SELF, attention_explorer
 from transformer_lib.plots.measurements import lines
 from transformer_lib.plots.notebook import show, show_chart
-from transformer_lib.trained import load_trained
-from transformer_lib.training.cost import fastest
+from transformer_lib.course.trained import load_trained
+from transformer_lib.timing import fastest
 
 # %% [markdown]
 # ## By hand

@@ -40,7 +40,7 @@ from torch import nn
 from transformer_lib.checks import check
 from transformer_lib.data.corpora import DataConfig, load_corpus
 from transformer_lib.evaluation.alignment import encoder_attention
-from transformer_lib.misconceptions.bank import wrong_answers
+from transformer_lib.course.misconceptions.bank import wrong_answers
 from transformer_lib.model import (
     Embedding,
     MultiHeadAttention,
@@ -54,7 +54,7 @@ from transformer_lib.model import (
 from transformer_lib.plots.attention import attention_heads
 from transformer_lib.plots.measurements import bars, heat_table
 from transformer_lib.plots.notebook import show
-from transformer_lib.trained import load_trained
+from transformer_lib.course.trained import load_trained
 
 # %% [markdown]
 # ## Two questions, one answer
@@ -222,10 +222,10 @@ print("one matrix of", tuple(fused.shape), "and the same result")
 # %%
 layer = MultiHeadAttention(d_model, num_heads)
 with torch.no_grad():
-    layer.query_key_value.weight.copy_(fused.T)
-    layer.query_key_value.bias.zero_()
-    layer.output.weight.copy_(W_o.T)
-    layer.output.bias.zero_()
+    layer.qkv_proj.weight.copy_(fused.T)
+    layer.qkv_proj.bias.zero_()
+    layer.out_proj.weight.copy_(W_o.T)
+    layer.out_proj.bias.zero_()
 torch.testing.assert_close(layer(x), by_loop)
 print("transformer_lib.model.MultiHeadAttention gives the same")
 

@@ -38,7 +38,7 @@ from torch import nn
 from transformer_lib.checks import check
 from transformer_lib.data.corpora import DataConfig, load_corpus
 from transformer_lib.decoding.search import greedy_search, pad_sequences
-from transformer_lib.misconceptions.bank import wrong_answers
+from transformer_lib.course.misconceptions.bank import wrong_answers
 from transformer_lib.model import (
     Embedding,
     MultiHeadAttention,
@@ -52,7 +52,7 @@ from transformer_lib.model import (
 )
 from transformer_lib.plots.attention import mask_explorer
 from transformer_lib.plots.notebook import show_chart
-from transformer_lib.trained import load_trained
+from transformer_lib.course.trained import load_trained
 from transformer_lib.vocabulary import EOS, PAD
 
 # %% [markdown]
@@ -123,7 +123,7 @@ for name, matrix in zip(sentences[:2], both[:2, 0]):
 layer = trained.model.encoder.layers[0]
 with torch.no_grad():
     states = layer.self_attention_residual.norm(trained.model.src_embedding(tokens))
-    projected = layer.self_attention.query_key_value(states)
+    projected = layer.self_attention.qkv_proj(states)
     query, key, value = (split_heads(x, num_heads=4) for x in projected.chunk(3, dim=-1))
     masks = {
         "none": None,

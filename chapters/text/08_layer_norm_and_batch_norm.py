@@ -41,11 +41,11 @@ from transformer_lib.checks import check
 from transformer_lib.data import prepare
 from transformer_lib.data.batching import make_batch, plan_batches
 from transformer_lib.data.corpora import DataConfig
-from transformer_lib.misconceptions.bank import wrong_answers
+from transformer_lib.course.misconceptions.bank import wrong_answers
 from transformer_lib.model import Embedding, FeedForward, LayerNorm, MultiHeadAttention, PostNorm
 from transformer_lib.model import SinusoidalPositions, Transformer, layer_norm
 from transformer_lib.model.transformer import build_stacks
-from transformer_lib.plots.norms import norm_blocks
+from transformer_lib.course.figures.norms import norm_blocks
 from transformer_lib.plots.notebook import show
 from transformer_lib.training.loss import output_loss
 
@@ -252,8 +252,8 @@ result.style.format(precision=2)
 # ## Variants that look alike
 #
 # **Biased or unbiased.** The formula divides by $d$. `torch.std` divides by $d - 1$ unless told
-# otherwise, and so do the lecture, a well-known illustrated description and The Annotated
-# Transformer; they also add ε to the deviation, and not to the variance inside the root. How far is
+# otherwise, and so do the lecture and The Annotated Transformer, whose classes a well-known
+# illustrated description uses; they also add ε to the deviation, and not to the variance inside the root. How far is
 # that from `nn.LayerNorm`?
 
 # %%

@@ -33,7 +33,7 @@ import torch
 from torch import nn
 
 from transformer_lib.checks import check
-from transformer_lib.misconceptions.bank import wrong_answers
+from transformer_lib.course.misconceptions.bank import wrong_answers
 from transformer_lib.model import (
     BranchNorm,
     Embedding,
@@ -48,7 +48,7 @@ from transformer_lib.model import (
 )
 from transformer_lib.plots.measurements import bars, lines
 from transformer_lib.plots.notebook import show
-from transformer_lib.plots.residual_forms import ALTERNATIVE, residual_forms
+from transformer_lib.course.figures.residual_forms import ALTERNATIVE, residual_forms
 
 # %% [markdown]
 # ## Why x + f(x)

@@ -39,15 +39,15 @@ from torch import nn
 from transformer_lib.checks import check
 from transformer_lib.data.corpora import DataConfig, load_corpus
 from transformer_lib.decoding.search import pad_sequences
-from transformer_lib.evaluation.bleu import bleu
-from transformer_lib.misconceptions.bank import wrong_answers
+from transformer_lib.metrics.bleu import bleu
+from transformer_lib.course.misconceptions.bank import wrong_answers
 from transformer_lib.model import SIZES, FeedForward, TransformerConfig, build_transformer
 from transformer_lib.model import causal_mask, num_parameters, padding_mask, recorded_attention
-from transformer_lib.plots.architecture import ALTERNATIVE, linked_architecture
-from transformer_lib.plots.course_map import NOTEBOOKS
+from transformer_lib.course.figures.architecture import ALTERNATIVE, linked_architecture
+from transformer_lib.course.figures.course_map import NOTEBOOKS
 from transformer_lib.plots.measurements import bars
 from transformer_lib.plots.notebook import show, show_html
-from transformer_lib.trained import load_trained
+from transformer_lib.course.trained import load_trained
 from transformer_lib.vocabulary import BOS, EOS, PAD
 
 # %% [markdown]
@@ -269,7 +269,7 @@ def decode(tgt_input, memory, memory_mask):
 
 
 def logits(src, tgt_input):
-    return decode(tgt_input, *encode(src)) @ model.tgt_embedding.table.weight.T
+    return decode(tgt_input, *encode(src)) @ model.tgt_embedding.embed_tokens.weight.T
 
 # %% [markdown]
 # That is all. Two sentences, to see that it equals the library's model:
@@ -480,14 +480,14 @@ print(
 
 # %%
 def copy_attention(ours, theirs):
-    theirs.in_proj_weight.copy_(ours.query_key_value.weight)
-    theirs.in_proj_bias.copy_(ours.query_key_value.bias)
-    theirs.out_proj.load_state_dict(ours.output.state_dict())
+    theirs.in_proj_weight.copy_(ours.qkv_proj.weight)
+    theirs.in_proj_bias.copy_(ours.qkv_proj.bias)
+    theirs.out_proj.load_state_dict(ours.out_proj.state_dict())
 
 
 def copy_norm(ours, theirs):
-    theirs.weight.copy_(ours.scale)
-    theirs.bias.copy_(ours.shift)
+    theirs.weight.copy_(ours.weight)
+    theirs.bias.copy_(ours.bias)
 
 
 def copy_layer(ours, theirs, norms):

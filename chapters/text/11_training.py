@@ -43,13 +43,13 @@ from transformer_lib.data import batching, prepare
 from transformer_lib.data.batching import make_batch, shift_right
 from transformer_lib.data.corpora import DataConfig
 from transformer_lib.decoding.search import greedy_search
-from transformer_lib.misconceptions.bank import wrong_answers
+from transformer_lib.course.misconceptions.bank import wrong_answers
 from transformer_lib.model import NoPositions, TransformerConfig, build_transformer, fused_attention
 from transformer_lib.plots.measurements import bars, lines
 from transformer_lib.plots.notebook import show
-from transformer_lib.trained import load_trained
+from transformer_lib.course.trained import load_trained
 from transformer_lib.training import schedule
-from transformer_lib.training.cost import fastest
+from transformer_lib.timing import fastest
 from transformer_lib.training.loss import label_smoothed_cross_entropy, output_loss
 from transformer_lib.training.schedule import budget_rate
 from transformer_lib.vocabulary import EOS, PAD
@@ -113,7 +113,7 @@ def small_model(mistake):
     if mistake == "no positions":
         model.src_embedding.positions = NoPositions()
     if mistake == "source not looked at":
-        layer.cross_attention.output.weight.requires_grad_(False).zero_()
+        layer.cross_attention.out_proj.weight.requires_grad_(False).zero_()
     return model
 
 
@@ -214,11 +214,13 @@ table.T.round(2)
 #
 # ## Label smoothing
 #
-# Cross-entropy is never content: from p = 0.99 it still wants to go to 0.999. The paper gives the
-# right piece only $1 - \varepsilon$ of the target and spreads $\varepsilon = 0.1$ over the whole
-# vocabulary: $q = (1 - \varepsilon)\,\text{onehot} + \varepsilon / V$. The loss is
-# $-\sum_v q_v \ln p_v$. What does that do? Let p be the probability of the right piece, the rest
-# being shared evenly among the others:
+# Cross-entropy is never content: from p = 0.99 it still wants to go to 0.999. The paper smooths its
+# targets with $\varepsilon = 0.1$ and prints no formula. Here, as in PyTorch, $\varepsilon$ is spread
+# over the whole vocabulary: $q = (1 - \varepsilon)\,\text{onehot} + \varepsilon / V$, and the loss is
+# $-\sum_v q_v \ln p_v$. (Tensor2Tensor, in which the paper's models were trained, shares
+# $\varepsilon$ among the $V - 1$ other pieces: the same loss at $\varepsilon V / (V - 1)$. The
+# Annotated Transformer leaves padding out as well.) What does smoothing do? Let p be the
+# probability of the right piece, the rest being shared evenly among the others:
 
 # %%
 p = torch.linspace(0.3, 0.9999, 200)
@@ -335,7 +337,7 @@ assert final["after a warm-up"][2] < final["from the first step"][2]
 #
 # And the end? The course's Transformer, 5,000 steps, once with each schedule: equation (3) with a
 # warm-up of 1,000 steps brought 54.1 BLEU, `budget` 55.8
-# (`--set training.schedule=noam --set training.warmup=1000`). It is one run each, and seeds differ
+# (`--set training.schedule=noam --set training.warmup_steps=1000`). It is one run each, and seeds differ
 # by as much; but the validation loss says the same, 1.216 against 1.200.
 #
 # ### Adam's betas
@@ -507,10 +509,10 @@ from pathlib import Path
 
 from IPython.display import clear_output
 
-from transformer_lib.config import load_config
+from transformer_lib.experiment.config import load_config
 from transformer_lib.plots.curves import learning_curves
-from transformer_lib.run import train
-from transformer_lib.training.trainer import read_metrics
+from transformer_lib.experiment.run import train
+from transformer_lib.training.metrics import read_metrics
 
 # %% tags=["nbval-ignore-output"]
 experiment = load_config(
@@ -533,8 +535,8 @@ assert losses[-1] < losses[0]
 
 # %% [markdown]
 # Everything that was varied above stands in one file, the experiment. Try your own:
-# `["training.minutes=0.33", "training.learning_rate=0.02"]`, or `"training.warmup=0.01"`, or
-# `"training.schedule=noam", "training.warmup=400"`.
+# `["training.minutes=0.33", "training.learning_rate=0.02"]`, or `"training.warmup_share=0.01"`, or
+# `"training.schedule=noam", "training.warmup_steps=400"`.
 #
 # ## Common mistakes
 #

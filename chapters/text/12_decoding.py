@@ -38,15 +38,15 @@ from transformer_lib.checks import check
 from transformer_lib.data.corpora import DataConfig, load_corpus
 from transformer_lib.decoding import search
 from transformer_lib.decoding.search import beam_search, greedy_search, pad_sequences
-from transformer_lib.decoding.translate import translate
-from transformer_lib.evaluation.bleu import bleu
-from transformer_lib.misconceptions.bank import wrong_answers
+from transformer_lib.decoding.translation import translate
+from transformer_lib.metrics.bleu import bleu
+from transformer_lib.course.misconceptions.bank import wrong_answers
 from transformer_lib.model import MultiHeadAttention, attention, split_heads
-from transformer_lib.plots.beam import Node, beam_tree
+from transformer_lib.course.figures.beam import Node, beam_tree
 from transformer_lib.plots.measurements import bars, lines
 from transformer_lib.plots.notebook import show, show_chart
-from transformer_lib.trained import load_trained
-from transformer_lib.training.cost import fastest
+from transformer_lib.course.trained import load_trained
+from transformer_lib.timing import fastest
 from transformer_lib.vocabulary import BOS, EOS, PAD
 
 # %% [markdown]
@@ -233,10 +233,10 @@ pd.DataFrame(rows, columns=[*columns, "ln p, α=0"], index=pd.Index(BEAMS, name=
 @torch.no_grad()
 def sample(temperature, limit=30):
     torch.manual_seed(0)
-    state = model.start(model.encode(src))
+    state = model.init_state(model.encode(src))
     tokens, said = src.new_full((len(src),), BOS), []
     for _ in range(limit):
-        p = (model.step(tokens, state) / temperature).softmax(dim=-1)
+        p = (model.decode_step(tokens, state) / temperature).softmax(dim=-1)
         tokens = p.multinomial(1)[:, 0]
         said.append(tokens)
     rows = [row[: row.index(EOS)] if EOS in row else row for row in torch.stack(said, 1).tolist()]
@@ -269,7 +269,7 @@ states = torch.randn(1, 6, d_model)
 
 def project(x):
     """Queries, keys, values: (batch, heads, length, d_k) each."""
-    return (split_heads(part, heads) for part in layer.query_key_value(x).chunk(3, dim=-1))
+    return (split_heads(part, heads) for part in layer.qkv_proj(x).chunk(3, dim=-1))
 
 
 outputs, keys, values = [], None, None
@@ -279,7 +279,7 @@ with torch.no_grad():
         keys = key if keys is None else torch.cat([keys, key], dim=2)
         values = value if values is None else torch.cat([values, value], dim=2)
         heads_out, _ = attention(query, keys, values)
-        outputs.append(layer.output(heads_out.transpose(1, 2).flatten(2)))
+        outputs.append(layer.out_proj(heads_out.transpose(1, 2).flatten(2)))
     torch.testing.assert_close(torch.cat(outputs, dim=1), layer(states, is_causal=True))
 print("one position at a time, with a cache of", tuple(keys.shape), "keys: the same")
 
@@ -291,8 +291,8 @@ print("one position at a time, with a cache of", tuple(keys.shape), "keys: the s
 # %%
 @torch.no_grad()
 def with_cache(tokens, memory):
-    state = model.start(memory)
-    return torch.stack([model.step(token[None], state) for token in tokens], dim=1)
+    state = model.init_state(memory)
+    return torch.stack([model.decode_step(token[None], state) for token in tokens], dim=1)
 
 
 @torch.no_grad()

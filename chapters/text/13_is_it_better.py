@@ -40,11 +40,11 @@ from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
 from transformer_lib.checks import check
 from transformer_lib.data.corpora import DataConfig, load_corpus
-from transformer_lib.evaluation import bleu as scores
-from transformer_lib.misconceptions.bank import wrong_answers
+from transformer_lib.metrics import bleu as scores
+from transformer_lib.course.misconceptions.bank import wrong_answers
 from transformer_lib.plots.measurements import histogram, lines
 from transformer_lib.plots.notebook import show
-from transformer_lib.trained import load_trained
+from transformer_lib.course.trained import load_trained
 
 # %% [markdown]
 # The outputs of both. From here on only text counts.

@@ -38,15 +38,15 @@ from torch import nn
 
 from transformer_lib.checks import check
 from transformer_lib.data.corpora import DataConfig, load_corpus
-from transformer_lib.decoding.translate import DecodingConfig
+from transformer_lib.decoding.translation import DecodingConfig
 from transformer_lib.evaluation.alignment import every_attention
-from transformer_lib.evaluation.bleu import bleu
-from transformer_lib.misconceptions.bank import wrong_answers
+from transformer_lib.metrics.bleu import bleu
+from transformer_lib.course.misconceptions.bank import wrong_answers
 from transformer_lib.model import attention, causal_mask
 from transformer_lib.plots.attention import attention_heads, model_explorer
 from transformer_lib.plots.measurements import heat_table, lines
 from transformer_lib.plots.notebook import show, show_chart
-from transformer_lib.trained import load_trained
+from transformer_lib.course.trained import load_trained
 from transformer_lib.vocabulary import BOS, EOS
 
 # %% [markdown]
@@ -338,7 +338,7 @@ pieces = tokenizer.pieces(src[0].tolist())
 rows = {}
 for layer in (1, 2):
     module = attention_of("cross", layer)
-    value = module.query_key_value(memory).chunk(3, dim=-1)[2]
+    value = module.qkv_proj(memory).chunk(3, dim=-1)[2]
     rows[f"layer {layer}"] = value.norm(dim=-1)[0].tolist()
 pd.DataFrame(rows, index=pieces).T.round(0).astype(int)
 

@@ -41,13 +41,13 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from transformer_lib.checks import check
-from transformer_lib.config import load_config
-from transformer_lib.misconceptions.bank import wrong_answers
+from transformer_lib.experiment.config import load_config
+from transformer_lib.course.misconceptions.bank import wrong_answers
 from transformer_lib.model import SIZES, build_transformer, num_parameters, recorded_attention
 from transformer_lib.plots.measurements import lines, points
 from transformer_lib.plots.notebook import show
-from transformer_lib.run import build_model
-from transformer_lib.trained import load_trained
+from transformer_lib.experiment.run import build_model
+from transformer_lib.course.trained import load_trained
 from transformer_lib.training.cost import (
     fastest,
     flops_by_parameters,
@@ -297,7 +297,7 @@ assert "all tokens         differs by 0.0%" in finished.stdout, finished.stderr
 # newstest2013 to watch, newstest2014 to judge:
 
 # %%
-configs = resources.files("transformer_lib.configs")
+configs = resources.files("transformer_lib.experiment.configs")
 print((configs / "wmt14_base.toml").read_text())
 
 # %% [markdown]

@@ -35,23 +35,24 @@ from torch import nn
 
 from transformer_lib.checks import check
 from transformer_lib.decoding.search import pad_sequences
-from transformer_lib.lineages import LINEAGES, Sizes
-from transformer_lib.lineages.differences import differences
-from transformer_lib.lineages.illustrated import column_by_column
-from transformer_lib.lineages.lineage import UnbiasedLayerNorm
-from transformer_lib.lineages.niutensor import added_before_scaling, timing_signal
-from transformer_lib.misconceptions.bank import bank
+from transformer_lib.course.lineages import LINEAGES, Sizes
+from transformer_lib.course.lineages.differences import differences
+from transformer_lib.course.lineages.illustrated import column_by_column
+from transformer_lib.course.lineages.lineage import UnbiasedLayerNorm
+from transformer_lib.course.lineages.niutensor import added_before_scaling, timing_signal
+from transformer_lib.course.misconceptions.bank import bank
 from transformer_lib.model import LayerNorm, attention, num_parameters, sinusoidal_positions
-from transformer_lib.plots.lineages import difference_map
+from transformer_lib.course.lineages.plot import difference_map
 from transformer_lib.plots.notebook import show
-from transformer_lib.plots.positions import position_tables
+from transformer_lib.course.figures.positions import position_tables
 from transformer_lib.vocabulary import BOS, EOS, PAD
 
 # %% [markdown]
 # ## Five descriptions, one sentence
 #
-# This course grew out of five published descriptions. `transformer_lib.lineages` rebuilds each of
-# them as it is, with its mistakes:
+# This course grew out of five published descriptions. `transformer_lib.course.lineages` rebuilds
+# each of them as it is, with its mistakes. Where a page leaves something open, the program behind it
+# decides (the docstring of each `build` says what that was):
 
 # %%
 sources = {lineage.name: lineage.source for lineage in LINEAGES.values()}
@@ -66,9 +67,9 @@ print(*(f"{name:13}{source}" for name, source in sources.items()), sep="\n")
 found = differences("I do not want to go home .")
 show(
     difference_map(found),
-    "Heat map of the largest differences: the tutorial differs in the embedding only; NiuTensor in "
-    "positions and embedding; lecture and illustrated in norm and residual; Kyubyong in attention; "
-    "the logits differ in all five.",
+    "Heat map of the largest differences: the tutorial differs in the embedding, and is NaN where "
+    "nothing may be attended to; NiuTensor in its positions; lecture and illustrated in norm and "
+    "residual; Kyubyong in attention; the logits differ in all five.",
 )
 print("same logits as the paper's:", sum(value < 1e-12 for value in found["logits"].values()))
 
@@ -78,7 +79,7 @@ print("same logits as the paper's:", sum(value < 1e-12 for value in found["logit
 #
 # - feed-forward networks are the same everywhere, since there is nothing in them to disagree about;
 # - “attention to nothing” is what a query gets whose keys are all masked. The paper does not say,
-#   and nobody agrees;
+#   and nobody agrees; in the tutorial it is NaN, since the softmax of nothing but −∞ is 0/0;
 # - a difference of 10⁻⁵ is an epsilon, one of 3 is another formula.
 #
 # This is the first thing to do with code that you do not know: same weights, same input, part by
@@ -135,21 +136,22 @@ for blocked in (-1e9, -100.0, -20.0):
 # letter. Two things to see there: the padding of a target stands *before* its end symbol, and
 # decoding has no limit of length, so that an untrained model talks for ever (chapter 12).
 #
-# Like three of the five it fills blocked scores with −10⁹. If *all* are blocked, they are all
-# equal:
+# It fills blocked scores with −∞. Three of the others take −10⁹ or thereabouts. If *all* are
+# blocked, the first gives NaN, and the second makes all keys equal:
 
 # %%
 nobody = torch.zeros(1, 1, 1, 4, dtype=torch.bool)
 scores = query @ key.transpose(-2, -1) / 8
-filled = scores.masked_fill(~nobody, -1e9).softmax(dim=-1)
 _, ours = attention(query, key, value, nobody)
-print("filled with −10⁹:", filled[0, 0, 0].tolist())
+for blocked, name in ((-math.inf, "−∞"), (-1e9, "−10⁹")):
+    filled = scores.masked_fill(~nobody, blocked).softmax(dim=-1)
+    print(f"filled with {name}:".ljust(17), filled[0, 0, 0].tolist())
 print("the library's:   ", ours[0, 0, 0].tolist())
 
 # %% [markdown]
-# ### A university lecture, and an illustrated documentation of it
+# ### A university lecture, and an illustrated documentation
 #
-# After The Annotated Transformer, with its layer norm: `x.std()`, which divides by $d - 1$, and ε
+# Both come after The Annotated Transformer, with its layer norm: `x.std()`, which divides by $d - 1$, and ε
 # added to the deviation (chapter 8). What does it cost?
 
 # %%
@@ -164,9 +166,11 @@ pd.DataFrame(rows, columns=["d", "smaller by", "1 − √((d−1)/d)"])
 # One part in a thousand at full width. A model trained so is as good as any; one that takes its
 # weights from `nn.LayerNorm` is wrong by a little in every layer.
 #
-# Its residual connection is the norm on the branch, $x + \text{LN}(f(x))$, “adjusted”, as it says:
-# the fields of size 3 in the map. The illustrated documentation has the same model; only its
-# position table is computed column by column. Is it the same table?
+# The lecture's residual connection is the norm on the branch, $x + \text{LN}(f(x))$, “adjusted”, as
+# it says. The illustrated documentation prints neither norm nor residual: it says “add & normalize
+# after each sub-module”, which is post-norm, and calls classes of The Annotated Transformer, which
+# are pre-norm. We take the classes. These are the fields of size 2 to 3 in the map. Its position
+# table is computed column by column. Is it the same table?
 
 # %%
 torch.testing.assert_close(column_by_column(50, 64), sinusoidal_positions(50, 64))
@@ -192,7 +196,7 @@ with torch.device("meta"):
             [
                 lineage.name,
                 f"{num_parameters(model) / 1e6:.1f}",
-                "yes" if "self_attention.output.weight" in names else "no",
+                "yes" if "self_attention.out_proj.weight" in names else "no",
                 "yes" if model.src_embedding is model.tgt_embedding else "no",
             ]
         )
@@ -480,7 +484,7 @@ check(query_key_value)
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# `nn.Linear` computes $xW^T$. Thirds, in which order? (NiuTensor keeps them as key, query, value.)
+# `nn.Linear` computes $xW^T$. Thirds, in which order?
 #
 # </details>
 #

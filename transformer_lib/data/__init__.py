@@ -2,7 +2,7 @@
 
 from transformer_lib.data.batching import Batch, make_batch, plan_batches
 from transformer_lib.data.corpora import CORPORA, DataConfig, TestSet
-from transformer_lib.data.prepare import PreparedData, prepare
+from transformer_lib.data.preparation import PreparedData, prepare
 from transformer_lib.data.store import PairStore
 from transformer_lib.data.tokenizer import Tokenizer
 

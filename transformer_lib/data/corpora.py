@@ -5,11 +5,14 @@ import hashlib
 import shutil
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from transformer_lib.data import wmt14
 from transformer_lib.data.cleaning import Pair, normalize, sentence_key
@@ -20,22 +23,38 @@ from transformer_lib.files import cache_folder, read_lines, sha256
 Corpus = Literal["tatoeba", "multi30k", "wmt14", "files"]
 
 
-@dataclass(frozen=True)
+Paths = Annotated[
+    tuple[str, str] | None, Field(description='for `"files"`: source and target, line by line')
+]
+
+
+@pydantic_dataclass(frozen=True, config=ConfigDict(extra="forbid", strict=True))
 class DataConfig:
     """Which text, and how it is cleaned and cut into tokens.
 
-    ``corpus = "files"`` takes the six paths: a source and a target file, line by line, for each of
-    train, valid and test. Sentences over ``max_len`` tokens are not trained on.
+    Raises:
+        ValueError: a value out of its range, or paths that do not go with the corpus.
     """
 
-    corpus: Corpus = "tatoeba"
-    vocab_size: int = 4000
-    max_len: int = 128
-    max_words: int = 100
-    max_ratio: float = 3.0
-    train: tuple[str, str] | None = None
-    valid: tuple[str, str] | None = None
-    test: tuple[str, str] | None = None
+    corpus: Annotated[
+        Corpus, Field(description='the text; `"files"` is your own, in the six files below')
+    ] = "tatoeba"
+    vocab_size: Annotated[
+        int, Field(ge=8, le=1_000_000, description="pieces of the vocabulary of both languages")
+    ] = 4000
+    max_len: Annotated[
+        int, Field(ge=1, description="longer sentences, in tokens, are not trained on")
+    ] = 128
+    max_words: Annotated[
+        int, Field(ge=1, description="longer sentences, in words, are dropped before that")
+    ] = 100
+    max_ratio: Annotated[
+        float,
+        Field(ge=1, description="pairs are dropped whose lengths differ by more than this factor"),
+    ] = 3.0
+    train: Paths = None
+    valid: Paths = None
+    test: Paths = None
 
     def __post_init__(self) -> None:
         paths = (self.train, self.valid, self.test)
@@ -77,6 +96,15 @@ def fingerprint(config: DataConfig, folder: Path | None = None) -> str:
     if config.corpus != "files":
         return ""
     return " ".join(sha256(path) for pair in _own_files(config, folder) for path in pair)
+
+
+def with_absolute_paths(config: DataConfig, folder: Path | None = None) -> DataConfig:
+    """The same files of the user's own, which a run finds from any folder later."""
+    train, valid, test = (
+        (str(source.absolute()), str(target.absolute()))
+        for source, target in _own_files(config, folder)
+    )
+    return replace(config, train=train, valid=valid, test=test)
 
 
 def load_corpus(config: DataConfig, folder: Path | None = None) -> Splits:

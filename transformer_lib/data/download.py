@@ -10,7 +10,7 @@ from pathlib import Path
 from tqdm.auto import tqdm
 
 from transformer_lib.errors import UserError
-from transformer_lib.files import sha256
+from transformer_lib.files import locked, sha256
 from transformer_lib.progress import progress_is_shown
 
 CHUNK = 2**18
@@ -22,28 +22,40 @@ def download(url: str, path: Path, expected_sha256: str | None, attempts: int = 
 
     Where no checksum is known (``None``), any file of that name will do; look at it before use.
 
-    An interrupted download stays beside it as ``….part`` and is continued by the next call.
+    An interrupted download stays beside it as ``….part`` and is continued by the next call. Of two
+    processes that want the same file one fetches it, the other one waits.
 
     Raises:
         UserError: the server cannot be reached, or what it sends has another checksum.
     """
     if path.exists() and (expected_sha256 is None or sha256(path) == expected_sha256):
         return path
+    with locked(path):
+        if not path.exists():
+            _download(url, path, expected_sha256, attempts)
+        elif expected_sha256 is not None and sha256(path) != expected_sha256:
+            path.unlink()
+            _download(url, path, expected_sha256, attempts)
+    return path
+
+
+def _download(url: str, path: Path, expected_sha256: str | None, attempts: int) -> None:
     part = path.with_name(path.name + ".part")
-    path.parent.mkdir(parents=True, exist_ok=True)
     for attempt in range(1, attempts + 1):
         try:
             _fetch_rest(url, part)
             break
         except (OSError, http.client.HTTPException) as error:
-            if isinstance(error, urllib.error.HTTPError) and error.code == 416:
+            status = error.code if isinstance(error, urllib.error.HTTPError) else None
+            if status == 416:
                 break  # nothing left to fetch; the checksum decides
             if isinstance(error, OSError) and error.errno in DISK_ERRORS:
                 raise UserError(
                     f"cannot write {part}: {error.strerror}; free some space or choose another "
                     "folder with TRANSFORMER_LIB_CACHE, and run the command again"
                 ) from error
-            if attempt == attempts:
+            refused = status is not None and 400 <= status < 500 and status not in (408, 429)
+            if attempt == attempts or refused:
                 raise UserError(
                     f"cannot download {url}: {error}; check the network and run the command again "
                     "(it continues where it stopped), or fetch the file and use --from FOLDER"
@@ -56,7 +68,6 @@ def download(url: str, path: Path, expected_sha256: str | None, attempts: int = 
             "removed, run the command again or fetch the file elsewhere and use --from FOLDER"
         )
     part.replace(path)
-    return path
 
 
 def _fetch_rest(url: str, part: Path) -> None:

@@ -1,6 +1,7 @@
 """A joint SentencePiece BPE for both languages (Sennrich et al. 2016; Kudo and Richardson 2018)."""
 
 import io
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -64,10 +65,7 @@ class Tokenizer:
                 minloglevel=2,
             )
         except RuntimeError as error:
-            raise UserError(
-                f"cannot learn vocab_size={vocab_size} pieces from this text: "
-                f"{str(error).splitlines()[-1].strip()}; choose another vocab_size"
-            ) from error
+            raise UserError(_too_many_or_few(vocab_size, str(error))) from error
         return cls(output.getvalue())
 
     @classmethod
@@ -92,3 +90,15 @@ class Tokenizer:
     def pieces(self, tokens: Sequence[int]) -> list[str]:
         """The piece of each token number, with ``▁`` where a word begins."""
         return [self._processor.id_to_piece(int(token)) for token in tokens]
+
+
+def _too_many_or_few(vocab_size: int, said: str) -> str:
+    """SentencePiece's complaint, in our words; its useful part is a number."""
+    start = f"cannot learn vocab_size={vocab_size} pieces from this text"
+    if found := re.search(r"value <= (\d+)", said):
+        return f"{start}: it has too few different ones, choose vocab_size={found[1]} or less"
+    if found := re.search(r"smaller than required_chars. \d+ vs (\d+)", said):
+        return f"{start}: its characters alone need more, choose vocab_size={found[1]} or more"
+    if "sentences_.empty()" in said:
+        return f"{start}: it is empty"
+    return f"{start}; choose another vocab_size, or give more text"

@@ -1,4 +1,4 @@
-"""Greedy and beam search over any model that can ``start`` and ``step``."""
+"""Greedy and beam search over any model that can ``init_state`` and ``decode_step``."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from transformer_lib.device import elements_in_cache
+from transformer_lib.device import elements_per_chunk
 from transformer_lib.model.seq2seq import Seq2Seq
 from transformer_lib.vocabulary import BOS, EOS, PAD
 
@@ -38,13 +38,13 @@ def greedy_search(
     leaving copies what the others keep in their caches.
     """
     limits = (src != PAD).sum(dim=1) + max_extra
-    state = model.start(model.encode(src))
+    state = model.init_state(model.encode(src))
     tokens = src.new_full((len(src),), BOS)
     sentences = torch.arange(len(src), device=src.device)  # of each row
     finished = torch.zeros_like(src[:, 0], dtype=torch.bool)
     outputs = src.new_full((len(src), int(limits.max())), EOS)
     for length in range(1, outputs.size(1) + 1):
-        logits = model.step(tokens, state)
+        logits = model.decode_step(tokens, state)
         _forbid_never_said(logits)
         tokens = logits.max(dim=-1).indices.masked_fill(length >= limits[sentences], EOS)
         outputs[sentences, length - 1] = tokens
@@ -85,11 +85,11 @@ def beam_search(
     finished: list[list[Hypothesis]] = [[] for _ in range(len(src))]
     sentences = list(range(len(src)))  # those that still go on, `width` rows each
     limits = (src != PAD).sum(dim=1) + max_extra
-    state = model.start(model.encode(src))
+    state = model.init_state(model.encode(src))
     prefixes = src.new_full((len(src), 1, 1), BOS)  # (sentence, width, length)
     scores = torch.zeros(len(src), 1, device=src.device)
     for length in range(1, int(limits.max()) + 1):
-        logits = model.step(prefixes[:, :, -1].flatten(), state).unflatten(0, scores.shape)
+        logits = model.decode_step(prefixes[:, :, -1].flatten(), state).unflatten(0, scores.shape)
         must_end = limits[sentences] <= length
         candidates, origins, tokens = _best_candidates(scores, logits, must_end, beam_size)
 
@@ -162,7 +162,7 @@ def _log_normalizer(
     logits: Float[Tensor, "rows vocab_size"],
 ) -> Float[Tensor, " rows"]:
     """What turns logits into log-probabilities when subtracted: log Σ exp, a cacheful at a time."""
-    rows = max(1, elements_in_cache(logits.device) // logits.size(1))
+    rows = max(1, elements_per_chunk(logits.device) // logits.size(1))
     return torch.cat([part.float().logsumexp(dim=-1) for part in logits.split(rows)])
 
 

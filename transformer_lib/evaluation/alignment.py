@@ -7,9 +7,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from transformer_lib.data.tokenizer import Tokenizer
-from transformer_lib.model.attention import recorded_attention
-from transformer_lib.model.rnn import Rnn
-from transformer_lib.model.seq2seq import Seq2Seq
+from transformer_lib.model.multi_head import recorded_attention
+from transformer_lib.model.rnn import RNN
+from transformer_lib.model.seq2seq import Seq2Seq, evaluating
 from transformer_lib.model.transformer import Transformer
 from transformer_lib.vocabulary import BOS, EOS
 
@@ -30,11 +30,10 @@ def cross_attention(model: Seq2Seq, tokenizer: Tokenizer, source: str, target: s
     """
     if isinstance(model, Transformer):
         return every_attention(model, tokenizer, source, target)["cross"]
-    assert isinstance(model, Rnn)
+    assert isinstance(model, RNN)
     src, tgt = tokenizer.encode([source, target])
     device = model.output_weight.device
-    model.eval()
-    with torch.no_grad():
+    with evaluating(model), torch.no_grad():
         weights = _rnn_weights(
             model,
             torch.tensor([[*src, EOS]], device=device),
@@ -49,8 +48,7 @@ def encoder_attention(
     """The encoder's attention from each token of a sentence to each other: weights, pieces."""
     (src,) = tokenizer.encode([source])
     src_tokens = torch.tensor([[*src, EOS]], device=model.output_weight.device)
-    model.eval()
-    with torch.no_grad(), recorded_attention(model) as recorded:
+    with evaluating(model), torch.no_grad(), recorded_attention(model) as recorded:
         model.encode(src_tokens)
     return _layers(recorded, "encoder", "self"), tokenizer.pieces([*src, EOS])
 
@@ -61,8 +59,7 @@ def every_attention(
     """All three kinds of attention while the model reads a source and says a target."""
     src, tgt = tokenizer.encode([source, target])
     device = model.output_weight.device
-    model.eval()
-    with torch.no_grad(), recorded_attention(model) as recorded:
+    with evaluating(model), torch.no_grad(), recorded_attention(model) as recorded:
         model(
             torch.tensor([[*src, EOS]], device=device), torch.tensor([[BOS, *tgt]], device=device)
         )
@@ -90,7 +87,7 @@ def _layers(
 
 
 def _rnn_weights(
-    model: Rnn, src: Tensor, tgt_input: Tensor
+    model: RNN, src: Tensor, tgt_input: Tensor
 ) -> Float[Tensor, "1 1 tgt_len src_len"]:
     recorded: list[Tensor] = []
     hook = model.attention.register_forward_hook(lambda *call: recorded.append(call[2][1]))

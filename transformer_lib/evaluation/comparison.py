@@ -8,14 +8,14 @@ from typing import Any
 from transformer_lib.data.corpora import TestSet
 from transformer_lib.errors import UserError
 from transformer_lib.evaluation.alignment import cross_attention
-from transformer_lib.evaluation.bleu import PairedDifference, bleu, paired_bootstrap
 from transformer_lib.evaluation.evaluate import Evaluation, evaluate_run, find_test_set
+from transformer_lib.experiment.run import Run
+from transformer_lib.metrics.bleu import PairedDifference, bleu, paired_bootstrap
 from transformer_lib.pages import write_page
 from transformer_lib.plots.attention import attention_heatmap
 from transformer_lib.plots.curves import learning_curves, scores_by_length
 from transformer_lib.plots.notebook import as_data_uri
-from transformer_lib.run import Run
-from transformer_lib.training.trainer import read_metrics
+from transformer_lib.training.metrics import read_metrics
 
 NUM_EXAMPLES = 12
 

@@ -6,19 +6,18 @@ from pathlib import Path
 from typing import Any
 
 from transformer_lib.data.corpora import TestSet, read_test_set
-from transformer_lib.data.prepare import prepare
-from transformer_lib.decoding.translate import DecodingConfig
+from transformer_lib.data.preparation import prepare
+from transformer_lib.decoding.translation import DecodingConfig
 from transformer_lib.errors import UserError
-from transformer_lib.evaluation.bleu import MetricScore, bleu, chrf
-from transformer_lib.evaluation.conventions import paper_bleu
-from transformer_lib.run import Run
+from transformer_lib.experiment.run import Run, training_progress
+from transformer_lib.metrics.bleu import MetricScore, bleu, chrf
+from transformer_lib.metrics.conventions import paper_bleu
 from transformer_lib.training.cost import flops_by_time
-from transformer_lib.training.trainer import read_metrics
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What training took. Both counts of floating-point operations are explained in ``cost``."""
+    """What training took, on all devices. ``transformer_lib.training.cost`` explains the FLOPs."""
 
     parameters: int
     seconds: float
@@ -81,6 +80,7 @@ def evaluate_run(
 ) -> Evaluation:
     """Translate ``test`` (see :func:`find_test_set`) and score it."""
     test_set = find_test_set(run, test, files)
+    cost = training_cost(run)  # before the work: what cannot be read shows at once
     decoding = decoding or run.experiment.decoding
     started = time.perf_counter()
     hypotheses = run.translate(test_set.sources, decoding)
@@ -95,7 +95,7 @@ def evaluate_run(
         bleu_as_in_paper=paper_bleu(hypotheses, [r[0] for r in test_set.references]),
         chrf=chrf(hypotheses, test_set.references),
         decoding_seconds=seconds,
-        cost=training_cost(run),
+        cost=cost,
     )
 
 
@@ -116,15 +116,11 @@ def find_test_set(run: Run, test: str, files: Path | None = None) -> TestSet:
 
 def training_cost(run: Run) -> Cost:
     """Read from the run's records."""
-    last = read_metrics(run.folder)[-1]
-    rate = run.info["flops_per_second"]
-    assert isinstance(rate, float)
-    parameters = run.info["parameters"]
-    assert isinstance(parameters, int)
+    last = training_progress(run)
     return Cost(
-        parameters=parameters,
+        parameters=run.info.parameters,
         seconds=last["seconds"],
         tokens=last["tokens"],
         flops_by_parameters=last["flops"],
-        flops_by_time=flops_by_time(last["seconds"], 1, rate),
+        flops_by_time=flops_by_time(last["seconds"], run.info.devices, run.info.flops_per_second),
     )

@@ -8,18 +8,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from transformer_lib.config import Experiment, load_config
 from transformer_lib.data import wmt14
 from transformer_lib.data.cleaning import normalize
 from transformer_lib.data.corpora import TestSet
-from transformer_lib.data.prepare import describe
+from transformer_lib.data.preparation import describe
 from transformer_lib.errors import UserError
-from transformer_lib.evaluation.bleu import bleu
-from transformer_lib.evaluation.conventions import PAPER, every_bleu, paper_bleu
 from transformer_lib.evaluation.evaluate import find_test_set
-from transformer_lib.model.rnn import RnnConfig
-from transformer_lib.run import Run, last_weights
-from transformer_lib.training.trainer import Record, read_metrics
+from transformer_lib.experiment.config import Experiment, load_config
+from transformer_lib.experiment.run import (
+    Run,
+    averaged_checkpoints,
+    last_weights,
+    training_progress,
+)
+from transformer_lib.metrics.bleu import bleu
+from transformer_lib.metrics.conventions import PAPER, every_bleu, paper_bleu
+from transformer_lib.model.rnn import RNNConfig
+from transformer_lib.training.metrics import Record, read_metrics
 
 PUBLISHED = {"wmt14_base": 27.3, "wmt14_big": 28.4, "wmt14_rnn": 24.6}
 """BLEU on newstest2014 in the paper's table 2; the RNN is GNMT's single model."""
@@ -121,15 +126,16 @@ def explain(run: Run, test: str = "test", files: Path | None = None) -> Explanat
         lines.append(searched("without a length penalty", unpenalized))
         greedy = run.translate(test_set.sources, replace(decoding, beam_size=1))
         lines.append(searched("greedy", greedy))
-    if run.experiment.training.average_last > 1 and (last := last_weights(run)) is not None:
+    if averaged_checkpoints(run) > 1 and (last := last_weights(run)) is not None:
         lines.append(
             searched("last checkpoint alone, not averaged", last.translate(test_set.sources))
         )
 
-    records, report = read_metrics(run.folder), run.info["data_report"]
-    assert isinstance(report, dict)
     recipe = _recipe(run.experiment)
-    differences, agreeing = _compare(run.experiment, load_config(recipe), records[-1])
+    averaged = averaged_checkpoints(run)
+    differences, agreeing = _compare(
+        run.experiment, load_config(recipe), training_progress(run), averaged
+    )
     return Explanation(
         run.experiment.name,
         test_set,
@@ -138,24 +144,26 @@ def explain(run: Run, test: str = "test", files: Path | None = None) -> Explanat
         lines,
         differences,
         agreeing,
-        describe(report),
-        _change_at_the_end(records),
+        describe(run.info.data_report),
+        _change_at_the_end(read_metrics(run.folder)),
     )
 
 
 def _recipe(experiment: Experiment) -> str:
-    if isinstance(experiment.model, RnnConfig):
+    if isinstance(experiment.model, RNNConfig):
         return "wmt14_rnn"
     return "wmt14_big" if experiment.model.d_model >= 1024 else "wmt14_base"
 
 
 def _compare(
-    mine: Experiment, recipe: Experiment, last: Record
+    mine: Experiment, recipe: Experiment, last: Record, averaged: int
 ) -> tuple[list[Difference], list[str]]:
     """Settings that matter for BLEU; what was really done counts, not what was planned."""
     steps = last["step"]
 
-    def settings(experiment: Experiment, steps: int, tokens: int) -> dict[str, object]:
+    def settings(
+        experiment: Experiment, steps: int, tokens: int, averaged: int
+    ) -> dict[str, object]:
         training, model = experiment.training, experiment.model
         values: dict[str, object] = {
             "training text": experiment.data.corpus,
@@ -165,7 +173,7 @@ def _compare(
             "tokens in all (millions)": round(tokens / 1e6),
             "learning-rate schedule": training.schedule,
             "label smoothing": training.label_smoothing,
-            "averaged checkpoints": training.average_last,
+            "averaged checkpoints": averaged,
             "width": model.d_model,
             "layers": (model.num_encoder_layers, model.num_decoder_layers),
             "dropout": model.dropout,
@@ -173,14 +181,14 @@ def _compare(
             "beam": experiment.decoding.beam_size,
             "length penalty α": experiment.decoding.alpha,
         }
-        if not isinstance(model, RnnConfig):
+        if not isinstance(model, RNNConfig):
             values |= {"heads": model.num_heads, "inner width": model.d_ff, "norm": model.norm}
         return values
 
     assert recipe.training.steps is not None
     full = 2 * recipe.training.steps * recipe.training.batch_tokens * recipe.training.accumulate
-    here = settings(mine, steps, last["tokens"])
-    there = settings(recipe, recipe.training.steps, full)
+    here = settings(mine, steps, last["tokens"], averaged)
+    there = settings(recipe, recipe.training.steps, full, recipe.training.average_last)
     agreeing, differences = [], []
     for name, value in here.items():
         same = value == there[name]

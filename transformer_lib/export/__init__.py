@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from transformer_lib.errors import UserError
-from transformer_lib.run import Run
+from transformer_lib.experiment.run import Run
+from transformer_lib.files import new_folder
 
 FORMATS = ("ctranslate2", "huggingface")
 
@@ -28,5 +29,5 @@ def export(run: Run, format: str, folder: Path) -> None:
         raise UserError(
             f"{error.name} is missing; install it with: pip install 'transformer-lib[export]'"
         ) from error
-    folder.mkdir(parents=True, exist_ok=True)
-    write(run, folder)
+    with new_folder(folder) as temporary:
+        write(run, temporary)

@@ -10,10 +10,10 @@ from ctranslate2.specs.common_spec import Activation
 from torch import Tensor, nn
 
 from transformer_lib.errors import UserError
+from transformer_lib.experiment.run import Run
 from transformer_lib.model.normalization import LayerNorm
 from transformer_lib.model.positional_encoding import LearnedPositions, NoPositions
 from transformer_lib.model.transformer import Transformer
-from transformer_lib.run import Run
 from transformer_lib.vocabulary import BOS_PIECE, EOS_PIECE, UNK_PIECE
 
 POSITIONS = 1024
@@ -59,8 +59,8 @@ def to_ctranslate2(model: Transformer) -> TransformerSpec:
         pre_norm=config.norm == "pre",
         activation=Activation.RELU,
     )
-    spec.encoder.embeddings[0].weight = _array(model.src_embedding.table.weight)
-    spec.decoder.embeddings.weight = _array(model.tgt_embedding.table.weight)
+    spec.encoder.embeddings[0].weight = _array(model.src_embedding.embed_tokens.weight)
+    spec.decoder.embeddings.weight = _array(model.tgt_embedding.embed_tokens.weight)
     spec.decoder.projection.weight = _array(model.output_weight)
     for side, stack, embedding in (
         (spec.encoder, model.encoder, model.src_embedding),
@@ -72,18 +72,18 @@ def to_ctranslate2(model: Transformer) -> TransformerSpec:
             _norm(side.layer_norm, stack.final_norm)
         for theirs, ours in zip(side.layer, stack.layers, strict=True):
             linear = theirs.self_attention.linear
-            _linear(linear[0], ours.self_attention.query_key_value)
-            _linear(linear[1], ours.self_attention.output)
+            _linear(linear[0], ours.self_attention.qkv_proj)
+            _linear(linear[1], ours.self_attention.out_proj)
             _norm(theirs.self_attention.layer_norm, ours.self_attention_residual.norm)
             if side is spec.decoder:
                 linear, cross = theirs.attention.linear, ours.cross_attention
                 sizes = [config.d_model, 2 * config.d_model]  # the query; key and value
-                weights, biases = cross.query_key_value.weight, cross.query_key_value.bias
+                weights, biases = cross.qkv_proj.weight, cross.qkv_proj.bias
                 for part, weight, bias in zip(
                     linear, weights.split(sizes), biases.split(sizes), strict=False
                 ):
                     part.weight, part.bias = _array(weight), _array(bias)
-                _linear(linear[2], cross.output)
+                _linear(linear[2], cross.out_proj)
                 _norm(theirs.attention.layer_norm, ours.cross_attention_residual.norm)
             _linear(theirs.ffn.linear_0, ours.feed_forward.hidden)
             _linear(theirs.ffn.linear_1, ours.feed_forward.output)
@@ -104,7 +104,7 @@ def _linear(theirs: Any, ours: nn.Linear) -> None:
 
 
 def _norm(theirs: Any, ours: Any) -> None:
-    theirs.gamma, theirs.beta = _array(ours.scale), _array(ours.shift)
+    theirs.gamma, theirs.beta = _array(ours.weight), _array(ours.bias)
 
 
 def _array(tensor: Tensor) -> np.ndarray:

@@ -24,8 +24,8 @@ from transformers import (
 
 from transformer_lib.data.tokenizer import Tokenizer
 from transformer_lib.errors import UserError
+from transformer_lib.experiment.run import Run
 from transformer_lib.model.transformer import Transformer, TransformerConfig
-from transformer_lib.run import Run
 from transformer_lib.vocabulary import (
     BOS,
     BOS_PIECE,
@@ -145,11 +145,11 @@ def _copy_weights(
 
 def _copy_attention(ours: Any, theirs: Any) -> None:
     projections = (theirs.q_proj, theirs.k_proj, theirs.v_proj)
-    weights, biases = ours.query_key_value.weight.chunk(3), ours.query_key_value.bias.chunk(3)
+    weights, biases = ours.qkv_proj.weight.chunk(3), ours.qkv_proj.bias.chunk(3)
     for projection, weight, bias in zip(projections, weights, biases, strict=True):
         projection.weight.copy_(weight)
         projection.bias.copy_(bias)
-    theirs.out_proj.load_state_dict(ours.output.state_dict())
+    theirs.out_proj.load_state_dict(ours.out_proj.state_dict())
 
 
 def _copy_feed_forward(ours: Any, theirs: Any) -> None:
@@ -159,8 +159,8 @@ def _copy_feed_forward(ours: Any, theirs: Any) -> None:
 
 
 def _copy_norm(ours: Any, theirs: Any) -> None:
-    theirs.weight.copy_(ours.scale)
-    theirs.bias.copy_(ours.shift)
+    theirs.weight.copy_(ours.weight)
+    theirs.bias.copy_(ours.bias)
 
 
 def _with_halves(model: Transformer) -> Transformer:
@@ -176,7 +176,10 @@ def _with_halves(model: Transformer) -> Transformer:
     for name, weight in model.named_parameters():
         if weight is model.output_weight:
             continue
-        writes = name.endswith((".output.weight", ".output.bias"))  # into the residual stream
+        # What writes into the residual stream.
+        writes = name.endswith(
+            (".output.weight", ".output.bias", ".out_proj.weight", ".out_proj.bias")
+        )
         if writes or "norm." in name:
             reorder(weight, 0)
         elif name.endswith(".weight"):  # reads from it

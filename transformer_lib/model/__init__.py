@@ -1,19 +1,17 @@
 """The Transformer's parts, the assembled model, and the RNN that it is compared with."""
 
-from transformer_lib.model.attention import (
-    MultiHeadAttention,
-    attention,
-    fused_attention,
-    merge_heads,
-    recorded_attention,
-    split_heads,
-)
 from transformer_lib.model.cache import KeyValueCache
 from transformer_lib.model.decoder import Decoder, DecoderLayer
 from transformer_lib.model.embedding import Embedding
 from transformer_lib.model.encoder import Encoder, EncoderLayer
 from transformer_lib.model.feed_forward import FeedForward
 from transformer_lib.model.masks import causal_mask, combine_masks, padding_mask
+from transformer_lib.model.multi_head import (
+    MultiHeadAttention,
+    merge_heads,
+    recorded_attention,
+    split_heads,
+)
 from transformer_lib.model.normalization import LayerNorm, layer_norm
 from transformer_lib.model.positional_encoding import (
     LearnedPositions,
@@ -22,7 +20,8 @@ from transformer_lib.model.positional_encoding import (
     sinusoidal_positions,
 )
 from transformer_lib.model.residual import BranchNorm, PostNorm, PreNorm
-from transformer_lib.model.rnn import Rnn, RnnConfig, build_rnn
+from transformer_lib.model.rnn import RNN, RNNConfig, build_rnn
+from transformer_lib.model.scaled_dot_product import attention, fused_attention
 from transformer_lib.model.seq2seq import Memory, Seq2Seq, num_parameters
 from transformer_lib.model.transformer import (
     SIZES,
@@ -32,6 +31,7 @@ from transformer_lib.model.transformer import (
 )
 
 __all__ = [
+    "RNN",
     "SIZES",
     "BranchNorm",
     "Decoder",
@@ -48,8 +48,7 @@ __all__ = [
     "NoPositions",
     "PostNorm",
     "PreNorm",
-    "Rnn",
-    "RnnConfig",
+    "RNNConfig",
     "Seq2Seq",
     "SinusoidalPositions",
     "Transformer",

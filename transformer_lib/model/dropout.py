@@ -17,7 +17,7 @@ class _CpuDropout(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x: Tensor, probability: float) -> Tensor:
-        dropped = round(probability * _LEVELS)
+        dropped = min(round(probability * _LEVELS), _LEVELS - 1)
         words = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
         bits = words.view(torch.int16)[: x.numel()].view(x.shape)
         keep = bits >= dropped - _LEVELS // 2

@@ -25,8 +25,8 @@ class Embedding(nn.Module):
         scale: float | None = None,
     ):
         super().__init__()
-        self.table = nn.Embedding(vocab_size, d_model)
-        nn.init.normal_(self.table.weight, std=d_model**-0.5)
+        self.embed_tokens = nn.Embedding(vocab_size, d_model)
+        nn.init.normal_(self.embed_tokens.weight, std=d_model**-0.5)
         self.scale = math.sqrt(d_model) if scale is None else scale
         self.positions = positions
         self.dropout = Dropout(dropout)
@@ -35,4 +35,4 @@ class Embedding(nn.Module):
         self, tokens: Int[Tensor, "batch length"], start: int = 0
     ) -> Float[Tensor, "batch length d_model"]:
         """``start`` is the position of the first token, for a decoder that goes step by step."""
-        return self.dropout(self.positions(self.table(tokens) * self.scale, start))
+        return self.dropout(self.positions(self.embed_tokens(tokens) * self.scale, start))

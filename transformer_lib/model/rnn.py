@@ -7,35 +7,41 @@ LSTM: so in training each layer runs over the whole target at once, without a Py
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 from torch import Tensor, nn
 
-from transformer_lib.model.attention import attention
 from transformer_lib.model.dropout import Dropout
 from transformer_lib.model.masks import padding_mask
-from transformer_lib.model.seq2seq import Memory, Seq2Seq, TiedEmbeddings
+from transformer_lib.model.scaled_dot_product import attention
+from transformer_lib.model.seq2seq import Count, DropoutRate, Memory, Seq2Seq, TiedEmbeddings
 
 Score = Literal["luong", "bahdanau"]
-LstmState = tuple[Float[Tensor, "1 rows d_model"], Float[Tensor, "1 rows d_model"]]
+LSTMState = tuple[Float[Tensor, "1 rows d_model"], Float[Tensor, "1 rows d_model"]]
 
 
-@dataclass(frozen=True)
-class RnnConfig:
-    """Sizes and variants of the RNN.
-
-    ``score``: ``luong`` is hᵀ·W·s (Luong et al. 2015, "general"), ``bahdanau`` is
-    vᵀ·tanh(W₁·h + W₂·s) (Bahdanau et al. 2015).
-    """
+@pydantic_dataclass(frozen=True, config=ConfigDict(extra="forbid", strict=True))
+class RNNConfig:
+    """Sizes and variants of the RNN."""
 
     kind: Literal["rnn"] = "rnn"
-    d_model: int = 512
-    num_encoder_layers: int = 2
-    num_decoder_layers: int = 2
-    dropout: float = 0.2
-    score: Score = "luong"
+    d_model: Annotated[
+        Count, Field(description="width; even, since two reading directions share it")
+    ] = 512
+    num_encoder_layers: Annotated[Count, Field(description="LSTM layers of the encoder")] = 2
+    num_decoder_layers: Annotated[Count, Field(description="LSTM layers of the decoder")] = 2
+    dropout: DropoutRate = 0.2
+    score: Annotated[
+        Score,
+        Field(
+            description='attention score: `"luong"` is hᵀ·W·s (Luong et al. 2015, "general"), '
+            '`"bahdanau"` is vᵀ·tanh(W₁·h + W₂·s) (Bahdanau et al. 2015)'
+        ),
+    ] = "luong"
     tied_embeddings: TiedEmbeddings = "all"
 
     def __post_init__(self) -> None:
@@ -107,37 +113,37 @@ def reverse_within_length(
     return x.gather(1, source[:, :, None].expand_as(x))
 
 
-class Lstm(nn.LSTM):
+FLOAT32_ON = {"cuda"}
+
+
+class LSTM(nn.LSTM):
     """``nn.LSTM`` that keeps to float32 on a GPU, whatever autocast says.
 
-    There autocast makes it float16, even where it was asked for bfloat16, and float16 loses small
-    gradients. (Its products still take the faster TF32, which PyTorch allows cuDNN.)
+    Float16 would lose small gradients. (The products still take the faster TF32, which PyTorch
+    allows cuDNN.)
     """
 
     def forward(  # type: ignore[override]  # no packed sequences
-        self, x: Float[Tensor, "batch length inputs"], state: LstmState | None = None
-    ) -> tuple[Float[Tensor, "batch length d_model"], LstmState]:
-        if not _autocast_would_make_float16(x.device):
+        self, x: Float[Tensor, "batch length inputs"], state: LSTMState | None = None
+    ) -> tuple[Float[Tensor, "batch length d_model"], LSTMState]:
+        if x.device.type not in FLOAT32_ON:
             return super().forward(x, state)
+        # nn.LSTM under CUDA autocast runs in float16, whichever type was asked for.
         with torch.autocast(x.device.type, enabled=False):
             if state is not None:
                 state = state[0].float(), state[1].float()
             return super().forward(x.float(), state)
 
 
-def _autocast_would_make_float16(device: torch.device) -> bool:
-    return device.type == "cuda"
-
-
-class RnnEncoder(nn.Module):
+class RNNEncoder(nn.Module):
     """One layer in both directions, half of the channels each, then layers in one direction."""
 
     def __init__(self, d_model: int, num_layers: int, dropout: float):
         super().__init__()
-        self.forwards = Lstm(d_model, d_model // 2, batch_first=True)
-        self.backwards = Lstm(d_model, d_model // 2, batch_first=True)
+        self.forwards = LSTM(d_model, d_model // 2, batch_first=True)
+        self.backwards = LSTM(d_model, d_model // 2, batch_first=True)
         self.upper = nn.ModuleList(
-            Lstm(d_model, d_model, batch_first=True) for _ in range(num_layers - 1)
+            LSTM(d_model, d_model, batch_first=True) for _ in range(num_layers - 1)
         )
         self.dropout = Dropout(dropout)
 
@@ -153,11 +159,11 @@ class RnnEncoder(nn.Module):
 
 
 @dataclass
-class RnnState:
+class RNNState:
     """The LSTM state of each decoder layer, beside the memory."""
 
     memory: Memory
-    lstm: list[LstmState]
+    lstm: list[LSTMState]
 
     def select(
         self, rows: Int[Tensor, " rows"], sentences: Int[Tensor, " sentences"] | None = None
@@ -169,10 +175,12 @@ class RnnState:
             self.memory = self.memory.select(sentences)
 
 
-class Rnn(Seq2Seq):
+class RNN(Seq2Seq):
     """LSTM encoder and attentional LSTM decoder; :func:`build_rnn` makes the usual ones."""
 
-    def __init__(self, config: RnnConfig, vocab_size: int):
+    encoder: RNNEncoder
+
+    def __init__(self, config: RNNConfig, vocab_size: int):
         super().__init__()
         self.config = config
         d_model, layers = config.d_model, config.num_decoder_layers
@@ -182,12 +190,12 @@ class Rnn(Seq2Seq):
             self.src_embedding = _embedding(vocab_size, d_model)
         self.scale = d_model**0.5
         self.dropout = Dropout(config.dropout)
-        self.encoder = RnnEncoder(d_model, config.num_encoder_layers, config.dropout)
+        self.encoder = RNNEncoder(d_model, config.num_encoder_layers, config.dropout)
         self.bridge = nn.Linear(d_model, layers * d_model)
-        self.first = Lstm(d_model, d_model, batch_first=True)
+        self.first = LSTM(d_model, d_model, batch_first=True)
         self.attention = ATTENTIONS[config.score](d_model)
         self.upper = nn.ModuleList(
-            Lstm(2 * d_model, d_model, batch_first=True) for _ in range(layers - 1)
+            LSTM(2 * d_model, d_model, batch_first=True) for _ in range(layers - 1)
         )
         self.combine = nn.Linear(2 * d_model, d_model)
         output = self.tgt_embedding
@@ -203,22 +211,22 @@ class Rnn(Seq2Seq):
     def decode(
         self, tgt_input: Int[Tensor, "batch tgt_len"], memory: Memory
     ) -> Float[Tensor, "batch tgt_len d_model"]:
-        return self._run(tgt_input, self.start(memory))
+        return self._run(tgt_input, self.init_state(memory))
 
-    def start(self, memory: Memory) -> RnnState:
+    def init_state(self, memory: Memory) -> RNNState:
         """Each layer starts from a learned view of the memory's mean (its cell from zero)."""
         real = memory.mask[:, 0, 0, :, None].to(memory.states.dtype)
         mean = (memory.states * real).sum(dim=1) / real.sum(dim=1).clamp(min=1.0)
         hidden = torch.tanh(self.bridge(mean)).chunk(self.config.num_decoder_layers, dim=-1)
-        return RnnState(memory, [(h[None].contiguous(), torch.zeros_like(h)[None]) for h in hidden])
+        return RNNState(memory, [(h[None].contiguous(), torch.zeros_like(h)[None]) for h in hidden])
 
-    def step(
-        self, tokens: Int[Tensor, " rows"], state: RnnState
+    def decode_step(
+        self, tokens: Int[Tensor, " rows"], state: RNNState
     ) -> Float[Tensor, "rows vocab_size"]:
         return self.logits(self._run(tokens[:, None], state)[:, -1])
 
     def _run(
-        self, tokens: Int[Tensor, "rows tgt_len"], state: RnnState
+        self, tokens: Int[Tensor, "rows tgt_len"], state: RNNState
     ) -> Float[Tensor, "rows tgt_len d_model"]:
         """The attentional states tanh(W·[h; context]) of these tokens; moves ``state`` on."""
         x = self.dropout(self.tgt_embedding(tokens) * self.scale)
@@ -239,6 +247,6 @@ def _embedding(vocab_size: int, d_model: int) -> nn.Embedding:
     return embedding
 
 
-def build_rnn(config: RnnConfig, vocab_size: int) -> Rnn:
+def build_rnn(config: RNNConfig, vocab_size: int) -> RNN:
     """A freshly initialized RNN over a joint vocabulary."""
-    return Rnn(config, vocab_size)
+    return RNN(config, vocab_size)

@@ -1,16 +1,27 @@
 """What training and decoding need of a model, be it a Transformer or an RNN."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol
 
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
+from pydantic import Field
 from torch import Tensor, nn
 
-TiedEmbeddings = Literal["none", "output", "all"]
-"""``output`` shares the target embedding with the output projection, ``all`` the source embedding
-too (one vocabulary for both languages), as the paper does (section 3.4)."""
+Count = Annotated[int, Field(ge=1)]
+DropoutRate = Annotated[
+    float, Field(ge=0, lt=1, description="probability with which dropout sets a number to zero")
+]
+TiedEmbeddings = Annotated[
+    Literal["none", "output", "all"],
+    Field(
+        description='`"output"` shares the target embedding with the output projection, `"all"` '
+        "the source embedding too, as the paper does (section 3.4)"
+    ),
+]
 
 
 @dataclass
@@ -45,6 +56,7 @@ class Seq2Seq(nn.Module, ABC):
     """
 
     config: Any
+    encoder: nn.Module
     output_weight: Tensor
 
     @abstractmethod
@@ -58,11 +70,13 @@ class Seq2Seq(nn.Module, ABC):
         """The decoder's states when it is fed the right target at every step (teacher forcing)."""
 
     @abstractmethod
-    def start(self, memory: Memory) -> Any:
+    def init_state(self, memory: Memory) -> Any:
         """A :class:`DecoderState` with one hypothesis per sentence, nothing decoded yet."""
 
     @abstractmethod
-    def step(self, tokens: Int[Tensor, " rows"], state: Any) -> Float[Tensor, "rows vocab_size"]:
+    def decode_step(
+        self, tokens: Int[Tensor, " rows"], state: Any
+    ) -> Float[Tensor, "rows vocab_size"]:
         """Feed each hypothesis its latest token; return the logits of the next one."""
 
     def logits(self, states: Float[Tensor, "*shape d_model"]) -> Float[Tensor, "*shape vocab_size"]:
@@ -74,6 +88,17 @@ class Seq2Seq(nn.Module, ABC):
     ) -> Float[Tensor, "batch tgt_len vocab_size"]:
         """Logits of each next token, given the source and the target up to there."""
         return self.logits(self.decode(tgt_input, self.encode(src)))
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Within this context the model does not drop anything; afterwards it is as it was."""
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)
 
 
 def num_parameters(model: nn.Module) -> int:

@@ -1,42 +1,49 @@
 """The Transformer, assembled from its parts (section 3, figure 1)."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from jaxtyping import Float, Int
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from transformer_lib.model.attention import MultiHeadAttention
 from transformer_lib.model.cache import KeyValueCache
 from transformer_lib.model.decoder import Decoder, DecoderLayer, LayerCache
 from transformer_lib.model.embedding import Embedding
 from transformer_lib.model.encoder import Encoder, EncoderLayer
 from transformer_lib.model.feed_forward import FeedForward
 from transformer_lib.model.masks import padding_mask
+from transformer_lib.model.multi_head import MultiHeadAttention
 from transformer_lib.model.normalization import LayerNorm
 from transformer_lib.model.positional_encoding import Positions, build_positions
 from transformer_lib.model.residual import RESIDUALS, NormPlacement
-from transformer_lib.model.seq2seq import Memory, Seq2Seq, TiedEmbeddings
+from transformer_lib.model.seq2seq import Count, DropoutRate, Memory, Seq2Seq, TiedEmbeddings
 
 MakePart = Callable[[], nn.Module]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=ConfigDict(extra="forbid", strict=True))
 class TransformerConfig:
     """Sizes and variants of a Transformer. The defaults are the paper's base model (table 3)."""
 
     kind: Literal["transformer"] = "transformer"
-    d_model: int = 512
-    d_ff: int = 2048
-    num_heads: int = 8
-    num_encoder_layers: int = 6
-    num_decoder_layers: int = 6
-    dropout: float = 0.1
-    norm: NormPlacement = "post"
-    positions: Positions = "sinusoidal"
+    d_model: Annotated[Count, Field(description="width; a multiple of num_heads")] = 512
+    d_ff: Annotated[Count, Field(description="hidden channels of the feed-forward network")] = 2048
+    num_heads: Annotated[Count, Field(description="attention heads")] = 8
+    num_encoder_layers: Annotated[Count, Field(description="layers of the encoder")] = 6
+    num_decoder_layers: Annotated[Count, Field(description="layers of the decoder")] = 6
+    dropout: DropoutRate = 0.1
+    norm: Annotated[
+        NormPlacement,
+        Field(
+            description='where the layer norm stands: `"post"` as in the paper, `"pre"`, or '
+            '`"branch"` (on the output of the sublayer)'
+        ),
+    ] = "post"
+    positions: Annotated[Positions, Field(description="how positions are encoded")] = "sinusoidal"
     tied_embeddings: TiedEmbeddings = "all"
 
 
@@ -73,6 +80,8 @@ class TransformerState:
 class Transformer(Seq2Seq):
     """Encoder and decoder with their embeddings; :func:`build_transformer` makes the usual ones."""
 
+    encoder: Encoder
+
     def __init__(
         self,
         src_embedding: Embedding,
@@ -97,10 +106,10 @@ class Transformer(Seq2Seq):
     ) -> Float[Tensor, "batch tgt_len d_model"]:
         return self.decoder(self.tgt_embedding(tgt_input), memory.states, memory.mask)
 
-    def start(self, memory: Memory) -> TransformerState:
+    def init_state(self, memory: Memory) -> TransformerState:
         return TransformerState(memory, len(self.decoder.layers))
 
-    def step(
+    def decode_step(
         self, tokens: Int[Tensor, " rows"], state: TransformerState
     ) -> Float[Tensor, "rows vocab_size"]:
         x = self.tgt_embedding(tokens[:, None], start=state.position)
@@ -142,7 +151,7 @@ def build_transformer(
     tgt_embedding = embedding(tgt_vocab_size)
     all_tied = config.tied_embeddings == "all"
     src_embedding = tgt_embedding if all_tied else embedding(src_vocab_size)
-    output_weight: Tensor = tgt_embedding.table.weight
+    output_weight: Tensor = tgt_embedding.embed_tokens.weight
     if config.tied_embeddings == "none":
         output_weight = nn.Parameter(torch.randn(tgt_vocab_size, d_model) * d_model**-0.5)
 

@@ -1,13 +1,14 @@
 """Learning curves and scores by sentence length."""
 
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from typing import Any, Literal
 
 import matplotlib
 from matplotlib.figure import Figure
 
 from transformer_lib.plots.measurements import bars
-from transformer_lib.plots.style import RC, new_figure
+from transformer_lib.plots.style import MARKERS, RC, new_figure
 
 Against = Literal["seconds", "tokens", "flops"]
 AXES: dict[Against, tuple[str, float]] = {
@@ -28,7 +29,7 @@ def learning_curves(
         figure = new_figure(3.6 * len(against), 3.2, len(against))
         for axes, quantity in zip(figure.axes, against, strict=True):
             name, unit = AXES[quantity]
-            for (run, lines), marker in zip(records.items(), "osD^v*", strict=False):
+            for (run, lines), marker in zip(records.items(), cycle(MARKERS), strict=False):
                 points = [line for line in lines if line["kind"] == "validation"]
                 x = [point[quantity] / unit for point in points]
                 axes.plot(x, [point[value] for point in points], marker=marker, label=run)
@@ -53,7 +54,9 @@ def length_histogram(lengths: Mapping[str, Sequence[int]]) -> Figure:
         axes = figure.axes[0]
         longest = max(int(max(values)) for values in lengths.values())
         edges = [edge - 0.5 for edge in range(1, longest + 2)]
-        for (language, values), style in zip(lengths.items(), ("-", "--", ":"), strict=False):
+        for (language, values), style in zip(
+            lengths.items(), cycle(("-", "--", ":")), strict=False
+        ):
             axes.hist(
                 values, edges, histtype="step", linewidth=1.8, linestyle=style, label=language
             )

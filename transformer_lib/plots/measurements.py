@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from typing import TYPE_CHECKING, Any, Literal
 
 import matplotlib
@@ -9,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from transformer_lib.plots.style import COLOURS, RC, SEQUENTIAL, new_figure
+from transformer_lib.plots.style import COLOURS, MARKERS, RC, SEQUENTIAL, new_figure
 
 if TYPE_CHECKING:
     import pandas
@@ -26,7 +27,7 @@ def lines(
     with matplotlib.rc_context(RC):
         figure = new_figure(6.0, 3.4)
         axes = figure.axes[0]
-        for (name, (x, y)), marker in zip(series.items(), "osD^v*", strict=False):
+        for (name, (x, y)), marker in zip(series.items(), cycle(MARKERS), strict=False):
             axes.plot(x, y, marker=marker if len(x) <= 20 else "", label=name)
         if "x" in logarithmic:
             axes.set_xscale("log", base=2)
@@ -82,7 +83,7 @@ def bars(
         axes = figure.axes[0]
         width = 0.8 / len(series)
         for number, ((name, values), hatch) in enumerate(
-            zip(series.items(), ("", "//", "..", "xx"), strict=False)
+            zip(series.items(), cycle(("", "//", "..", "xx")), strict=False)
         ):
             x = [i + (number - (len(series) - 1) / 2) * width for i in range(len(groups))]
             axes.bar(x, values, width, label=name, hatch=hatch, alpha=0.9)

@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 
 # Okabe and Ito's colours: distinguishable with every common kind of colour blindness.
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
+MARKERS = "osD^v*"
 SEQUENTIAL: Literal["cividis"] = "cividis"
 
 RC: Any = {

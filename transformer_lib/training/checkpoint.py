@@ -16,7 +16,7 @@ from transformer_lib.errors import UserError
 from transformer_lib.files import atomic_path
 
 MODEL, OPTIMIZER = "model.", "optimizer."
-RESUMABLE = 2  # so many of the newest checkpoints keep the optimizer's state, the others weights
+RESUMABLE = 2  # only this many of the newest checkpoints keep the optimizer's state
 
 
 class CheckpointWriter:
@@ -109,9 +109,19 @@ def load_checkpoint(
     return progress
 
 
-def save_model(path: Path, parameters: dict[str, Tensor], progress: dict[str, Any]) -> None:
-    """The weights alone."""
-    _write(path, {MODEL + name: _copy(tensor) for name, tensor in parameters.items()}, progress)
+def save_model(path: Path, parameters: dict[str, Tensor], averaged: int = 1) -> None:
+    """The weights alone, and of how many checkpoints they are the mean."""
+    tensors = {MODEL + name: _copy(tensor) for name, tensor in parameters.items()}
+    _write(path, tensors, {"averaged": averaged})
+
+
+def read_progress(path: Path) -> dict[str, Any]:
+    """What was saved beside the tensors.
+
+    Raises:
+        UserError: the file is damaged.
+    """
+    return _read(path, prefix="-")[1]
 
 
 def load_model(path: Path, model: nn.Module, tensors: dict[str, Tensor] | None = None) -> None:
@@ -168,7 +178,8 @@ def _read(path: Path, prefix: str = "") -> tuple[dict[str, Tensor], dict[str, An
     try:
         with safe_open(path, framework="pt") as file:
             names = [name for name in file.keys() if name.startswith(prefix)]  # noqa: SIM118
-            tensors = {name: file.get_tensor(name) for name in names}
+            # Copies: the tensors are views of the file, and Windows replaces no file in use.
+            tensors = {name: file.get_tensor(name).clone() for name in names}
             progress = json.loads((file.metadata() or {}).get("progress", "{}"))
     except (SafetensorError, OSError, ValueError) as error:
         raise UserError(f"cannot read the checkpoint {path}: {error}") from error

@@ -18,9 +18,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from transformer_lib.device import choose_device
-
-PATIENCE = timedelta(hours=12)  # of processes that wait while the first one prepares the data
+PATIENCE = timedelta(hours=12)  # how long processes wait for the one that prepares the data
 BUCKET = 2**26  # bytes of gradients that are summed at a time
 
 
@@ -41,7 +39,7 @@ class Workers:
         """This process's part of a batch's sentences; with very few of them it may be empty."""
         return sentences[self.rank :: self.count]
 
-    def sum(self, *numbers: float) -> list[float]:
+    def all_reduce(self, *numbers: float) -> list[float]:
         """Each number summed over the processes."""
         if self.count == 1:
             return list(numbers)
@@ -49,7 +47,7 @@ class Workers:
         dist.all_reduce(total)
         return total.tolist()
 
-    def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
+    def all_reduce_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
         """Add up each parameter's gradient over the processes, in place."""
         if self.count == 1:
             return
@@ -60,8 +58,8 @@ class Workers:
                 gradient.copy_(part.view_as(gradient))
 
     @contextmanager
-    def one_at_first(self) -> Iterator[None]:
-        """On each machine one process does the work; the others then find it done."""
+    def main_process_first(self) -> Iterator[None]:
+        """On each machine one process does the work first; the others then find it done."""
         if self.count > 1 and self.local_rank > 0:
             dist.barrier()
         yield
@@ -70,17 +68,17 @@ class Workers:
 
 
 @contextmanager
-def joined_workers() -> Iterator[Workers]:
-    """The processes that ``torchrun`` started, or this one alone."""
+def joined_workers(device: torch.device) -> Iterator[Workers]:
+    """The processes that ``torchrun`` started to train on ``device``, or this one alone."""
     count = int(os.environ.get("WORLD_SIZE", "1"))
     if count == 1:
         yield Workers()
         return
     workers = Workers(int(os.environ["RANK"]), count, int(os.environ["LOCAL_RANK"]))
-    if torch.cuda.is_available():
+    if device.type == "cuda":
         torch.cuda.set_device(workers.local_rank)
     dist.init_process_group(
-        "nccl" if torch.cuda.is_available() else "gloo",
+        "nccl" if device.type == "cuda" else "gloo",
         store=_fresh_store(workers),
         rank=workers.rank,
         world_size=workers.count,
@@ -127,7 +125,7 @@ def _fresh_store(workers: Workers) -> dist.Store | None:
 
 
 def _device() -> torch.device:
-    return choose_device("auto") if dist.get_backend() == "nccl" else torch.device("cpu")
+    return torch.device("cuda" if dist.get_backend() == "nccl" else "cpu")
 
 
 def _buckets(parameters: Iterable[nn.Parameter]) -> Iterator[list[Tensor]]:

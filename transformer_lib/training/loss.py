@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from transformer_lib.device import elements_in_cache
+from transformer_lib.device import elements_per_chunk
 from transformer_lib.vocabulary import PAD
 
 LOGITS_AT_ONCE = 2**25  # 64 MiB in bfloat16
@@ -55,8 +55,7 @@ def output_loss(
     flat_labels = labels.flatten()
     real = (flat_labels != PAD).nonzero()[:, 0]
     if torch.is_autocast_enabled(states.device.type):
-        dtype = torch.get_autocast_dtype(states.device.type)
-        states, weight = states.to(dtype), weight.to(dtype)
+        states = states.to(torch.get_autocast_dtype(states.device.type))
     smoothed, nll = _OutputLoss.apply(
         states.flatten(0, 1),
         weight,
@@ -64,7 +63,7 @@ def output_loss(
         real,
         smoothing,
         torch.is_grad_enabled(),
-        _compiled_softmax_loss() if compiled else _softmax_loss_in_cache,
+        _compiled_softmax_loss() if compiled else _softmax_loss_in_chunks,
     )
     return Loss(smoothed, nll, len(real))
 
@@ -94,7 +93,7 @@ def _compiled_softmax_loss() -> Callable[..., SumsAndGradient]:
     return torch.compile(_softmax_loss)
 
 
-def _softmax_loss_in_cache(
+def _softmax_loss_in_chunks(
     logits: Float[Tensor, "rows vocab_size"],
     labels: Int[Tensor, "rows 1"],
     smoothing: float,
@@ -102,8 +101,8 @@ def _softmax_loss_in_cache(
     """The same with few operations, a cacheful at a time; the gradient takes the logits' place."""
     uniform = smoothing / logits.size(1)
     smoothed = nll = torch.zeros((), device=logits.device)
-    rows_in_cache = max(1, elements_in_cache(logits.device) // logits.size(1))
-    for part, label in zip(logits.split(rows_in_cache), labels.split(rows_in_cache), strict=True):
+    rows_in_chunk = max(1, elements_per_chunk(logits.device) // logits.size(1))
+    for part, label in zip(logits.split(rows_in_chunk), labels.split(rows_in_chunk), strict=True):
         log_p = part.float().log_softmax(dim=-1)
         part_nll = -log_p.gather(1, label).sum()
         nll = nll + part_nll
@@ -118,19 +117,21 @@ def _softmax_loss_in_cache(
 class _OutputLoss(torch.autograd.Function):
     @staticmethod
     def forward(ctx, states, weight, labels, real, smoothing, with_gradient, softmax_loss):
+        # Products are in the type of the states; what is summed over chunks is in the weights' own.
+        narrow = weight.to(states.dtype)
         states_gradient = torch.zeros_like(states) if with_gradient else None
         weight_gradient = torch.zeros_like(weight) if with_gradient else None
         smoothed = nll = torch.zeros((), device=states.device)
-        elements = max(elements_in_cache(states.device), LOGITS_AT_ONCE)
+        elements = max(elements_per_chunk(states.device), LOGITS_AT_ONCE)
         with torch.autocast(states.device.type, enabled=False):
             for rows in real.split(max(1, elements // weight.size(0))):
                 chunk = states[rows]
-                logits = F.linear(chunk, weight)
+                logits = F.linear(chunk, narrow)
                 *sums, gradient = softmax_loss(logits, labels[rows, None], smoothing)
                 smoothed, nll = smoothed + sums[0], nll + sums[1]
                 if states_gradient is not None and weight_gradient is not None:
-                    states_gradient[rows] = gradient @ weight
-                    weight_gradient.addmm_(gradient.t(), chunk)
+                    states_gradient[rows] = gradient @ narrow
+                    weight_gradient += gradient.t() @ chunk
         ctx.save_for_backward(states_gradient, weight_gradient)
         ctx.mark_non_differentiable(nll)
         return smoothed, nll
@@ -138,5 +139,6 @@ class _OutputLoss(torch.autograd.Function):
     @staticmethod
     def backward(ctx, scale, _):
         states_gradient, weight_gradient = ctx.saved_tensors
-        scale = scale.to(states_gradient.dtype)
-        return states_gradient * scale, weight_gradient * scale, *[None] * 5
+        # 1/tokens would lose digits in bfloat16, and the same for all of the gradient.
+        scaled = (states_gradient.float() * scale).to(states_gradient.dtype)
+        return scaled, weight_gradient * scale, *[None] * 5

@@ -17,12 +17,13 @@ def noam_rate(step: int, d_model: int, warmup_steps: int) -> float:
     return d_model**-0.5 * min(step**-0.5, step * warmup_steps**-1.5)
 
 
-def budget_rate(progress: float, peak: float, warmup: float) -> float:
-    """Linear warm-up to ``peak`` over a share ``warmup`` of the budget, then a cosine to zero.
+def budget_rate(progress: float, peak: float, warmup_share: float) -> float:
+    """Linear warm-up to ``peak`` over ``warmup_share`` of the budget, then a cosine to zero.
 
     ``progress`` is the used share of the budget (of steps or of minutes), so that the rate reaches
     zero when the run ends, however fast the machine is.
     """
-    if progress < warmup:
-        return peak * progress / warmup
-    return peak * 0.5 * (1.0 + math.cos(math.pi * min(1.0, (progress - warmup) / (1.0 - warmup))))
+    if progress < warmup_share:
+        return peak * progress / warmup_share
+    fallen = min(1.0, (progress - warmup_share) / (1.0 - warmup_share))
+    return peak * 0.5 * (1.0 + math.cos(math.pi * fallen))

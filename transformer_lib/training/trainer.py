@@ -1,33 +1,22 @@
 """Training: one loop for the Transformer and the RNN, resumable to the same numbers."""
 
-import json
 import math
-import signal
-import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 from tqdm.auto import tqdm
 
-from transformer_lib.data.batching import Batch, make_batch, plan_batches, shift_right
-from transformer_lib.data.prepare import PreparedData
-from transformer_lib.decoding.search import pad_sequences
-from transformer_lib.decoding.translate import DecodingConfig, translate
-from transformer_lib.device import Precision, choose_device, choose_dtype
+from transformer_lib.data.batching import Batch, make_batch, plan_batches
+from transformer_lib.data.store import PairStore
+from transformer_lib.device import choose_device, choose_dtype
 from transformer_lib.errors import UserError
-from transformer_lib.evaluation.bleu import bleu
-from transformer_lib.files import write_text
 from transformer_lib.model.seq2seq import Seq2Seq
-from transformer_lib.progress import progress_is_shown
 from transformer_lib.training.checkpoint import (
     CheckpointWriter,
     average,
@@ -35,55 +24,15 @@ from transformer_lib.training.checkpoint import (
     load_checkpoint,
     save_model,
 )
+from transformer_lib.training.config import TrainingConfig
 from transformer_lib.training.cost import flops_by_parameters
 from transformer_lib.training.distributed import Workers
 from transformer_lib.training.loss import output_loss
-from transformer_lib.training.schedule import ScheduleName, budget_rate, noam_rate
-from transformer_lib.vocabulary import EOS
-
-
-@dataclass(frozen=True)
-class TrainingConfig:
-    """How long and how to train. Give ``steps`` or ``minutes``.
-
-    A step uses ``accumulate`` batches of at most ``batch_tokens`` source and as many target tokens,
-    however many processes share them.
-    ``schedule = "noam"`` is the paper's, with ``warmup`` in steps; ``"budget"`` warms up over a
-    share ``warmup`` of the budget to ``learning_rate``, then falls to zero at its end.
-    """
-
-    steps: int | None = None
-    minutes: float | None = None
-    batch_tokens: int = 2048
-    accumulate: int = 1
-    schedule: ScheduleName = "budget"
-    learning_rate: float = 2e-3
-    warmup: float = 0.1
-    betas: tuple[float, float] = (0.9, 0.98)
-    eps: float = 1e-9
-    label_smoothing: float = 0.1
-    clip_norm: float = 1.0
-    precision: Precision = "auto"
-    device: str = "auto"
-    compile: bool = False
-    validations: int = 6
-    validation_sentences: int = 200
-    keep_checkpoints: int = 3
-    average_last: int = 1
-    tensorboard: bool = False
-
-    def __post_init__(self) -> None:
-        if (self.steps is None) == (self.minutes is None):
-            raise ValueError("give either steps or minutes, as the length of training")
-        for name in ("steps", "minutes", "batch_tokens", "accumulate", "validations"):
-            value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise ValueError(f"{name}={value} must be above zero")
-        if self.average_last > self.keep_checkpoints:
-            raise ValueError(
-                f"average_last={self.average_last} needs keep_checkpoints of at least as many, "
-                f"not {self.keep_checkpoints}"
-            )
+from transformer_lib.training.metrics import Interval, MetricsLog, Record
+from transformer_lib.training.prefetch import prefetched
+from transformer_lib.training.reporter import Reporter
+from transformer_lib.training.schedule import budget_rate, noam_rate
+from transformer_lib.training.signals import StopRequest
 
 
 @dataclass
@@ -103,12 +52,8 @@ class Progress:
         return self.src_tokens + self.tgt_tokens
 
 
-Record = dict[str, Any]
-T = TypeVar("T")
-
-
 @dataclass(frozen=True)
-class Work:
+class MicroBatch:
     """A batch, or this process's share of it (``None`` if there was no sentence left for it).
 
     The counts are the whole batch's; the next one is number ``position`` of ``epoch``.
@@ -122,9 +67,10 @@ class Work:
 
 
 class Trainer:
-    """Trains ``model`` on ``data``; writes checkpoints and metrics into ``folder``.
+    """Trains ``model`` on ``pairs``; writes checkpoints and metrics into ``folder``.
 
     Args:
+        validate: computes what a validation records, such as the loss and BLEU.
         on_validation: called with the trainer and the validation's record, to show or plot it.
         workers: the processes that train together; the first one validates, writes and reports.
     """
@@ -132,24 +78,26 @@ class Trainer:
     def __init__(
         self,
         model: Seq2Seq,
-        data: PreparedData,
+        pairs: PairStore,
         config: TrainingConfig,
         folder: Path,
         seed: int = 1,
+        validate: Callable[[], dict[str, float]] | None = None,
         on_validation: Callable[["Trainer", Record], None] | None = None,
         workers: Workers | None = None,
     ):
         self.device = choose_device(config.device)
         self.dtype = choose_dtype(self.device, config.precision)
         self.model = model.to(self.device)
-        self.data = data
+        self.pairs = pairs
         self.config = config
         self.folder = folder
         self.seed = seed
         self.on_validation = on_validation
         self.workers = workers or Workers()
         self.progress = Progress()
-        self.records: list[Record] = []
+        self.metrics = MetricsLog(folder, config.tensorboard and self.workers.is_first)
+        self._validate = validate
         fused = self.device.type in ("cpu", "cuda")
         self.optimizer = torch.optim.Adam(
             model.parameters(), betas=config.betas, eps=config.eps, fused=fused
@@ -162,7 +110,13 @@ class Trainer:
             flops_by_parameters(model, 0, 1),
         )
         self._started = time.perf_counter()
-        self._stop_requested = self._should_stop = False
+        self._stop = StopRequest()
+        self._should_stop = False
+
+    @property
+    def records(self) -> list[Record]:
+        """What was recorded so far, as in ``metrics.jsonl``."""
+        return self.metrics.records
 
     def train(self) -> bool:
         """Go on until the budget is used; returns False if Ctrl-C ended it before (and saved).
@@ -172,51 +126,42 @@ class Trainer:
         """
         self.model.train()
         self._started = time.perf_counter() - self.progress.seconds
-        interval = _Interval()
+        step, seconds = self.progress.step, self.progress.seconds
+        interval = Interval()
         with (
             CheckpointWriter(self.folder, self.config.keep_checkpoints) as writer,
-            made_ahead(self._work()) as batches,
-            self._stopping_on_signals(),
-            self._bar() as bar,
+            prefetched(self._micro_batches()) as batches,
+            self._stop.listening(),
+            Reporter(self.config, step, seconds, silent=not self.workers.is_first) as reporter,
         ):
             while (used := self._used_share()) < 1.0:
                 if self._should_stop:
                     self._save(writer)
                     writer.wait()
                     return False
+                validated = self._validations_due()
                 rate = self._learning_rate(used)
                 with interval.waiting():
                     work = [next(batches) for _ in range(self.config.accumulate)]
                 self._step(work, rate, interval)
-                self._show(bar, interval)
-                done = self._used_share()
-                if int(done * self.config.validations) > int(used * self.config.validations):
+                reporter.show(self.progress.step, self.progress.seconds, interval)
+                if self._validations_due() > validated:
                     if self.workers.is_first:
                         self._record_training(interval, rate)
                         self.validate()
-                    interval = _Interval()
                     self._share_time()
                     self._save(writer)
+                    interval = Interval()
             writer.wait()
         self._finish()
         return True
 
-    def validate(self) -> Record:
-        """Loss per token and greedy BLEU on the validation sentences."""
-        count = min(self.config.validation_sentences, len(self.data.valid))
-        sources = self.data.valid.sources[:count]
-        references = self.data.valid.references[:count]
-        hypotheses = translate(
-            self.model, self.data.tokenizer, sources, DecodingConfig(beam_size=1)
-        )
-        record = self._record(
-            "validation",
-            loss=self._validation_loss(sources, [r[0] for r in references]),
-            bleu=bleu(hypotheses, references).score,
-        )
+    def validate(self) -> None:
+        """Record what the validation says of the model as it is now."""
+        values = self._validate() if self._validate is not None else {}
+        record = self._record("validation", **values)
         if self.on_validation is not None:
             self.on_validation(self, record)
-        return record
 
     def resume(self) -> None:
         """Go back to the newest checkpoint that can be read.
@@ -233,17 +178,14 @@ class Trainer:
                 tqdm.write(f"{error}; trying the one before it")
                 continue
             self.progress = Progress(**state)
-            self.records = [r for r in read_metrics(self.folder) if r["step"] <= state["step"]]
-            if self.workers.is_first:
-                text = "".join(json.dumps(record) + "\n" for record in self.records)
-                write_text(self.folder / "metrics.jsonl", text)
+            self.metrics.read_until(self.progress.step, rewrite=self.workers.is_first)
             return
         raise problem or UserError(f"{self.folder} has no checkpoint to resume from")
 
     def _states(self, batch: Batch) -> torch.Tensor:
         return self.model.decode(batch.tgt_input, self.model.encode(batch.src))
 
-    def _step(self, work: list[Work], rate: float, interval: "_Interval") -> None:
+    def _step(self, work: list[MicroBatch], rate: float, interval: Interval) -> None:
         src_tokens = sum(item.src_tokens for item in work)
         tgt_tokens = sum(item.tgt_tokens for item in work)
         self._seed_step()
@@ -263,14 +205,14 @@ class Trainer:
                 )
             (loss.smoothed / tgt_tokens).backward()
             nll += loss.nll
-        self.workers.sum_gradients(self.model.parameters())
+        self.workers.all_reduce_gradients(self.model.parameters())
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm)
         if not math.isfinite(norm):
             self.optimizer.zero_grad()
             raise UserError(
                 f"the loss or its gradient is not finite in step {self.progress.step + 1} (batch "
                 f"{work[-1].position - 1} of epoch {work[-1].epoch}); nothing was "
-                f"learnt from it, the last checkpoint in {self.folder} is good: lower "
+                f"learned from it, the last checkpoint in {self.folder} is good: lower "
                 "training.learning_rate or look at that batch"
             )
         for group in self.optimizer.param_groups:
@@ -288,7 +230,7 @@ class Trainer:
     def _share_time(self, nll: float = 0.0) -> float:
         """All go by the first one's clock, stop together, and know the sum of their losses."""
         seconds = time.perf_counter() - self._started if self.workers.is_first else 0.0
-        nll, stops, seconds = self.workers.sum(nll, float(self._stop_requested), seconds)
+        nll, stops, seconds = self.workers.all_reduce(nll, float(bool(self._stop)), seconds)
         self._should_stop = stops > 0
         self.progress.seconds = seconds
         return nll
@@ -298,9 +240,9 @@ class Trainer:
         sequence = np.random.SeedSequence((self.seed, self.progress.step, self.workers.rank))
         torch.manual_seed(int(sequence.generate_state(1, np.uint64)[0]))
 
-    def _work(self) -> Iterator[Work]:
+    def _micro_batches(self) -> Iterator[MicroBatch]:
         """Batches without end, from where ``progress`` stands."""
-        train = self.data.train
+        train = self.pairs
         epoch, start = self.progress.epoch, self.progress.position
         while True:
             plan = plan_batches(
@@ -314,7 +256,7 @@ class Trainer:
                         batch = batch.pinned()
                 src_tokens = int(train.src.lengths[indices].sum())
                 tgt_tokens = int(train.tgt.lengths[indices].sum())
-                yield Work(batch, src_tokens, tgt_tokens, epoch, position)
+                yield MicroBatch(batch, src_tokens, tgt_tokens, epoch, position)
             epoch, start = epoch + 1, 0
 
     def _used_share(self) -> float:
@@ -323,38 +265,26 @@ class Trainer:
         assert self.config.minutes is not None
         return self.progress.seconds / (60.0 * self.config.minutes)
 
+    def _validations_due(self) -> int:
+        """How many validations there should have been by now, at equal distances."""
+        if self.config.steps is not None:  # in whole numbers, which round nothing
+            return self.progress.step * self.config.validations // self.config.steps
+        return int(self._used_share() * self.config.validations)
+
     def _learning_rate(self, used: float) -> float:
         if self.config.schedule == "noam":
             d_model = self.model.config.d_model
-            return noam_rate(self.progress.step + 1, d_model, int(self.config.warmup))
+            return noam_rate(self.progress.step + 1, d_model, self.config.warmup_steps)
         if self.config.steps is not None:  # step n of N: the first one already learns
             used = (self.progress.step + 1) / (self.config.steps + 1)
-        return budget_rate(used, self.config.learning_rate, self.config.warmup)
+        return budget_rate(used, self.config.learning_rate, self.config.warmup_share)
 
     def _autocast(self) -> torch.autocast:
         return torch.autocast(
             self.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32
         )
 
-    @torch.no_grad()
-    def _validation_loss(self, sources: list[str], targets: list[str]) -> float:
-        """Mean −log p of a target token, in nats."""
-        encode = self.data.tokenizer.encode
-        self.model.eval()
-        total, tokens = 0.0, 0
-        for start in range(0, len(sources), 50):
-            src, labels = (
-                pad_sequences([[*s, EOS] for s in encode(side[start : start + 50])])
-                for side in (sources, targets)
-            )
-            batch = Batch(src, shift_right(labels), labels).to(self.device)
-            with self._autocast():
-                loss = output_loss(self._states(batch), self.model.output_weight, batch.labels)
-            total, tokens = total + loss.nll.item(), tokens + loss.tokens
-        self.model.train()
-        return total / tokens
-
-    def _record_training(self, interval: "_Interval", rate: float) -> None:
+    def _record_training(self, interval: Interval, rate: float) -> None:
         self._record(
             "train",
             loss=interval.loss,
@@ -374,21 +304,8 @@ class Trainer:
             "flops": progress.flops,
             **values,
         }
-        self.records.append(record)
-        with (self.folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
-        if self.config.tensorboard:
-            self._to_tensorboard(kind, values)
+        self.metrics.add(record, values)
         return record
-
-    def _to_tensorboard(self, kind: str, values: dict[str, float]) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:
-            raise UserError("training.tensorboard needs `pip install tensorboard`") from error
-        with SummaryWriter(str(self.folder / "tensorboard")) as writer:
-            for name, value in values.items():
-                writer.add_scalar(f"{kind}/{name}", value, self.progress.step)
 
     def _save(self, writer: CheckpointWriter) -> None:
         if self.workers.is_first:
@@ -400,116 +317,8 @@ class Trainer:
             return
         paths = checkpoints_in(self.folder)[-self.config.average_last :]
         weights = average(paths)
-        save_model(self.folder / "model.safetensors", weights, asdict(self.progress))
+        save_model(self.folder / "model.safetensors", weights, len(paths))
         with torch.no_grad():
             for name, parameter in self.model.named_parameters():
                 parameter.copy_(weights[name])
         self.model.eval()
-
-    def _bar(self) -> tqdm:
-        by_steps = self.config.steps is not None
-        return tqdm(
-            total=self.config.steps if by_steps else round(60 * (self.config.minutes or 0)),
-            initial=self.progress.step if by_steps else int(self.progress.seconds),
-            desc="training",
-            unit=" steps" if by_steps else " s",
-            disable=not progress_is_shown() or not self.workers.is_first,
-            bar_format=None if by_steps else "{desc}: {n:.0f}/{total} s {bar} {postfix}",
-        )
-
-    def _show(self, bar: tqdm, interval: "_Interval") -> None:
-        progress = self.progress
-        target = progress.step if self.config.steps is not None else progress.seconds
-        bar.set_postfix(
-            {"loss": f"{interval.loss:.3f}", "tokens/s": f"{interval.tokens_per_second:,.0f}"},
-            refresh=False,
-        )
-        bar.update(target - bar.n)
-
-    @contextmanager
-    def _stopping_on_signals(self) -> Iterator[None]:
-        """Ctrl-C, or SIGTERM, lets the step in progress end; then the run is saved."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-
-        def request_stop(number: int, frame: object) -> None:
-            if self._stop_requested:
-                raise KeyboardInterrupt
-            self._stop_requested = True
-
-        self._stop_requested = False
-        previous = {s: signal.signal(s, request_stop) for s in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
-
-
-@contextmanager
-def made_ahead(items: Iterator[T], count: int = 2) -> Iterator[Iterator[T]]:
-    """The same endless items, of which a thread makes the next few while one is in use."""
-
-    def handed_out() -> Iterator[T]:
-        coming = deque(thread.submit(next, items) for _ in range(count))
-        while True:
-            item = coming.popleft().result()
-            coming.append(thread.submit(next, items))
-            yield item
-
-    with ThreadPoolExecutor(1) as thread:
-        yield handed_out()
-
-
-class _Interval:
-    """Loss and speed since the last record."""
-
-    def __init__(self) -> None:
-        self.started = time.perf_counter()
-        self.waited = 0.0
-        self.nll = 0.0
-        self.tgt_tokens = 0
-        self.tokens = 0
-
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Count the time until the data is there."""
-        started = time.perf_counter()
-        yield
-        self.waited += time.perf_counter() - started
-
-    def add(self, nll: float, src_tokens: int, tgt_tokens: int) -> None:
-        self.nll += nll
-        self.tgt_tokens += tgt_tokens
-        self.tokens += src_tokens + tgt_tokens
-
-    @property
-    def loss(self) -> float:
-        """Mean −log p of a target token, in nats."""
-        return self.nll / max(1, self.tgt_tokens)
-
-    @property
-    def tokens_per_second(self) -> float:
-        """Source and target, without padding."""
-        return self.tokens / (time.perf_counter() - self.started)
-
-    @property
-    def waiting_share(self) -> float:
-        """Which part of the time went into waiting for data."""
-        return self.waited / (time.perf_counter() - self.started)
-
-
-def read_metrics(folder: Path) -> list[Record]:
-    """The records of a run's ``metrics.jsonl``; a last line that was cut off is left out."""
-    records = []
-    try:
-        lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise UserError(f"cannot read the metrics of {folder}: {error.strerror}") from error
-    for line in lines:
-        try:
-            records.append(json.loads(line))
-        except ValueError:
-            continue
-    return records

@@ -1,0 +1,1 @@
+"""The course: exercises and their checks, known mistakes, lineages, trained models, drawings."""

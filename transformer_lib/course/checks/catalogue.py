@@ -1,0 +1,89 @@
+"""The bank of misconceptions as text: for the command line, and as a table for the docs."""
+
+import inspect
+import textwrap
+from collections.abc import Iterable
+from functools import cache
+
+from transformer_lib.course.checks.diagnosis import Trial, draw_trial, find_exercise, judge
+from transformer_lib.course.checks.verdict import Verdict
+from transformer_lib.course.misconceptions.bank import Misconception, bank, wrong_answers
+from transformer_lib.errors import UserError
+
+
+def overview(exercise: str | None = None) -> str:
+    """One line for each mistake, of all exercises or of one.
+
+    Raises:
+        UserError: there is no such exercise.
+    """
+    if exercise is None:
+        mistakes: Iterable[Misconception] = bank()
+    else:
+        try:
+            mistakes = wrong_answers(find_exercise(exercise).name)
+        except ValueError as error:
+            raise UserError(str(error)) from error
+    return "\n".join(f"{m.id:<5} {m.title}  [{', '.join(m.answers)}]" for m in mistakes)
+
+
+def details(id: str) -> str:
+    """All about one mistake: its code, and what its check says about it.
+
+    Raises:
+        UserError: there is no such mistake.
+    """
+    mistake = next((m for m in bank() if m.id == id.upper()), None)
+    if mistake is None:
+        raise UserError(f"there is no mistake {id}; the bank goes from M1 to {bank()[-1].id}")
+    fields = {"found in": mistake.source, "effect": mistake.effect, "a hint": mistake.hint}
+    lines = [f"{mistake.id}: {mistake.title}", ""]
+    for name, text in fields.items():
+        lines.append(
+            textwrap.fill(text, 88, initial_indent=f"{name:>8}  ", subsequent_indent=" " * 10)
+        )
+    for exercise, answer in mistake.answers.items():
+        lines += ["", *_source(answer), "", repr(_verdict(mistake, exercise))]
+    return "\n".join(lines)
+
+
+def _source(answer) -> list[str]:
+    lines = textwrap.dedent(inspect.getsource(answer)).splitlines()
+    start = next(n for n, line in enumerate(lines) if line.startswith(("def ", "class ")))
+    return [f"    {line}" for line in lines[start:]]
+
+
+def _verdict(mistake: Misconception, exercise: str) -> Verdict:
+    return judge(mistake.answers[exercise], find_exercise(exercise), _trial(exercise))
+
+
+@cache
+def _trial(exercise: str) -> Trial:
+    return draw_trial(find_exercise(exercise), seed=1)
+
+
+def as_markdown() -> str:
+    """The whole bank as a table, with the properties in which each mistake was seen to fail."""
+    rows = []
+    for mistake in bank():
+        seen = []
+        for exercise in mistake.answers:
+            findings = _verdict(mistake, exercise).findings
+            failed = [finding.name for finding in findings if finding.status == "failed"]
+            seen.append(f"`{exercise}`: {', '.join(failed)}")
+        cells = (mistake.id, mistake.title, mistake.source, mistake.effect, "<br>".join(seen))
+        rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(
+        [
+            "# The bank of misconceptions",
+            "",
+            f"{len(bank())} known mistakes. The last column is measured: the properties in which "
+            "the check of an exercise saw the mistake fail. Made by "
+            "`transformer-lib misconceptions --markdown`.",
+            "",
+            "| | mistake | found in | what it does | seen in |",
+            "|---|---|---|---|---|",
+            *rows,
+            "",
+        ]
+    )

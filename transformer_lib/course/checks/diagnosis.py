@@ -1,0 +1,202 @@
+"""``check``: try a student's function, say what holds, and which known mistake it looks like."""
+
+import inspect
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from transformer_lib.course.checks.compare import ASPECTS, compare
+from transformer_lib.course.checks.exercise import EXERCISES, Exercise
+from transformer_lib.course.checks.observe import Case, Outcome, alike, observe
+from transformer_lib.course.checks.verdict import Finding, Verdict
+from transformer_lib.course.misconceptions.bank import wrong_answers
+from transformer_lib.course.sandboxed.explain import explain_error
+from transformer_lib.errors import did_you_mean
+from transformer_lib.randomness import seeded
+
+Outcomes = dict[str, Outcome]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Cases that tell the right answer and every known wrong one apart, and what each gives."""
+
+    cases: dict[str, Case]
+    right: Outcomes
+    wrong: dict[str, Outcomes]  # by the mistake's id
+    seed: int
+
+
+def check(
+    candidate: Callable[..., Any], name: str | None = None, seed: int | None = None
+) -> Verdict:
+    """Try ``candidate`` as the answer to the exercise of its own name, or of ``name``.
+
+    The numbers are new in every call, unless a ``seed`` is given.
+
+    Raises:
+        ValueError: there is no such exercise.
+        TypeError: this is not a function.
+    """
+    if name is None and not hasattr(candidate, "__name__"):
+        raise TypeError(
+            f"check takes the function itself, not its result: check(attention), not "
+            f"check(attention(…)); this is a {type(candidate).__name__}"
+        )
+    exercise = find_exercise(name or candidate.__name__)
+    seed = random.SystemRandom().randrange(2**31) if seed is None else seed
+    with seeded(seed):  # and the student's random numbers go on as they would have
+        return judge(candidate, exercise, draw_trial(exercise, seed))
+
+
+def run_test(test: Callable[[], None]) -> Verdict:
+    """Run a function full of assertions, and say which one does not hold, if one does not."""
+    name = test.__name__.removeprefix("test_")
+    try:
+        test()
+    except Exception as error:
+        said = str(error) if isinstance(error, AssertionError) else ""
+        return Verdict(name, (Finding("tests", "failed", said or explain_error(error)),))
+    return Verdict(name, (Finding("tests", "passed"),))
+
+
+def judge(candidate: Callable[..., Any], exercise: Exercise, trial: Trial) -> Verdict:
+    """Try ``candidate`` on the cases of a trial."""
+    outcomes = _outcomes(exercise, candidate, trial.cases)
+    if _is_not_attempted(outcomes):
+        return Verdict(exercise.name, attempted=False)
+    findings = tuple(_findings(exercise, trial, outcomes))
+    known = []
+    if any(finding.status == "failed" for finding in findings):
+        known = [
+            mistake
+            for mistake in wrong_answers(exercise.name)
+            if _all_alike(outcomes, trial.wrong[mistake.id], exercise.tolerance)
+        ]
+    return Verdict(
+        exercise.name,
+        findings,
+        hints=tuple(f"{mistake.id}: {mistake.hint}" for mistake in known),
+        mistakes=tuple(mistake.id for mistake in known),
+        seed=trial.seed,
+    )
+
+
+def find_exercise(name: str) -> Exercise:
+    """The exercise of this name.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if name not in EXERCISES:
+        raise ValueError(f"no exercise is called {name!r}; {did_you_mean(name, EXERCISES)}")
+    return EXERCISES[name]
+
+
+def draw_trial(exercise: Exercise, seed: int, attempts: int = 100) -> Trial:
+    """Draw cases until all known answers, right and wrong, can be told from one another.
+
+    They must differ a hundred times more than the tolerance, so that rounding decides nothing.
+    """
+    mistakes = wrong_answers(exercise.name)
+    for attempt in range(attempts):
+        cases = exercise.cases(torch.Generator().manual_seed(seed + attempt))
+        right = _outcomes(exercise, exercise.reference, cases)
+        wrong = {m.id: _outcomes(exercise, m.answers[exercise.name], cases) for m in mistakes}
+        answers = [right, *wrong.values()]
+        if not any(
+            _all_alike(a, b, 100 * exercise.tolerance)
+            for i, a in enumerate(answers)
+            for b in answers[:i]
+        ):
+            return Trial(cases, right, wrong, seed)
+    raise AssertionError(f"the cases of {exercise.name} cannot tell its known answers apart")
+
+
+def _outcomes(exercise: Exercise, answer: Callable[..., Any], cases: dict[str, Case]) -> Outcomes:
+    function = exercise.use(answer)
+    return {label: observe(function, case) for label, case in cases.items()}
+
+
+def _all_alike(a: Outcomes, b: Outcomes, tolerance: float) -> bool:
+    """Whether nothing tells two answers apart. Those that are random anywhere are alike."""
+    random_a, random_b = (any(not o.repeatable for o in x.values()) for x in (a, b))
+    if random_a or random_b:
+        return random_a and random_b
+    return all(alike(a[label], b[label], tolerance) for label in a)
+
+
+def _is_not_attempted(outcomes: Outcomes) -> bool:
+    return all(
+        isinstance(o.error, NotImplementedError) or (o.error is None and _is_nothing(o.value))
+        for o in outcomes.values()
+    )
+
+
+def _is_nothing(value: Any) -> bool:
+    if isinstance(value, tuple):  # of a class, the output of its forward comes first
+        return bool(value) and _is_nothing(value[0])
+    return value is None or value is ...
+
+
+def _findings(exercise: Exercise, trial: Trial, outcomes: Outcomes):
+    """One finding per property, in the order in which a student should read them."""
+    errors: set[str] = set()
+    for number, (label, outcome) in enumerate(outcomes.items()):
+        right = trial.right[label]
+        names = ASPECTS if number == 0 else (label,)
+        if outcome.error:
+            said = explain_error(outcome.error)
+            yield Finding(names[0], "failed", "the same" if said in errors else said)
+            errors.add(said)
+            yield from (Finding(name, "not reached") for name in names[1:])
+            continue
+        mismatch = compare(
+            right.value,
+            outcome.value,
+            exercise.outputs,
+            tuple(exercise.axes),
+            tolerance=exercise.tolerance,
+        )
+        if mismatch is None:
+            yield from (Finding(name, "passed") for name in names)
+        elif number > 0:
+            yield Finding(label, "failed", mismatch.message)
+        else:
+            place = ASPECTS.index(mismatch.aspect)
+            yield from (Finding(name, "passed") for name in names[:place])
+            yield Finding(mismatch.aspect, "failed", mismatch.message)
+            yield from (Finding(name, "not reached") for name in names[place + 1 :])
+    yield from _side_effects(exercise, trial, outcomes)
+
+
+def _side_effects(exercise: Exercise, trial: Trial, outcomes: Outcomes):
+    worked = {label: outcome for label, outcome in outcomes.items() if outcome.error is None}
+    if not worked:
+        return
+    arguments = list(inspect.signature(exercise.use(exercise.reference)).parameters)
+    if any(case.gradient for case in trial.cases.values()):
+        yield _gradient(exercise, trial, worked, arguments)
+    changed = {n for outcome in worked.values() for n in outcome.changed}
+    message = f"your code writes into {arguments[min(changed)]}" if changed else ""
+    yield Finding("arguments untouched", "failed" if changed else "passed", message)
+    same = all(outcome.repeatable for outcome in worked.values())
+    message = "" if same else "a second call with the same arguments gave something else"
+    yield Finding("repeatable", "passed" if same else "failed", message)
+
+
+def _gradient(exercise: Exercise, trial: Trial, worked: Outcomes, arguments: list[str]) -> Finding:
+    labels = [label for label in worked if trial.cases[label].gradient]
+    for label in labels:
+        names = [arguments[n] for n in trial.cases[label].float_tensors]
+        expected, got = trial.right[label].gradients, worked[label].gradients
+        for name, right, theirs in zip(names, expected, got, strict=True):
+            if right is not None and theirs is None:
+                return Finding("gradient", "failed", f"{name} does not influence your result")
+        named = tuple(f"gradient of {name}" for name in names)
+        if wrong := compare(expected, got, named, tolerance=10 * exercise.tolerance):
+            return Finding("gradient", "failed", wrong.message)
+    return Finding("gradient", "passed" if labels else "not reached")

@@ -1,0 +1,60 @@
+"""An exercise: the function or class that a student is to write, and on what it is tried."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, get_args, get_origin, get_type_hints
+
+import torch
+
+from transformer_lib.course.checks.observe import Case
+
+Cases = Callable[[torch.Generator], dict[str, Case]]
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """One function or class for students to write.
+
+    ``cases`` draws the calls that it is tried on, each under the name of the property that it
+    shows; the first one, by custom "values", is the ordinary one. ``outputs`` names what is
+    returned, if that is several things. The axes of a returned tensor are named by the shapes in
+    the reference's return annotation. ``use`` makes a function of a class: the cases hold that
+    function's arguments.
+    """
+
+    name: str
+    topic: str
+    reference: Callable[..., Any]
+    cases: Cases
+    outputs: tuple[str, ...] = ("the result",)
+    tolerance: float = 1e-4
+    use: Callable[[Any], Callable[..., Any]] = lambda function: function
+
+    @property
+    def axes(self) -> list[tuple[str, ...]]:
+        """Names of the axes of each output; empty for what is no tensor."""
+        annotation = get_type_hints(self.use(self.reference)).get("return")
+        kinds = get_args(annotation) if get_origin(annotation) is tuple else (annotation,)
+        shapes = [getattr(kind, "dim_str", "") for kind in kinds]
+        return [() if "..." in shape else tuple(map(_axis, shape.split())) for shape in shapes]
+
+
+def _axis(dimension: str) -> str:
+    """heads → head, {length} → length: a name that can stand before an index."""
+    name = dimension.strip("{}")
+    return {"heads": "head", "queries": "query", "keys": "key"}.get(name, name)
+
+
+EXERCISES: dict[str, Exercise] = {}
+
+
+def exercise(topic: str, cases: Cases, **settings: Any) -> Callable[[Callable], Callable]:
+    """Declare the decorated function or class, the right answer, as an exercise of this name."""
+
+    def declare(reference: Callable) -> Callable:
+        name = reference.__name__
+        assert name not in EXERCISES, f"two exercises are called {name}"
+        EXERCISES[name] = Exercise(name, topic, reference, cases, **settings)
+        return reference
+
+    return declare

@@ -1,0 +1,92 @@
+"""What a function does when it is called: its result, and all else that can be seen of it."""
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from transformer_lib.course.checks.compare import compare
+from transformer_lib.course.sandboxed.wire import is_data
+
+
+class Case:
+    """Arguments for one call; ``gradient`` asks also for the gradients of the float tensors."""
+
+    def __init__(self, *args: Any, gradient: bool = False):
+        self.args = args
+        self.gradient = gradient
+
+    @property
+    def float_tensors(self) -> list[int]:
+        """Which arguments are tensors that can have a gradient."""
+        return [n for n, x in enumerate(self.args) if _is_float_tensor(x)]
+
+
+@dataclass
+class Outcome:
+    """What came of a call.
+
+    ``changed`` are the numbers of the arguments that the call altered; ``repeatable`` is whether a
+    second call gave the same; ``gradients`` are those that reach the float tensors among the
+    arguments.
+    """
+
+    value: Any = None
+    error: Exception | None = None
+    changed: list[int] = field(default_factory=list)
+    repeatable: bool = True
+    gradients: list[Tensor | None] = field(default_factory=list)
+
+
+def observe(function: Callable[..., Any], case: Case) -> Outcome:
+    """Call ``function`` on copies of the arguments and look at what happened."""
+    args = copy.deepcopy(case.args)
+    watched = getattr(function, "watched", None)  # a function of another process tells, if asked
+    try:
+        value, args = watched(*args) if watched else (function(*args), args)
+        again = function(*copy.deepcopy(case.args))
+        gradients = _gradients(function, copy.deepcopy(case.args)) if case.gradient else []
+    except Exception as error:
+        return Outcome(error=error)
+    changed = [
+        number
+        for number, (before, after) in enumerate(zip(case.args, args, strict=True))
+        if is_data(before) and compare(before, after, tolerance=0.0)
+    ]
+    return Outcome(value, None, changed, not compare(value, again, tolerance=0.0), gradients)
+
+
+def alike(a: Outcome, b: Outcome, tolerance: float) -> bool:
+    """Whether nothing tells the two apart. Errors of one type are alike."""
+    if a.error or b.error:
+        return type(a.error) is type(b.error)
+    return (
+        a.changed == b.changed
+        and compare(a.value, b.value, tolerance=tolerance) is None
+        and compare(a.gradients, b.gradients, tolerance=tolerance) is None
+    )
+
+
+def _is_float_tensor(x: Any) -> bool:
+    return isinstance(x, Tensor) and x.is_floating_point()
+
+
+def _gradients(function: Callable[..., Any], args: tuple[Any, ...]) -> list[Tensor | None]:
+    leaves = {
+        number: x.clone().requires_grad_() for number, x in enumerate(args) if _is_float_tensor(x)
+    }
+    # Copies of the leaves, so that a function that writes into its arguments can still be watched.
+    value = function(*(leaves[n].clone() if n in leaves else x for n, x in enumerate(args)))
+    outputs = value if isinstance(value, tuple | list) else [value]
+    total = torch.zeros(())
+    for output in outputs:
+        if isinstance(output, Tensor) and output.requires_grad:
+            # Unequal weights: those of a softmax, say, would otherwise add up to a constant.
+            weights = torch.arange(output.numel(), dtype=output.dtype).cos().view_as(output)
+            total = total + (output * weights).sum()
+    if not total.requires_grad:
+        return [None] * len(leaves)
+    return list(torch.autograd.grad(total, list(leaves.values()), allow_unused=True))

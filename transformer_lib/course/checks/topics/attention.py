@@ -1,0 +1,101 @@
+"""Exercises on attention."""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from transformer_lib.course.checks.exercise import exercise
+from transformer_lib.course.checks.observe import Case
+from transformer_lib.model.scaled_dot_product import attention
+
+
+def random_mask(shape, random):
+    """Blocks about half, but leaves every query its first key, and blocks something for each."""
+    mask = torch.rand(shape, generator=random) < 0.5
+    mask[..., 0], mask[..., -1] = True, False
+    return mask
+
+
+def _attention_cases(random: torch.Generator) -> dict[str, Case]:
+    def qkv(batch, heads, queries, keys, d_k=5, d_v=7):
+        shapes = (batch, heads, queries, d_k), (batch, heads, keys, d_k), (batch, heads, keys, d_v)
+        return [torch.randn(shape, generator=random) for shape in shapes]
+
+    nothing_to_see = random_mask((2, 1, 4, 6), random)
+    nothing_to_see[1, 0, 2] = False
+    return {
+        "values": Case(*qkv(2, 3, 4, 6), None, gradient=True),
+        "mask": Case(*qkv(2, 3, 4, 6), random_mask((2, 1, 4, 6), random), gradient=True),
+        "a query that may see nothing": Case(*qkv(2, 3, 4, 6), nothing_to_see),
+        "a batch of one, other lengths": Case(*qkv(1, 2, 7, 3), random_mask((1, 1, 1, 3), random)),
+        "double precision": Case(*(x.double() for x in qkv(2, 3, 4, 6)), None),
+    }
+
+
+exercise("attention", _attention_cases, outputs=("output", "weights"))(attention)
+
+
+def _softmax_cases(random: torch.Generator) -> dict[str, Case]:
+    def scores(rows: int, columns: int, scale: float = 1.0) -> Tensor:
+        return scale * torch.randn(rows, columns, generator=random)
+
+    return {
+        "values": Case(scores(3, 5), gradient=True),
+        "large scores": Case(scores(4, 6, scale=300.0) + 500.0),
+        "very negative scores": Case(scores(4, 4) - 500.0),
+        "one column": Case(scores(3, 1)),
+        "double precision": Case(scores(3, 4).double()),
+    }
+
+
+@exercise("attention", _softmax_cases)
+def softmax(scores: Float[Tensor, "queries keys"]) -> Float[Tensor, "queries keys"]:
+    """Each row's exponentials, divided by their sum."""
+    exponentials = (scores - scores.amax(dim=-1, keepdim=True)).exp()
+    return exponentials / exponentials.sum(dim=-1, keepdim=True)
+
+
+def _weight_cases(random: torch.Generator) -> dict[str, Case]:
+    def arguments(batch: int, queries: int, keys: int, d_k: int) -> list[Tensor]:
+        shapes = (batch, queries, d_k), (batch, keys, d_k)
+        return [torch.randn(shape, generator=random) for shape in shapes]
+
+    return {
+        "values": Case(*arguments(2, 3, 5, 6), gradient=True),
+        "as many queries as keys": Case(*arguments(2, 4, 4, 3)),
+        "one key": Case(*arguments(1, 3, 1, 5)),
+        "wide vectors": Case(*(x * 0.4 for x in arguments(3, 2, 4, 80))),
+    }
+
+
+@exercise("attention", _weight_cases)
+def attention_weights(
+    query: Float[Tensor, "batch queries d_k"], key: Float[Tensor, "batch keys d_k"]
+) -> Float[Tensor, "batch queries keys"]:
+    """softmax(QKᵀ/√d_k), the weights of equation (1)."""
+    return (query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))).softmax(dim=-1)
+
+
+def _self_attention_cases(random: torch.Generator) -> dict[str, Case]:
+    def arguments(batch: int, length: int, d_model: int, d_k: int) -> tuple[Tensor, ...]:
+        x = torch.randn(batch, length, d_model, generator=random)
+        return x, *(0.5 * torch.randn(d_model, d_k, generator=random) for _ in range(3))
+
+    return {
+        "values": Case(*arguments(2, 5, 8, 4), gradient=True),
+        "a batch of one": Case(*arguments(1, 3, 6, 3)),
+        "as long as it is wide": Case(*arguments(2, 6, 6, 5)),
+    }
+
+
+@exercise("attention", _self_attention_cases)
+def self_attention(
+    x: Float[Tensor, "batch length d_model"],
+    w_q: Float[Tensor, "d_model d_k"],
+    w_k: Float[Tensor, "d_model d_k"],
+    w_v: Float[Tensor, "d_model d_v"],
+) -> Float[Tensor, "batch length d_v"]:
+    """Attention(x·W^Q, x·W^K, x·W^V): one head, without the output projection."""
+    return attention_weights(x @ w_q, x @ w_k) @ (x @ w_v)

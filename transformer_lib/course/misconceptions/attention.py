@@ -1,0 +1,476 @@
+"""Mistakes in scaled dot-product attention, ``attention(query, key, value, mask)``.
+
+What is right about it is in :func:`transformer_lib.model.scaled_dot_product.attention`.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+
+from transformer_lib.course.misconceptions.bank import also, misconception
+
+LEAST = torch.finfo(torch.float32).min
+
+
+def _scores(query, key):
+    return query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))
+
+
+def _weights(scores, mask):
+    """As it should be: blocked keys get exactly zero, even where all of them are blocked."""
+    if mask is None:
+        return scores.softmax(dim=-1)
+    return scores.masked_fill(~mask, LEAST).softmax(dim=-1).masked_fill(~mask, 0.0)
+
+
+@misconception(
+    "M6",
+    "attention",
+    title="the mask is added before the scores are scaled",
+    source="NiuTensor",
+    effect="A finite mask is divided by √d_k as well: of −10, only −1.25 is left at d_k = 64, and "
+    "a blocked key keeps e^−1.25 = 29% of its weight.",
+    hint="Your blocked keys keep some of their weight. Follow the number that your mask puts in: "
+    "what else happens to it before the softmax?",
+)
+def mask_before_scaling(query, key, value, mask):
+    scores = query @ key.transpose(-2, -1)
+    if mask is not None:
+        scores = scores + torch.where(mask, 0.0, -10.0)
+    weights = (scores / math.sqrt(query.size(-1))).softmax(dim=-1)
+    return weights @ value, weights
+
+
+@misconception(
+    "M7",
+    "attention",
+    title="−1e9 stands for −∞",
+    source="the lecture, the illustrated doc, Kyubyong",
+    effect="A query that may see nothing spreads its attention evenly over the blocked keys "
+    "instead of getting zero; in fp16 the number does not even exist.",
+    hint="One query may see no key at all, and yet its weights add up to 1. What is the softmax of "
+    "a row in which all numbers are equal, however small they are?",
+)
+def finite_mask(query, key, value, mask):
+    scores = _scores(query, key)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -1e9)
+    weights = scores.softmax(dim=-1)
+    return weights @ value, weights
+
+
+@misconception(
+    "M14",
+    "attention",
+    title="the mask is read the wrong way round",
+    source="nn.Transformer and the zh→en tutorial block where True, "
+    "scaled_dot_product_attention attends where True",
+    effect="Every query attends to exactly the keys that it must not see; nothing fails.",
+    hint="Your queries look exactly where they may not. What does True mean in this mask?",
+)
+def inverted_mask(query, key, value, mask):
+    weights = _weights(_scores(query, key), None if mask is None else ~mask)
+    return weights @ value, weights
+
+
+@misconception(
+    "M17",
+    "attention",
+    title="the softmax runs over the queries",
+    source="common",
+    effect="The weights that each key hands out add up to 1, those that a query receives do not.",
+    hint="Add up the weights of one query: they are not 1. Along which axis does your softmax run?",
+)
+def softmax_over_queries(query, key, value, mask):
+    scores = _scores(query, key)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, LEAST)
+    weights = scores.softmax(dim=-2)
+    if mask is not None:
+        weights = weights.masked_fill(~mask, 0.0)
+    return weights @ value, weights
+
+
+@misconception(
+    "M18",
+    "attention",
+    title="scaled by √d_model instead of √d_k",
+    source="common",
+    effect="With 8 heads all scores are √8 = 2.8 times too small, and the attention is too even.",
+    hint="Your attention is more even than it should be. The dot product sums over how many "
+    "channels: those of one head, or those of all heads together?",
+)
+def scaled_by_d_model(query, key, value, mask):
+    weights = _weights(_scores(query, key) / math.sqrt(query.size(1)), mask)
+    return weights @ value, weights
+
+
+@misconception(
+    "M33",
+    "attention",
+    title="not scaled",
+    source="common",
+    effect="Scores of random vectors have the standard deviation √d_k: 8 at d_k = 64. The softmax "
+    "then puts nearly everything on one key, and its gradient vanishes.",
+    hint="Your attention is sharper than it should be. What is missing between the dot product and "
+    "the softmax?",
+)
+def unscaled(query, key, value, mask):
+    weights = _weights(query @ key.transpose(-2, -1), mask)
+    return weights @ value, weights
+
+
+@misconception(
+    "M11",
+    "attention",
+    title="“the square root of 8 divided by 64” taken at its word",
+    source="the illustrated doc, which means √64 = 8",
+    effect="At d_k = 64 scores are divided by 0.044 instead of 8: the attention is all on one key.",
+    hint="Your attention is far too sharp. Put d_k = 64 into the number that you divide by: do you "
+    "get 8?",
+)
+def root_of_8_by_64(query, key, value, mask):
+    d_k = query.size(-1)
+    scores = query @ key.transpose(-2, -1) / (math.sqrt(math.sqrt(d_k)) / d_k)
+    weights = _weights(scores, mask)
+    return weights @ value, weights
+
+
+@misconception(
+    "M34",
+    "attention",
+    title="divided by d_k instead of its root",
+    source="a plausible slip",
+    effect="At d_k = 64 all scores are 8 times too small: the attention is close to an average.",
+    hint="Your attention is more even than it should be. How large is a sum of d_k random products "
+    "typically: like d_k?",
+)
+def divided_by_d_k(query, key, value, mask):
+    weights = _weights(query @ key.transpose(-2, -1) / query.size(-1), mask)
+    return weights @ value, weights
+
+
+@misconception(
+    "M35",
+    "attention",
+    title="multiplied by √d_k instead of divided",
+    source="a plausible slip; the embeddings are multiplied by a root, the scores divided by one",
+    effect="At d_k = 64 the scores are 64 times too large.",
+    hint="Your attention is far too sharp. Should a larger d_k make the scores larger or smaller?",
+)
+def multiplied_by_the_root(query, key, value, mask):
+    weights = _weights(query @ key.transpose(-2, -1) * math.sqrt(query.size(-1)), mask)
+    return weights @ value, weights
+
+
+@misconception(
+    "M36",
+    "attention",
+    title="masked after the softmax",
+    source="common",
+    effect="Blocked keys get zero, but what they took away is missing: the rest adds up to less "
+    "than 1.",
+    hint="With a mask, the weights of a query do not add up to 1. Did the blocked keys take part "
+    "in the softmax?",
+)
+def mask_after_softmax(query, key, value, mask):
+    weights = _scores(query, key).softmax(dim=-1)
+    if mask is not None:
+        weights = weights * mask
+    return weights @ value, weights
+
+
+@misconception(
+    "M37",
+    "attention",
+    title="blocked scores are set to zero",
+    source="common: “masking means multiplying by zero”",
+    effect="e⁰ = 1: a blocked key gets an average weight.",
+    hint="Blocked keys get a middling weight. Which score becomes a weight of zero after the "
+    "softmax: is it zero?",
+)
+def zeroed_scores(query, key, value, mask):
+    scores = _scores(query, key)
+    if mask is not None:
+        scores = scores * mask
+    weights = scores.softmax(dim=-1)
+    return weights @ value, weights
+
+
+@misconception(
+    "M38",
+    "attention",
+    title="the mask is ignored",
+    source="a plausible slip",
+    effect="Padding and the future are seen like everything else.",
+    hint="The mask changes nothing in what you return. Where do you use it?",
+)
+def mask_ignored(query, key, value, mask):
+    weights = _scores(query, key).softmax(dim=-1)
+    return weights @ value, weights
+
+
+@misconception(
+    "M39",
+    "attention",
+    title="a boolean mask is added to the scores",
+    source="common where additive float masks are also in use",
+    effect="True counts as 1, False as 0: allowed keys weigh e = 2.7 times as much as blocked "
+    "ones.",
+    hint="Your mask shifts the attention a little, but blocks nothing. What does adding True to a "
+    "number do?",
+)
+def boolean_mask_added(query, key, value, mask):
+    scores = _scores(query, key)
+    if mask is not None:
+        scores = scores + mask
+    weights = scores.softmax(dim=-1)
+    return weights @ value, weights
+
+
+@misconception(
+    "M40",
+    "attention",
+    title="a fully masked query gives NaN",
+    source="common: masked_fill with −∞, then softmax",
+    effect="0/0 in one row; the next layer spreads the NaN to the whole sentence.",
+    hint="One query may see no key at all, and yours gets NaN. What should it get, and what is the "
+    "softmax of nothing but −∞?",
+)
+def nan_where_nothing_is_seen(query, key, value, mask):
+    scores = _scores(query, key)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.inf)
+    weights = scores.softmax(dim=-1)
+    return weights @ value, weights
+
+
+@misconception(
+    "M41",
+    "attention",
+    title="queries and keys change places",
+    source="a plausible slip: K·Qᵀ for Q·Kᵀ",
+    effect="The weights have the shape (key, query); with as many queries as keys nothing fails.",
+    hint="Your weights have a row for every key. Which of the two should the rows be, and what "
+    "does that say about which one is transposed?",
+)
+def queries_and_keys_swapped(query, key, value, mask):
+    scores = key @ query.transpose(-2, -1) / math.sqrt(query.size(-1))
+    weights = _weights(scores, None if mask is None else mask.transpose(-2, -1))
+    return weights.transpose(-2, -1) @ value, weights
+
+
+@misconception(
+    "M42",
+    "attention",
+    title="scores are returned as the weights",
+    source="a plausible slip",
+    effect="The output is right, the weights are not between 0 and 1.",
+    hint="Your output is right, but what you return as weights is not between 0 and 1. Which of "
+    "your variables is it?",
+)
+def scores_for_weights(query, key, value, mask):
+    scores = _scores(query, key)
+    return _weights(scores, mask) @ value, scores
+
+
+@misconception(
+    "M43",
+    "attention",
+    title="no gradient flows",
+    source="a plausible slip: .detach() or torch.no_grad() left over from debugging",
+    effect="Queries and keys are never trained.",
+    hint="The numbers are right, but no gradient reaches the queries and the keys. What cuts them "
+    "off from the loss?",
+)
+def detached(query, key, value, mask):
+    weights = _weights(_scores(query, key), mask).detach()
+    return weights @ value, weights
+
+
+@misconception(
+    "M44",
+    "attention",
+    title="the caller's mask is changed",
+    source="a plausible slip: mask.logical_not_()",
+    effect="The first call is right; the next one, with the same mask, is wrong.",
+    hint="The numbers are right, but afterwards the caller's mask is another one. Which operation "
+    "ends in an underscore?",
+)
+def mask_changed(query, key, value, mask):
+    scores = _scores(query, key)
+    weights = _weights(scores, mask if mask is None else ~mask.logical_not_())
+    return weights @ value, weights
+
+
+@misconception(
+    "M45",
+    "attention",
+    title="always float32",
+    source="a plausible slip: .float() to be safe",
+    effect="Double or half precision goes in, single precision comes out.",
+    hint="The numbers are right, but not of the type that came in. Where do you convert?",
+)
+def always_float32(query, key, value, mask):
+    query, key, value = query.float(), key.float(), value.float()
+    weights = _weights(_scores(query, key), mask)
+    return weights @ value, weights
+
+
+@misconception(
+    "M46",
+    "attention",
+    title="works for a batch of one only",
+    source="a plausible slip: squeeze() and [0]",
+    effect="Every sentence of a batch gets the attention of the first.",
+    hint="Your first sentence is right, the others equal it. Where do you take only one of them?",
+)
+def first_of_the_batch(query, key, value, mask):
+    weights = _weights(_scores(query, key), mask)[:1].expand(len(query), -1, -1, -1)
+    return weights @ value, weights
+
+
+@misconception(
+    "M27",
+    "attention",
+    title="dropout stays on while decoding",
+    source="common: F.dropout is on unless it is told training=False",
+    effect="The same sentence is translated differently from run to run.",
+    hint="Two calls with the same arguments give different results. What in your code is random, "
+    "and who tells it that training is over?",
+)
+def dropout_left_on(query, key, value, mask):
+    weights = _weights(_scores(query, key), mask)
+    return F.dropout(weights, 0.5) @ value, weights
+
+
+@misconception(
+    "M181",
+    "softmax",
+    title="the largest score is not taken off first",
+    source="the formula, taken literally",
+    effect="In single precision e^89 is infinite, and infinite by infinite is NaN; where all "
+    "scores are below −104, every exponential is 0, and 0/0 is NaN too.",
+    hint="With large scores you get NaN. What does exp(500) give, and which number may be taken "
+    "off all scores of a row without changing the result?",
+)
+def exponentials_as_they_are(scores):
+    return scores.exp() / scores.exp().sum(dim=-1, keepdim=True)
+
+
+@misconception(
+    "M182",
+    "softmax",
+    title="normalized over everything",
+    source="a plausible slip: sum() without dim",
+    effect="All queries share one unit of attention.",
+    hint="Add up your whole matrix: it is 1. What should add up to 1?",
+)
+def normalized_over_everything(scores):
+    exponentials = (scores - scores.amax(dim=-1, keepdim=True)).exp()
+    return exponentials / exponentials.sum()
+
+
+@misconception(
+    "M183",
+    "softmax",
+    title="divided by the largest score",
+    source="a plausible slip: normalizing where subtracting is meant",
+    effect="The differences between scores, on which the weights depend, shrink; a largest score "
+    "of 0 gives NaN.",
+    hint="Softmax depends on differences of scores only. Which operation on a row keeps its "
+    "differences?",
+)
+def divided_by_the_largest(scores):
+    exponentials = (scores / scores.amax(dim=-1, keepdim=True)).exp()
+    return exponentials / exponentials.sum(dim=-1, keepdim=True)
+
+
+@misconception(
+    "M184",
+    "softmax",
+    title="the logarithm of the softmax",
+    source="a plausible slip: log_softmax for softmax",
+    effect="Weights are negative.",
+    hint="Your numbers are negative. Can a share be negative?",
+)
+def logarithm_of_the_softmax(scores):
+    return scores.log_softmax(dim=-1)
+
+
+@also("M17", "softmax")
+def softmax_of_columns(scores):
+    return scores.softmax(dim=0)
+
+
+@also("M17", "attention_weights")
+def weights_over_queries(query, key):
+    return _scores(query, key).softmax(dim=-2)
+
+
+@also("M33", "attention_weights")
+def weights_unscaled(query, key):
+    return (query @ key.transpose(-2, -1)).softmax(dim=-1)
+
+
+@also("M11", "attention_weights")
+def weights_by_root_of_8_by_64(query, key):
+    d_k = query.size(-1)
+    return (query @ key.transpose(-2, -1) / (math.sqrt(math.sqrt(d_k)) / d_k)).softmax(dim=-1)
+
+
+@also("M34", "attention_weights")
+def weights_divided_by_d_k(query, key):
+    return (query @ key.transpose(-2, -1) / query.size(-1)).softmax(dim=-1)
+
+
+@also("M35", "attention_weights")
+def weights_multiplied_by_the_root(query, key):
+    return (query @ key.transpose(-2, -1) * math.sqrt(query.size(-1))).softmax(dim=-1)
+
+
+@also("M42", "attention_weights")
+def scores_alone(query, key):
+    return _scores(query, key)
+
+
+@misconception(
+    "M185",
+    "self_attention",
+    title="the values are not projected",
+    source="a plausible slip: weights @ x",
+    effect="Heads cannot choose what they pass on, and the output has d_model channels instead of "
+    "d_v.",
+    hint="What you pass on is x itself. Which of the three matrices do you not use?",
+)
+def values_not_projected(x, w_q, w_k, w_v):
+    return _scores(x @ w_q, x @ w_k).softmax(dim=-1) @ x
+
+
+@misconception(
+    "M186",
+    "self_attention",
+    title="keys and queries from one matrix",
+    source="a plausible slip: copy and paste",
+    effect="Scores are symmetric: who looks at whom is looked at just as much before the softmax.",
+    hint="Your scores are symmetric. Do queries and keys come from the matrices that they should?",
+)
+def queries_as_keys(x, w_q, w_k, w_v):
+    return _scores(x @ w_q, x @ w_q).softmax(dim=-1) @ (x @ w_v)
+
+
+@also("M18", "self_attention")
+def self_attention_scaled_by_d_model(x, w_q, w_k, w_v):
+    scores = (x @ w_q) @ (x @ w_k).transpose(-2, -1) / math.sqrt(x.size(-1))
+    return scores.softmax(dim=-1) @ (x @ w_v)
+
+
+@also("M17", "self_attention")
+def self_attention_over_queries(x, w_q, w_k, w_v):
+    return _scores(x @ w_q, x @ w_k).softmax(dim=-2) @ (x @ w_v)
+
+
+@also("M33", "self_attention")
+def self_attention_unscaled(x, w_q, w_k, w_v):
+    return ((x @ w_q) @ (x @ w_k).transpose(-2, -1)).softmax(dim=-1) @ (x @ w_v)

@@ -1,0 +1,181 @@
+"""Mistakes in BLEU and in comparing two systems. Sentences come as lists of tokens."""
+
+import math
+from collections import Counter
+
+import torch
+
+from transformer_lib.course.misconceptions.bank import misconception
+from transformer_lib.metrics.bleu import ngram_counts
+
+
+def _bleu(hypotheses, references, most=4, clip=True, brevity=None, mean=None):
+    matches, totals = [0] * most, [0] * most
+    for hypothesis, reference in zip(hypotheses, references, strict=True):
+        for n in range(1, most + 1):
+            ours, theirs = ngram_counts(hypothesis, n), ngram_counts(reference, n)
+            found = (
+                ours & theirs if clip else Counter({g: c for g, c in ours.items() if g in theirs})
+            )
+            matches[n - 1] += found.total()
+            totals[n - 1] += ours.total()
+    if min(matches) == 0:
+        return 0.0
+    precisions = [m / t for m, t in zip(matches, totals, strict=True)]
+    length = sum(map(len, hypotheses))
+    reference_length = sum(map(len, references))
+    brevity = brevity or (lambda c, r: 1.0 if c > r else math.exp(1 - r / c))
+    mean = mean or (lambda p: math.exp(sum(map(math.log, p)) / len(p)))
+    return 100 * brevity(length, reference_length) * mean(precisions)
+
+
+@misconception(
+    "M29",
+    "corpus_bleu",
+    title="lower-cased before counting",
+    source="common: papers that report lower-cased, tokenized BLEU beside others that do not",
+    effect="Several points too many, and German nouns written small go unpunished.",
+    hint="Your score does not mind capitals. Is “haus” a German word?",
+)
+def lowercased(hypotheses, references):
+    lower = [[[token.lower() for token in s] for s in side] for side in (hypotheses, references)]
+    return _bleu(*lower)
+
+
+@misconception(
+    "M135",
+    "corpus_bleu",
+    title="the mean of the sentences' BLEU",
+    source="common",
+    effect="A sentence without a matching 4-gram counts 0, most short ones do, and the mean is far "
+    "from the corpus's score.",
+    hint="You score each sentence and take the mean. When does BLEU add up its counts: before or "
+    "after dividing?",
+)
+def mean_of_sentences(hypotheses, references):
+    scores = [_bleu([h], [r]) for h, r in zip(hypotheses, references, strict=True)]
+    return sum(scores) / len(scores)
+
+
+@misconception(
+    "M136",
+    "corpus_bleu",
+    title="matches not clipped",
+    source="a plausible slip",
+    effect="“the the the the” gets full marks for unigrams.",
+    hint="A word that is repeated is counted as right each time. How often may it be?",
+)
+def not_clipped(hypotheses, references):
+    return _bleu(hypotheses, references, clip=False)
+
+
+@misconception(
+    "M137",
+    "corpus_bleu",
+    title="no brevity penalty",
+    source="a plausible slip",
+    effect="Who says only what is sure wins.",
+    hint="Leave words out of the hypotheses, and your score rises. What keeps short output from "
+    "winning?",
+)
+def no_brevity_penalty(hypotheses, references):
+    return _bleu(hypotheses, references, brevity=lambda c, r: 1.0)
+
+
+@misconception(
+    "M138",
+    "corpus_bleu",
+    title="the brevity penalty upside down",
+    source="a plausible slip: exp(1 − c/r)",
+    effect="Long output is punished, short output is not.",
+    hint="You punish output that is longer than the reference. Which of the two lengths is divided "
+    "by which?",
+)
+def brevity_upside_down(hypotheses, references):
+    return _bleu(hypotheses, references, brevity=lambda c, r: 1.0 if c < r else math.exp(1 - c / r))
+
+
+@misconception(
+    "M139",
+    "corpus_bleu",
+    title="the arithmetic mean of the precisions",
+    source="a plausible slip",
+    effect="Unigrams, of which many match by chance, decide.",
+    hint="Your score is too high. Which mean of the four precisions is 0 if one of them is?",
+)
+def arithmetic_mean(hypotheses, references):
+    return _bleu(hypotheses, references, mean=lambda p: sum(p) / len(p))
+
+
+@misconception(
+    "M140",
+    "corpus_bleu",
+    title="up to trigrams only",
+    source="a plausible slip: range(1, 4)",
+    effect="Word order beyond three words does not matter.",
+    hint="Your score is too high. Up to which n does BLEU count, and what does range(1, n) end "
+    "with?",
+)
+def trigrams_only(hypotheses, references):
+    return _bleu(hypotheses, references, most=3)
+
+
+@misconception(
+    "M141",
+    "corpus_bleu",
+    title="between 0 and 1",
+    source="common: NLTK's scale beside sacreBLEU's",
+    effect="0.27 and 27 are the same, but not in the same table.",
+    hint="Your score is right but for a factor. On which scale does sacreBLEU print?",
+)
+def between_0_and_1(hypotheses, references):
+    return _bleu(hypotheses, references) / 100
+
+
+@misconception(
+    "M142",
+    "bootstrap_wins",
+    title="the systems are resampled apart",
+    source="common",
+    effect="Each has other sentences, easy or hard; differences that are real drown in that.",
+    hint="Your two systems are judged on different sentences. What does “paired” mean?",
+)
+def not_paired(scores_a, scores_b, indices):
+    wins = scores_a[indices].mean(dim=1) > scores_b[indices.flip(0)].mean(dim=1)
+    return wins.double().mean().item()
+
+
+@misconception(
+    "M143",
+    "bootstrap_wins",
+    title="sentences that are won, not samples",
+    source="a plausible slip",
+    effect="That is how often A is better, not how sure the difference of the means is.",
+    hint="You count sentences. What is compared in each sample: every sentence, or a mean?",
+)
+def sentences_won(scores_a, scores_b, indices):
+    return (scores_a > scores_b).double().mean().item()
+
+
+@misconception(
+    "M144",
+    "bootstrap_wins",
+    title="the wins of B",
+    source="a plausible slip",
+    effect="The better system seems the worse.",
+    hint="Your share and the right one add up to 1. Whose wins do you count?",
+)
+def wins_of_b(scores_a, scores_b, indices):
+    return (scores_b[indices].mean(dim=1) > scores_a[indices].mean(dim=1)).double().mean().item()
+
+
+@misconception(
+    "M145",
+    "bootstrap_wins",
+    title="the whole test set each time",
+    source="a plausible slip: the indices are not used",
+    effect="Every sample is the same, and the answer is 0 or 1.",
+    hint="All your samples are the same. Where do you use the drawn indices?",
+)
+def not_resampled(scores_a, scores_b, indices):
+    return float(torch.mean(scores_a) > torch.mean(scores_b))

@@ -1,0 +1,210 @@
+"""Mistakes in multi-head attention.
+
+What is right about it is in :class:`transformer_lib.model.multi_head.MultiHeadAttention`; here each
+projection is a plain matrix, x·W.
+"""
+
+import torch
+
+from transformer_lib.course.misconceptions.bank import also, misconception
+from transformer_lib.model.multi_head import merge_heads, split_heads
+from transformer_lib.model.scaled_dot_product import attention
+
+
+def _heads(x, memory, w_q, w_k, w_v, num_heads, mask, scale=1.0):
+    query, key, value = (split_heads(x, num_heads) for x in (x @ w_q, memory @ w_k, memory @ w_v))
+    return attention(query * scale, key, value, mask)[0]
+
+
+@misconception(
+    "M8",
+    "multi_head_attention",
+    title="no output projection",
+    source="Kyubyong/transformer",
+    effect="The heads stay side by side: within the sublayer no channel of one head reaches "
+    "another.",
+    hint="Everything is right up to the last step. What does the paper do with the concatenated "
+    "heads?",
+)
+def without_output_projection(x, memory, w_q, w_k, w_v, w_o, num_heads, mask):
+    return merge_heads(_heads(x, memory, w_q, w_k, w_v, num_heads, mask))
+
+
+class _Heads:
+    """Keeps its matrices under one name and looks for them under another."""
+
+    def __init__(self, *matrices):
+        self.linear = matrices
+
+
+@misconception(
+    "M3",
+    "multi_head_attention",
+    title="stored as `linear`, used as `linears`",
+    source="the lecture's listing, which never ran",
+    effect="An AttributeError in the first call.",
+    hint="The name that your code looks for does not exist, but a similar one may. Compare the "
+    "line "
+    "in which you store it with the one in which you use it.",
+)
+def another_name(x, memory, w_q, w_k, w_v, w_o, num_heads, mask):
+    parts = _Heads(w_q, w_k, w_v, w_o)
+    query, key, value = (split_heads(x @ w, num_heads) for w in parts.linears[:3])  # type: ignore[attr-defined]
+    return merge_heads(attention(query, key, value, mask)[0]) @ parts.linears[3]  # type: ignore[attr-defined]
+
+
+@misconception(
+    "M19",
+    "split_heads",
+    title="heads split without the transpose",
+    source="common: view(batch, heads, length, d_k)",
+    effect="The shape is right, but a “head” holds pieces of several positions.",
+    hint="The shape is right, but what head 0 sees is not what its channels of each position hold. "
+    "In which order do the numbers lie in memory when you view them?",
+)
+def split_by_view(x, num_heads):
+    batch, length, d_model = x.shape
+    return x.reshape(batch, num_heads, length, d_model // num_heads)
+
+
+@misconception(
+    "M20",
+    "merge_heads",
+    title="heads merged without the transpose back",
+    source="common: reshape(batch, length, d_model) of (batch, heads, length, d_k)",
+    effect="The shape is right, but a position holds pieces of several positions.",
+    hint="The shape is right, but position 0 has numbers from other positions. Where must the axis "
+    "of the heads be before it can be joined with d_k?",
+)
+def merge_by_reshape(heads):
+    batch, num_heads, length, d_k = heads.shape
+    return heads.reshape(batch, length, num_heads * d_k)
+
+
+@also("M19", "multi_head_attention")
+def attention_of_viewed_heads(x, memory, w_q, w_k, w_v, w_o, num_heads, mask):
+    query, key, value = (split_by_view(x, num_heads) for x in (x @ w_q, memory @ w_k, memory @ w_v))
+    return merge_heads(attention(query, key, value, mask)[0]) @ w_o
+
+
+@also("M20", "multi_head_attention")
+def attention_merged_by_reshape(x, memory, w_q, w_k, w_v, w_o, num_heads, mask):
+    return merge_by_reshape(_heads(x, memory, w_q, w_k, w_v, num_heads, mask)) @ w_o
+
+
+@also("M18", "multi_head_attention")
+def heads_scaled_by_d_model(x, memory, w_q, w_k, w_v, w_o, num_heads, mask):
+    heads = _heads(x, memory, w_q, w_k, w_v, num_heads, mask, scale=num_heads**-0.5)
+    return merge_heads(heads) @ w_o
+
+
+@also("M38", "multi_head_attention")
+def heads_without_mask(x, memory, w_q, w_k, w_v, w_o, num_heads, mask):
+    return merge_heads(_heads(x, memory, w_q, w_k, w_v, num_heads, None)) @ w_o
+
+
+@misconception(
+    "M71",
+    "split_heads",
+    title="every head takes every h-th channel",
+    source="a plausible slip: view(batch, length, d_k, heads)",
+    effect="A model can be trained so, but not with the weights of one that was trained otherwise.",
+    hint="Your head 0 has channels from all over d_model. Which channels belong to head 0?",
+)
+def channels_dealt_out(x, num_heads):
+    batch, length, d_model = x.shape
+    return x.view(batch, length, d_model // num_heads, num_heads).permute(0, 3, 1, 2)
+
+
+@also("M71", "merge_heads")
+def channels_collected(heads):
+    return heads.permute(0, 2, 3, 1).flatten(2)
+
+
+@misconception(
+    "M72",
+    "split_heads",
+    title="heads moved to the batch axis",
+    source="Kyubyong/transformer, where it is meant: row h·N + n",
+    effect="A mask with one row for each sentence no longer fits its row.",
+    hint="You return three axes. Where is the axis of the heads?",
+)
+def heads_in_the_batch(x, num_heads):
+    return torch.cat(x.chunk(num_heads, dim=-1))
+
+
+@misconception(
+    "M73",
+    "multi_head_attention",
+    title="keys and values from the queries' side",
+    source="a plausible slip: self-attention copied for cross-attention",
+    effect="The decoder never sees the source sentence; with equal lengths nothing fails.",
+    hint="Change the memory, and your result stays the same. Whose keys and values are looked at?",
+)
+def memory_ignored(x, memory, w_q, w_k, w_v, w_o, num_heads, mask):
+    return merge_heads(_heads(x, x, w_q, w_k, w_v, num_heads, mask)) @ w_o
+
+
+@misconception(
+    "M74",
+    "multi_head_attention",
+    title="queries from the memory's side",
+    source="a plausible slip: queries and keys confused in cross-attention",
+    effect="The result has as many positions as the memory.",
+    hint="Your result has a position for each position of the memory. Who asks, and who is asked?",
+)
+def sides_swapped(x, memory, w_q, w_k, w_v, w_o, num_heads, mask):
+    mask = None if mask is None or mask.size(2) == 1 else mask.transpose(-2, -1)
+    return merge_heads(_heads(memory, x, w_q, w_k, w_v, num_heads, mask)) @ w_o
+
+
+@misconception(
+    "M75",
+    "multi_head_attention",
+    title="values projected like keys",
+    source="a plausible slip: a name copied twice",
+    effect="W^V is never trained.",
+    hint="One of the four matrices does not influence your result. Which?",
+)
+def keys_for_values(x, memory, w_q, w_k, w_v, w_o, num_heads, mask):
+    return merge_heads(_heads(x, memory, w_q, w_k, w_k, num_heads, mask)) @ w_o
+
+
+@misconception(
+    "M76",
+    "query_key_value",
+    title="the fused matrix read in the order key, query, value",
+    source="a plausible slip: NiuTensor's variable is called kqv, though its program fills it with "
+    "query, key, value",
+    effect="Queries and keys change places: a model that is trained so learns all the same, but "
+    "weights from elsewhere give other numbers.",
+    hint="Your third part is right, the first two are not. In which order do the parts lie?",
+)
+def key_query_value(x, weight):
+    key, query, value = (x @ weight.T).chunk(3, dim=-1)
+    return query, key, value
+
+
+@misconception(
+    "M77",
+    "query_key_value",
+    title="every third channel instead of thirds",
+    source="a plausible slip: view(…, d_model, 3)",
+    effect="Query, key and value are mixed channel by channel.",
+    hint="The shapes are right, but your query holds channels of all three. Do its channels lie "
+    "side by side or three apart?",
+)
+def every_third_channel(x, weight):
+    return (x @ weight.T).unflatten(-1, (-1, 3)).unbind(-1)
+
+
+@misconception(
+    "M78",
+    "query_key_value",
+    title="split along the positions",
+    source="a plausible slip: chunk(3) with a wrong axis",
+    effect="The first third of the sentence asks, the last one answers.",
+    hint="Your parts have too few positions. Which axis did you split?",
+)
+def split_positions(x, weight):
+    return (x @ weight.T).chunk(3, dim=1)

@@ -1,0 +1,324 @@
+"""Mistakes in layer norm and batch norm.
+
+What is right about layer norm is in :mod:`transformer_lib.model.normalization`.
+"""
+
+import torch
+from torch import nn
+
+from transformer_lib.course.misconceptions.bank import also, misconception
+from transformer_lib.model.normalization import layer_norm
+
+
+def _normalize(x, scale, shift, eps, dims):
+    mean = x.mean(dim=dims, keepdim=True)
+    variance = x.var(dim=dims, correction=0, keepdim=True)
+    return scale * (x - mean) / torch.sqrt(variance + eps) + shift
+
+
+@misconception(
+    "M4",
+    "layer_norm",
+    title="the unbiased standard deviation, with epsilon added to it",
+    source="the lecture and The Annotated Transformer: x.std() and (std + eps)",
+    effect="Results are too small by √((d−1)/d): 13% at d = 4, 0.1% at d = 512, where nobody sees "
+    "it, until weights come from nn.LayerNorm.",
+    hint="Your results are slightly too small, and the narrower the vector, the more. By which "
+    "number does x.std() divide, and where does the paper's formula put epsilon?",
+)
+def unbiased_and_epsilon_outside(x, scale, shift, eps):
+    mean, std = x.mean(dim=-1, keepdim=True), x.std(dim=-1, keepdim=True)
+    return scale * (x - mean) / (std + eps) + shift
+
+
+@misconception(
+    "M5",
+    "layer_norm",
+    title="no epsilon",
+    source="NiuTensor",
+    effect="A vector of equal numbers becomes 0/0 = NaN.",
+    hint="A vector whose numbers are all equal gives NaN. What is its variance, and what is "
+    "epsilon for?",
+)
+def without_epsilon(x, scale, shift, eps):
+    return _normalize(x, scale, shift, 0.0, (-1,))
+
+
+@misconception(
+    "M16",
+    "layer_norm",
+    title="statistics rounded to whole numbers",
+    source="the lecture's table of 6 features and 3 examples: means 3 for 2 and 3 for 2.33, and "
+    "rounded unbiased deviations",
+    effect="Who recomputes the slide gets other numbers, and looks for the mistake in the own "
+    "code.",
+    hint="Your mean and your deviation are whole numbers. Did you take them from a worked example? "
+    "Recompute it: the mean of 0, 1 and 5 is 2.",
+)
+def rounded_statistics(x, scale, shift, eps):
+    mean, std = x.mean(dim=-1, keepdim=True).round(), x.std(dim=-1, keepdim=True).round()
+    return scale * (x - mean) / (std + eps) + shift
+
+
+@misconception(
+    "M61",
+    "layer_norm",
+    title="normalized over the positions",
+    source="a plausible slip: dim=1 for dim=-1",
+    effect="What a token becomes depends on the other tokens, the padding and the future included.",
+    hint="Your statistics mix the positions of a sentence. Over which axis does layer norm work?",
+)
+def over_positions(x, scale, shift, eps):
+    return _normalize(x, scale, shift, eps, (1,))
+
+
+@misconception(
+    "M62",
+    "layer_norm",
+    title="normalized over the batch: that is batch norm",
+    source="common: layer norm and batch norm confused",
+    effect="What a sentence becomes depends on its neighbours in the batch.",
+    hint="Your statistics mix the sentences of a batch. That is the other one of the two norms.",
+)
+def over_the_batch(x, scale, shift, eps):
+    return _normalize(x, scale, shift, eps, (0, 1))
+
+
+@misconception(
+    "M165",
+    "batch_norm",
+    title="layer norm for batch norm",
+    source="common: layer norm and batch norm confused",
+    effect="Every vector has the mean 0, the channels of a batch do not.",
+    hint="Your statistics are those of each vector alone. That is the other one of the two norms: "
+    "what does batch norm average over?",
+)
+def layer_norm_for_batch_norm(x, scale, shift, eps):
+    return layer_norm(x, scale, shift, eps)
+
+
+@misconception(
+    "M63",
+    "layer_norm",
+    title="normalized over positions and channels together",
+    source="common: layer norm as it is drawn for images",
+    effect="A long sentence shares one mean and one deviation; padding changes it.",
+    hint="All positions of a sentence share your mean. How many means should there be in a "
+    "sentence of ten tokens?",
+)
+def over_the_sentence(x, scale, shift, eps):
+    return _normalize(x, scale, shift, eps, (1, 2))
+
+
+@misconception(
+    "M64",
+    "layer_norm",
+    title="divided by the variance",
+    source="a plausible slip: the root is missing",
+    effect="The result has the deviation 1/σ instead of 1.",
+    hint="Your result does not have the deviation 1. Is what you divide by in the same units as x?",
+)
+def divided_by_variance(x, scale, shift, eps):
+    mean, variance = x.mean(dim=-1, keepdim=True), x.var(dim=-1, correction=0, keepdim=True)
+    return scale * (x - mean) / (variance + eps) + shift
+
+
+@also("M64", "batch_norm")
+def batch_norm_divided_by_variance(x, scale, shift, eps):
+    mean, variance = x.mean(dim=(0, 1)), x.var(dim=(0, 1), correction=0)
+    return scale * (x - mean) / (variance + eps) + shift
+
+
+@misconception(
+    "M65",
+    "layer_norm",
+    title="epsilon outside the root",
+    source="common: (σ + ε) for √(σ² + ε)",
+    effect="Nothing to be seen where σ is about 1; where σ is small the result is several times "
+    "smaller or larger.",
+    hint="Ordinary vectors come out nearly right, those with a small deviation do not. Does "
+    "epsilon belong to the variance or to the deviation?",
+)
+def epsilon_outside(x, scale, shift, eps):
+    mean = x.mean(dim=-1, keepdim=True)
+    std = x.std(dim=-1, correction=0, keepdim=True)
+    return scale * (x - mean) / (std + eps) + shift
+
+
+@misconception(
+    "M66",
+    "layer_norm",
+    title="the unbiased variance",
+    source="common: x.var() divides by d − 1 unless told otherwise",
+    effect="Results are too small by √((d−1)/d).",
+    hint="Your results are slightly too small, and the narrower the vector, the more. By which "
+    "number does x.var() divide?",
+)
+def unbiased_variance(x, scale, shift, eps):
+    mean, variance = x.mean(dim=-1, keepdim=True), x.var(dim=-1, keepdim=True)
+    return scale * (x - mean) / torch.sqrt(variance + eps) + shift
+
+
+@also("M66", "batch_norm")
+def batch_norm_of_unbiased_variance(x, scale, shift, eps):
+    mean, variance = x.mean(dim=(0, 1)), x.var(dim=(0, 1))
+    return scale * (x - mean) / torch.sqrt(variance + eps) + shift
+
+
+@misconception(
+    "M67",
+    "layer_norm",
+    title="scale and shift forgotten",
+    source="a plausible slip",
+    effect="Right at the start of training, when they are 1 and 0, and at no time after it.",
+    hint="Your result is normalized, but the learned part is missing. What is it multiplied by, "
+    "and what is added?",
+)
+def without_scale_and_shift(x, scale, shift, eps):
+    return layer_norm(x, torch.ones_like(scale), torch.zeros_like(shift), eps)
+
+
+@misconception(
+    "M68",
+    "layer_norm",
+    title="the mean is not subtracted",
+    source="a plausible slip; without the mean in the deviation as well it would be RMS norm",
+    effect="The result keeps a mean of μ/σ.",
+    hint="Your result does not have the mean that it should. What happens before the division?",
+)
+def mean_kept(x, scale, shift, eps):
+    variance = x.var(dim=-1, correction=0, keepdim=True)
+    return scale * x / torch.sqrt(variance + eps) + shift
+
+
+@misconception(
+    "M69",
+    "layer_norm",
+    title="the caller's tensor is changed",
+    source="a plausible slip: x -= mean",
+    effect="The residual connection adds a centred x instead of x.",
+    hint="The numbers are right, but afterwards the caller's tensor is another one. Which line of "
+    "yours writes into a tensor that you were given?",
+)
+def input_changed(x, scale, shift, eps):
+    x -= x.mean(dim=-1, keepdim=True)
+    return scale * x / torch.sqrt(x.square().mean(dim=-1, keepdim=True) + eps) + shift
+
+
+@misconception(
+    "M70",
+    "batch_norm",
+    title="normalized over the batch axis alone",
+    source="a plausible slip: dim=0, as for data without a time axis",
+    effect="Each position has statistics of its own, from as many numbers as there are sentences.",
+    hint="Each position has its own mean in your result. How many numbers belong to one channel?",
+)
+def over_sentences_only(x, scale, shift, eps):
+    return _normalize(x, scale, shift, eps, (0,))
+
+
+class _Norm(nn.Module):
+    def __init__(self, d_model):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(d_model))
+        self.shift = nn.Parameter(torch.zeros(d_model))
+
+
+@also("M4", "LayerNorm")
+class UnbiasedNorm(_Norm):
+    def forward(self, x):
+        deviation = x.std(dim=-1, keepdim=True)
+        return self.scale * (x - x.mean(dim=-1, keepdim=True)) / (deviation + 1e-6) + self.shift
+
+
+@also("M61", "LayerNorm")
+class NormOverPositions(_Norm):
+    def forward(self, x):
+        return _normalize(x, self.scale, self.shift, 1e-5, -2)
+
+
+@also("M67", "LayerNorm")
+class NormWithoutParameters(nn.Module):
+    def __init__(self, d_model):
+        super().__init__()
+
+    def forward(self, x):
+        return _normalize(x, 1.0, 0.0, 1e-5, -1)
+
+
+@misconception(
+    "M166",
+    "LayerNorm",
+    title="one scale and one shift for all channels",
+    source="a plausible slip: nn.Parameter(torch.ones(1))",
+    effect="The norm can make a vector larger or smaller, but not weigh its channels.",
+    hint="Your numbers are right, but your norm has two trained numbers in all. How many does each "
+    "channel have?",
+)
+class NormWithOneScale(nn.Module):
+    def __init__(self, d_model):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(1))
+        self.shift = nn.Parameter(torch.zeros(1))
+
+    def forward(self, x):
+        return _normalize(x, self.scale, self.shift, 1e-5, -1)
+
+
+@misconception(
+    "M187",
+    "rms_norm",
+    title="the mean is taken off",
+    source="a plausible slip: layer norm without its shift",
+    effect="That is layer norm; what RMSNorm saves is done all the same.",
+    hint="Every vector of yours has the mean 0 before it is scaled. Is the mean part of the root "
+    "mean square?",
+)
+def rms_norm_centred(x, scale, eps):
+    return (
+        scale
+        * (x - x.mean(-1, keepdim=True))
+        / torch.sqrt(x.var(-1, keepdim=True, correction=0) + eps)
+    )
+
+
+@misconception(
+    "M188",
+    "rms_norm",
+    title="divided by the norm of the vector",
+    source="a plausible slip: x.norm() for the root of the mean",
+    effect="Numbers are √d_model too small: their squares add up to 1 instead of d_model.",
+    hint="Your numbers are too small, the more so the wider the vector. Root of the mean, or root "
+    "of the sum?",
+)
+def rms_norm_by_length(x, scale, eps):
+    return scale * x / torch.sqrt(x.square().sum(-1, keepdim=True) + eps)
+
+
+@misconception(
+    "M189",
+    "rms_norm",
+    title="over the whole tensor",
+    source="a plausible slip: mean() without dim",
+    effect="A loud position makes all others quiet, and padding counts.",
+    hint="Your positions influence one another. Over which axis does the mean run?",
+)
+def rms_norm_of_everything(x, scale, eps):
+    return scale * x / torch.sqrt(x.square().mean() + eps)
+
+
+@also("M5", "rms_norm")
+def rms_norm_without_epsilon(x, scale, eps):
+    return scale * x / torch.sqrt(x.square().mean(-1, keepdim=True))
+
+
+@misconception(
+    "M190",
+    "rms_norm",
+    title="the mean square without its root",
+    source="a plausible slip",
+    effect="Doubling a vector halves the result instead of leaving it as it is.",
+    hint="Double a vector: your result becomes smaller. What should a norm do?",
+)
+def rms_norm_without_root(x, scale, eps):
+    return scale * x / (x.square().mean(-1, keepdim=True) + eps)

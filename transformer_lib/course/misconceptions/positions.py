@@ -1,0 +1,214 @@
+"""Mistakes in sinusoidal positions, ``positional_encoding(length, d_model)``.
+
+What is right about it is in :mod:`transformer_lib.model.positional_encoding`.
+"""
+
+import torch
+
+from transformer_lib.course.misconceptions.bank import also, misconception
+from transformer_lib.model.positional_encoding import sinusoidal_positions
+
+
+def _table(length, d_model, sine_exponents, cosine_exponents, first=0, base=10000.0):
+    """Interleaved sin(pos/base^exponent) and cos(pos/base^exponent)."""
+    position = torch.arange(first, first + length, dtype=torch.float64)[:, None]
+    table = torch.zeros(length, d_model, dtype=torch.float64)
+    table[:, 0::2] = torch.sin(position / base**sine_exponents)
+    table[:, 1::2] = torch.cos(position / base**cosine_exponents)
+    return table.float()
+
+
+@misconception(
+    "M1",
+    "positional_encoding",
+    title="the exponent is doubled, and the cosine has another one than its sine",
+    source="the lecture's first listing: 2·i/d where i already steps by 2, and 2(i+1)/d",
+    effect="The frequencies fall twice as fast, and PE(pos+k) is no rotation of PE(pos) any more.",
+    hint="Your frequencies fall twice as fast as they should. Does your i count pairs of channels, "
+    "or does it already step by 2? And do a sine and its cosine share a frequency?",
+)
+def doubled_exponent(length, d_model):
+    i = torch.arange(0, d_model, 2, dtype=torch.float64)
+    return _table(length, d_model, 2 * i / d_model, 2 * (i + 1) / d_model)
+
+
+@misconception(
+    "M2",
+    "positional_encoding",
+    title="a table of 80 positions",
+    source="the lecture: max_seq_len = 80 (and .cuda() in the same lines)",
+    effect="A sentence of more than 80 tokens is an error; without a GPU every sentence is.",
+    hint="It works for short sentences only. Is there a number in your code that does not come "
+    "from the arguments?",
+)
+def table_of_80(length, d_model):
+    return sinusoidal_positions(80, d_model)[:length]
+
+
+@misconception(
+    "M12",
+    "positional_encoding",
+    title="d_model taken for the longest sentence's length",
+    source="the illustrated doc: “the embedding dimension is usually the longest sentence's "
+    "length”",
+    effect="The encoding has as many channels as there are positions and fits no embedding.",
+    hint="Your table has as many channels as positions. Which of the two arguments says how wide "
+    "the model is?",
+)
+def width_is_length(length, d_model):
+    return sinusoidal_positions(length + length % 2, length + length % 2)[:length, :length]
+
+
+@misconception(
+    "M47",
+    "positional_encoding",
+    title="sines in one half, cosines in the other",
+    source="Tensor2Tensor and NiuTensor, where it is meant; a mistake where the paper's order is",
+    effect="The same numbers in another order: weights trained with one layout fail with the "
+    "other.",
+    hint="Your numbers are right, their channels are not. Where does this layout put the cosine "
+    "that belongs to the sine in channel 0?",
+)
+def halves_for_interleaved(length, d_model):
+    return sinusoidal_positions(length, d_model, layout="halves")
+
+
+@also("M47", "positional_encoding_halves")
+def interleaved_for_halves(length, d_model):
+    return sinusoidal_positions(length, d_model)
+
+
+@misconception(
+    "M48",
+    "positional_encoding",
+    title="sine and cosine change places",
+    source="a plausible slip",
+    effect="Position 0 becomes 1, 0, 1, 0 … instead of 0, 1, 0, 1 …; a model can learn with it, "
+    "but not with weights that were trained with the other.",
+    hint="Look at position 0 of your table: which channels should be sin 0, and which cos 0?",
+)
+def cosine_first(length, d_model):
+    return sinusoidal_positions(length, d_model).view(length, -1, 2).flip(-1).flatten(1)
+
+
+@also("M48", "positional_encoding_halves")
+def cosine_half_first(length, d_model):
+    return sinusoidal_positions(length, d_model, "halves").roll(d_model // 2, dims=1)
+
+
+@misconception(
+    "M49",
+    "positional_encoding",
+    title="positions counted from 1",
+    source="a plausible slip",
+    effect="Every token gets the encoding of the one after it.",
+    hint="Row 0 of your table is what row 1 should be. Where do you begin to count?",
+)
+def counted_from_one(length, d_model):
+    return sinusoidal_positions(length + 1, d_model)[1:]
+
+
+@also("M49", "positional_encoding_halves")
+def counted_from_one_in_halves(length, d_model):
+    return sinusoidal_positions(length + 1, d_model, "halves")[1:]
+
+
+@misconception(
+    "M50",
+    "positional_encoding",
+    title="integer division in the exponent",
+    source="a plausible slip: // for /",
+    effect="All exponents are 0, so all channels swing alike, and positions 2π ≈ 6.28 apart look "
+    "nearly the same.",
+    hint="All your channels have the same frequency. Print your exponents: what does // do?",
+)
+def integer_division(length, d_model):
+    i = torch.arange(0, d_model, 2)
+    return _table(length, d_model, i // d_model, i // d_model)
+
+
+@misconception(
+    "M51",
+    "positional_encoding",
+    title="every channel has a frequency of its own",
+    source="common: pos / 10000^(j/d) for channel j, without rounding j down to an even number",
+    effect="Sine and cosine of a pair drift apart: PE(pos+k) is no rotation of PE(pos).",
+    hint="Your sines are right, your cosines are too slow. Should the sine and the cosine of a "
+    "pair "
+    "have the same frequency?",
+)
+def own_frequency_each(length, d_model):
+    i = torch.arange(0, d_model, 2, dtype=torch.float64)
+    return _table(length, d_model, i / d_model, (i + 1) / d_model)
+
+
+@misconception(
+    "M52",
+    "positional_encoding",
+    title="multiplied by 10000^(2i/d) instead of divided",
+    source="a plausible slip: the sign of the exponent",
+    effect="The waves get faster from channel to channel, until whole numbers sample them at "
+    "random.",
+    hint="Your waves get faster with the channel's number. Which way should it go?",
+)
+def frequencies_rise(length, d_model):
+    i = torch.arange(0, d_model, 2, dtype=torch.float64)
+    return _table(length, d_model, -i / d_model, -i / d_model)
+
+
+@misconception(
+    "M53",
+    "positional_encoding",
+    title="base 1000",
+    source="a plausible slip",
+    effect="The slowest wave is 10 times as fast, and distant positions look alike sooner.",
+    hint="Channels 0 and 1 are right, and the further right, the worse. Which number is raised to "
+    "the exponent?",
+)
+def base_1000(length, d_model):
+    i = torch.arange(0, d_model, 2, dtype=torch.float64)
+    return _table(length, d_model, i / d_model, i / d_model, base=1000.0)
+
+
+@misconception(
+    "M170",
+    "add_learned_positions",
+    title="the table ends where training ended",
+    source="common: an index error for the first sentence that is too long",
+    effect="A sentence longer than the table is an error.",
+    hint="Your code fails on a sentence that is longer than the table. Which row shall those "
+    "positions share?",
+)
+def index_error_past_the_end(x, table, start):
+    return x + table[torch.arange(start, start + x.size(1))]
+
+
+@misconception(
+    "M171",
+    "add_learned_positions",
+    title="every step begins at position 0",
+    source="common in decoders with a cache: the new token is always alone, so always first",
+    effect="While decoding, every token gets the position of the first.",
+    hint="One of the arguments does not influence your result. Where does a decoder stand that has "
+    "said five tokens?",
+)
+def start_ignored(x, table, start):
+    return x + table[torch.arange(x.size(1)).clamp(max=len(table) - 1)]
+
+
+@misconception(
+    "M172",
+    "add_learned_positions",
+    title="positions past the end begin again",
+    source="a plausible slip: position % max_len",
+    effect="The first token and the one after the table's end look alike.",
+    hint="Past the table's end you start again at row 0. Is the last position you know not nearer?",
+)
+def positions_wrap_around(x, table, start):
+    return x + table[torch.arange(start, start + x.size(1)) % len(table)]
+
+
+@also("M84", "add_learned_positions")
+def learned_positions_along_the_batch(x, table, start):
+    position = torch.arange(start, start + x.size(0)).clamp(max=len(table) - 1)
+    return x + table[position][:, None]

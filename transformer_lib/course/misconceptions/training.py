@@ -1,0 +1,376 @@
+"""Mistakes in the targets, the loss, the learning rate and the batches.
+
+What is right about them is in :mod:`transformer_lib.training` and :mod:`transformer_lib.data`.
+"""
+
+from transformer_lib.course.misconceptions.bank import also, misconception
+from transformer_lib.decoding.search import pad_sequences
+from transformer_lib.vocabulary import BOS, EOS, PAD
+
+
+@misconception(
+    "M22",
+    "teacher_forcing",
+    title="the decoder's input is its label",
+    source="common: the target not shifted",
+    effect="The model learns to copy what it is given: the loss goes to 0, translations are noise.",
+    hint="At each position your decoder is given the very token that it is to say. By how much, "
+    "and which way, is its input shifted?",
+)
+def not_shifted(targets):
+    labels = pad_sequences([[*target, EOS] for target in targets])
+    return labels, labels.clone()
+
+
+@misconception(
+    "M103",
+    "teacher_forcing",
+    title="no </s> in the labels",
+    source="a plausible slip",
+    effect="The model never learns to stop.",
+    hint="Nothing in your labels tells the decoder when to stop. What should it say after the last "
+    "token?",
+)
+def no_end_in_labels(targets):
+    return pad_sequences([[BOS, *target[:-1]] for target in targets]), pad_sequences(targets)
+
+
+@misconception(
+    "M104",
+    "teacher_forcing",
+    title="<s> is to be predicted",
+    source="a plausible slip: the same sequence, with both ends, used for both",
+    effect="The first step learns to say <s>, so decoding begins with two of them.",
+    hint="Your labels begin with <s>. Who says it: the decoder, or you?",
+)
+def start_in_labels(targets):
+    whole = pad_sequences([[BOS, *target, EOS] for target in targets])
+    return whole, whole.clone()
+
+
+@misconception(
+    "M105",
+    "teacher_forcing",
+    title="</s> stays in the input of shorter sentences",
+    source="common: whole[:, :-1] cuts the last column, which is padding for all but the longest",
+    effect="Harmless to the labels, but the decoder reads a token that it never meets when "
+    "decoding.",
+    hint="In the shorter sentences of your batch the decoder's input has a token that the longest "
+    "one's has not. What does cutting off the last column cut off?",
+)
+def end_in_the_input(targets):
+    whole = pad_sequences([[BOS, *target, EOS] for target in targets])
+    return whole[:, :-1].clone(), whole[:, 1:].clone()
+
+
+@misconception(
+    "M106",
+    "teacher_forcing",
+    title="shifted the wrong way",
+    source="a plausible slip",
+    effect="The decoder is given the next token and asked for the one before it.",
+    hint="At each position your decoder is given the token after the one that it is to say. Which "
+    "of the two sequences begins with <s>?",
+)
+def shifted_backwards(targets):
+    labels = pad_sequences([[BOS, *target] for target in targets])
+    return pad_sequences([[*target, EOS] for target in targets]), labels
+
+
+@misconception(
+    "M23",
+    "label_smoothing",
+    title="ε shared among the other pieces only, where all were meant",
+    source="ε/(V−1) is the convention of Tensor2Tensor, fairseq and Flax; F.cross_entropy and "
+    "Kyubyong have ε/V; the paper gives no formula",
+    effect="The same loss as with ε/V at ε·V/(V−1): no mistake by itself, but two programs of "
+    "different conventions print different losses.",
+    hint="You are close. Among how many pieces do you share ε: does the right one get a share too?",
+)
+def shared_among_the_others(logits, labels, smoothing):
+    log_p = logits.log_softmax(dim=-1)
+    right = log_p.gather(1, labels[:, None])[:, 0]
+    others = (log_p.sum(dim=-1) - right) / (logits.size(1) - 1)
+    loss = -(1 - smoothing) * right - smoothing * others
+    return loss[labels != PAD].mean()
+
+
+@misconception(
+    "M107",
+    "label_smoothing",
+    title="ε shared among the pieces but padding and the right one, where all were meant",
+    source="ε/(V−2) is the convention of The Annotated Transformer and JoeyNMT",
+    effect="Padding gets no share; no mistake by itself, but the loss is another than with ε/V.",
+    hint="You are close. Among how many pieces do you share ε: is one left out, or two?",
+)
+def shared_without_padding(logits, labels, smoothing):
+    log_p = logits.log_softmax(dim=-1)
+    right = log_p.gather(1, labels[:, None])[:, 0]
+    others = (log_p.sum(dim=-1) - right - log_p[:, PAD]) / (logits.size(1) - 2)
+    loss = -(1 - smoothing) * right - smoothing * others
+    return loss[labels != PAD].mean()
+
+
+@misconception(
+    "M24",
+    "label_smoothing",
+    title="the mean runs over padding too",
+    source="common",
+    effect="The loss, and with it the step, is the smaller the more padding a batch happens to "
+    "have.",
+    hint="Add padding to the batch, and your loss changes. By how many tokens do you divide?",
+)
+def mean_over_padding(logits, labels, smoothing):
+    log_p = logits.log_softmax(dim=-1)
+    right = log_p.gather(1, labels[:, None])[:, 0]
+    loss = -(1 - smoothing) * right - smoothing * log_p.mean(dim=-1)
+    return loss.masked_fill(labels == PAD, 0.0).mean()
+
+
+@also("M24", "mean_loss")
+def mean_nll_over_padding(nll, labels):
+    return nll.masked_fill(labels == PAD, 0.0).mean()
+
+
+@misconception(
+    "M108",
+    "label_smoothing",
+    title="padding is learnt",
+    source="common: ignore_index forgotten",
+    effect="Half of the learning goes into saying padding after padding.",
+    hint="Your loss counts positions that nobody will ever read. Which labels are no words?",
+)
+def padding_counts(logits, labels, smoothing):
+    log_p = logits.log_softmax(dim=-1)
+    right = log_p.gather(1, labels[:, None])[:, 0]
+    return (-(1 - smoothing) * right - smoothing * log_p.mean(dim=-1)).mean()
+
+
+@also("M108", "mean_loss")
+def mean_nll_with_padding(nll, labels):
+    return nll.mean()
+
+
+@misconception(
+    "M32",
+    "label_smoothing",
+    title="log of a probability that is exactly zero",
+    source="The Annotated Transformer's issues 109, 115 and 117: log() after softmax",
+    effect="Where the model is very sure, a probability is rounded to 0, its log is −∞, and the "
+    "loss is infinite or NaN.",
+    hint="For large logits your loss is not finite. What is the log of a probability that was "
+    "rounded to zero, and which function avoids that detour?",
+)
+def log_of_softmax(logits, labels, smoothing):
+    log_p = logits.softmax(dim=-1).log()
+    right = log_p.gather(1, labels[:, None])[:, 0]
+    return (-(1 - smoothing) * right - smoothing * log_p.mean(dim=-1))[labels != PAD].mean()
+
+
+@misconception(
+    "M109",
+    "label_smoothing",
+    title="smoothing taken for the confidence",
+    source="a plausible slip: ε and 1 − ε change places",
+    effect="At ε = 0.1 the right piece is worth a tenth, the rest is spread evenly: it learns "
+    "nothing.",
+    hint="In your loss the right piece hardly matters. Which share of the probability does it "
+    "keep?",
+)
+def smoothing_for_confidence(logits, labels, smoothing):
+    log_p = logits.log_softmax(dim=-1)
+    right = log_p.gather(1, labels[:, None])[:, 0]
+    return (-smoothing * right - (1 - smoothing) * log_p.mean(dim=-1))[labels != PAD].mean()
+
+
+@misconception(
+    "M110",
+    "label_smoothing",
+    title="summed, not averaged",
+    source="a plausible slip",
+    effect="A batch of twice as many tokens makes twice as large a gradient.",
+    hint="Your loss grows with the number of tokens. What makes batches of different sizes "
+    "comparable?",
+)
+def summed(logits, labels, smoothing):
+    log_p = logits.log_softmax(dim=-1)
+    right = log_p.gather(1, labels[:, None])[:, 0]
+    return (-(1 - smoothing) * right - smoothing * log_p.mean(dim=-1))[labels != PAD].sum()
+
+
+@also("M110", "mean_loss")
+def summed_nll(nll, labels):
+    return nll[labels != PAD].sum()
+
+
+@misconception(
+    "M111",
+    "mean_loss",
+    title="a mean of the sentences' means",
+    source="common",
+    effect="A token of a short sentence weighs more than one of a long sentence.",
+    hint="A token of a short sentence counts for more than one of a long one in your mean. Over "
+    "what should the mean run?",
+)
+def mean_of_means(nll, labels):
+    real = labels != PAD
+    return ((nll * real).sum(dim=1) / real.sum(dim=1)).mean()
+
+
+@misconception(
+    "M112",
+    "mean_loss",
+    title="divided by the number of sentences",
+    source="common",
+    effect="The loss grows with the length of the sentences.",
+    hint="Your loss is several times too large. By the number of what do you divide?",
+)
+def divided_by_sentences(nll, labels):
+    return nll[labels != PAD].sum() / len(labels)
+
+
+@misconception(
+    "M25",
+    "noam_rate",
+    title="steps counted from 0",
+    source="common: LambdaLR calls its function with 0 first",
+    effect="The first step divides by zero, or has the rate 0 and teaches nothing.",
+    hint="Your rate of step n is the right one of step n − 1. What is the number of the first "
+    "step?",
+)
+def counted_from_zero(step, d_model, warmup_steps):
+    step -= 1
+    return d_model**-0.5 * min(step**-0.5, step * warmup_steps**-1.5)
+
+
+@misconception(
+    "M30",
+    "noam_rate",
+    title="no warm-up",
+    source="common: deep post-norm models trained with a rate that only falls",
+    effect="Post-norm models of many layers diverge in the first steps; pre-norm ones do not.",
+    hint="Your rate is highest in the very first step. What should it do before it falls?",
+)
+def without_warmup(step, d_model, warmup_steps):
+    return d_model**-0.5 * step**-0.5
+
+
+@misconception(
+    "M113",
+    "noam_rate",
+    title="the larger of the two",
+    source="a plausible slip: max for min",
+    effect="The first step has a rate of d_model^−0.5, and later ones rise without end.",
+    hint="Your rate is highest where it should be lowest. Which of the two lines in the formula "
+    "wins?",
+)
+def larger_of_the_two(step, d_model, warmup_steps):
+    return d_model**-0.5 * max(step**-0.5, step * warmup_steps**-1.5)
+
+
+@misconception(
+    "M114",
+    "noam_rate",
+    title="the sign of d_model's exponent",
+    source="a plausible slip",
+    effect="At d_model = 512 the rate is 512 times too high.",
+    hint="A wider model gets a higher rate in your formula. Which sign has the exponent?",
+)
+def wider_is_faster(step, d_model, warmup_steps):
+    return d_model**0.5 * min(step**-0.5, step * warmup_steps**-1.5)
+
+
+@misconception(
+    "M115",
+    "noam_rate",
+    title="the factor d_model^−0.5 is missing",
+    source="common in rewritten schedules",
+    effect="At d_model = 512 the rate is 22.6 times too high.",
+    hint="The shape of your curve is right, its height is not. Which argument did you not use?",
+)
+def without_d_model(step, d_model, warmup_steps):
+    return min(step**-0.5, step * warmup_steps**-1.5)
+
+
+@misconception(
+    "M116",
+    "noam_rate",
+    title="the warm-up's exponent is −0.5",
+    source="a plausible slip",
+    effect="The two branches no longer meet at step = warmup_steps.",
+    hint="At step = warmup_steps both branches should be equal. Are yours?",
+)
+def branches_do_not_meet(step, d_model, warmup_steps):
+    return d_model**-0.5 * min(step**-0.5, step * warmup_steps**-0.5)
+
+
+@misconception(
+    "M117",
+    "plan_batches",
+    title="real tokens counted, padding not",
+    source="common",
+    effect="Batches of unequal sentences need far more memory than the budget says.",
+    hint="Some of your batches, once padded, are larger than the budget. How large is a batch of a "
+    "short and a long sentence?",
+)
+def padding_not_counted(lengths, batch_tokens):
+    batches: list[list[int]] = []
+    room = -1
+    for index in sorted(range(len(lengths)), key=lambda i: lengths[i]):
+        if room < lengths[index]:
+            batches.append([])
+            room = batch_tokens
+        batches[-1].append(index)
+        room -= lengths[index]
+    return batches
+
+
+def _plan(lengths, batch_tokens, order):
+    batches: list[list[int]] = []
+    for index in order:
+        longest = max(lengths[i] for i in [index, *(batches[-1] if batches else [])])
+        if not batches or longest * (len(batches[-1]) + 1) > batch_tokens:
+            batches.append([])
+        batches[-1].append(index)
+    return batches
+
+
+@misconception(
+    "M118",
+    "plan_batches",
+    title="sentences taken as they come",
+    source="common",
+    effect="Short and long sentences share batches, and much of the work is padding.",
+    hint="Your batches hold what they should, but much padding. In which order do you take the "
+    "sentences?",
+)
+def unsorted(lengths, batch_tokens):
+    return _plan(lengths, batch_tokens, range(len(lengths)))
+
+
+@misconception(
+    "M119",
+    "plan_batches",
+    title="the last batch is forgotten",
+    source="a plausible slip: a batch is only put away when the next one begins",
+    effect="The longest sentences are never trained on.",
+    hint="Some sentences are in none of your batches. What happens to those that are left when the "
+    "loop ends?",
+)
+def last_batch_lost(lengths, batch_tokens):
+    order = sorted(range(len(lengths)), key=lambda i: lengths[i])
+    return _plan(lengths, batch_tokens, order)[:-1]
+
+
+@misconception(
+    "M120",
+    "plan_batches",
+    title="as many sentences in each batch",
+    source="common: a fixed batch size",
+    effect="A batch of long sentences is several times as large as one of short ones.",
+    hint="All your batches have as many sentences. What should be about equal instead?",
+)
+def fixed_number_of_sentences(lengths, batch_tokens):
+    order = sorted(range(len(lengths)), key=lambda i: lengths[i])
+    size = max(1, batch_tokens // max(lengths))
+    return [order[start : start + size] for start in range(0, len(order), size)]

@@ -1,0 +1,155 @@
+"""From a corpus to a folder with tokenizer, token store and held-out sets, made once."""
+
+import hashlib
+import json
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TypeVar
+
+from tqdm.auto import tqdm
+
+from transformer_lib.data.cleaning import Cleaner, sentence_key
+from transformer_lib.data.corpora import DataConfig, Splits, TestSet, fingerprint, load_corpus
+from transformer_lib.data.store import PairStore
+from transformer_lib.data.tokenizer import Tokenizer
+from transformer_lib.errors import UserError
+from transformer_lib.files import cache_folder, locked, read_lines, write_text
+from transformer_lib.progress import progress_is_shown
+from transformer_lib.vocabulary import EOS
+
+T = TypeVar("T")
+
+FORMAT = 1
+TOKENIZER_PAIRS = 500_000  # enough to learn the pieces of any corpus, and 2 GB of memory less
+
+
+@dataclass(frozen=True)
+class PreparedData:
+    """What training reads. ``report`` counts the kept pairs and the dropped ones by reason."""
+
+    folder: Path
+    tokenizer: Tokenizer
+    train: PairStore
+    valid: TestSet
+    test: TestSet
+    report: dict[str, int]
+
+
+def prepare(
+    config: DataConfig, files: Path | None = None, cache: Path | None = None
+) -> PreparedData:
+    """Clean, split, learn the tokenizer and store the tokens, unless that was done before.
+
+    Args:
+        files: folder with the corpus's files, instead of downloading them.
+        cache: where prepared data is kept; the default is :func:`cache_folder`.
+
+    Raises:
+        UserError: the text cannot be had, read or used; nothing half-made is left.
+    """
+    # A user's files count by what is in them, wherever they are.
+    settings = asdict(config) | {"train": None, "valid": None, "test": None}
+    identity = json.dumps([FORMAT, settings, fingerprint(config, files)], sort_keys=True)
+    key = hashlib.sha256(identity.encode()).hexdigest()[:12]
+    folder = (cache or cache_folder()) / "prepared" / f"{config.corpus}-{key}"
+    if not _is_complete(folder):
+        with locked(folder):  # of two processes one prepares, the other one waits and finds it done
+            if not _is_complete(folder):
+                _make_folder(config, files, folder)
+    return open_prepared(folder)
+
+
+def _is_complete(folder: Path) -> bool:
+    return (folder / "report.json").exists()
+
+
+def _make_folder(config: DataConfig, files: Path | None, folder: Path) -> None:
+    """Make it under another name, then rename: a folder of the right name is a complete one."""
+    making = None
+    try:
+        making = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+        _make(config, load_corpus(config, files), making)
+        shutil.rmtree(folder, ignore_errors=True)
+        making.rename(folder)
+    except OSError as error:
+        raise UserError(
+            f"cannot write {folder}: {error.strerror or error}; nothing was kept, free some "
+            "space or choose another folder with TRANSFORMER_LIB_CACHE"
+        ) from error
+    finally:
+        if making is not None:
+            shutil.rmtree(making, ignore_errors=True)
+
+
+def open_prepared(folder: Path) -> PreparedData:
+    """A folder that :func:`prepare` made."""
+    tokenizer = Tokenizer.load(folder / "tokenizer.model")
+    train = PairStore.open(folder, len(tokenizer))
+    valid, test = (_read_set(folder / f"{name}.json") for name in ("valid", "test"))
+    report = json.loads("\n".join(read_lines(folder / "report.json")))
+    return PreparedData(folder, tokenizer, train, valid, test, report)
+
+
+def _make(config: DataConfig, splits: Splits, folder: Path) -> None:
+    held_out = frozenset(map(sentence_key, splits.valid.sources + splits.test.sources))
+    cleaner = Cleaner(config.max_words, config.max_ratio, held_out)
+    # Clean text waits in a file, so that the corpus need not fit into memory.
+    clean = folder / "clean.tsv"
+    with clean.open("w", encoding="utf-8", newline="\n") as file:
+        for source, target in _with_progress(cleaner(splits.train), "cleaning"):
+            file.write(f"{source}\t{target}\n")
+    kept = cleaner.report["kept"]
+    if kept == 0:
+        raise UserError("no sentence pair is left after cleaning: " + describe(cleaner.report))
+
+    step = max(1, kept // TOKENIZER_PAIRS)
+    sample = islice(read_lines(clean), 0, None, step)
+    sentences = (side for line in sample for side in line.split("\t"))
+    tokenizer = Tokenizer.train(sentences, config.vocab_size)
+
+    too_long = f"more than {config.max_len} tokens"
+    tokens = _with_progress(_tokenize(clean, tokenizer, config.max_len), "tokenizing")
+    cleaner.report["kept"] = PairStore.write(folder, tokens, len(tokenizer))
+    cleaner.report[too_long] = kept - cleaner.report["kept"]
+    if cleaner.report["kept"] == 0:
+        raise UserError(
+            f"no sentence pair has at most max_len={config.max_len} tokens on both sides; choose "
+            "a larger data.max_len"
+        )
+    clean.unlink()
+    (folder / "tokenizer.model").write_bytes(tokenizer.model)
+    for name, held_out_set in (("valid", splits.valid), ("test", splits.test)):
+        write_text(folder / f"{name}.json", json.dumps(asdict(held_out_set), ensure_ascii=False))
+    write_text(folder / "report.json", json.dumps(+cleaner.report))
+
+
+def _tokenize(
+    clean: Path, tokenizer: Tokenizer, max_len: int
+) -> Iterator[tuple[list[int], list[int]]]:
+    lines = read_lines(clean)
+    while chunk := list(islice(lines, 10_000)):
+        sources, targets = zip(*(line.split("\t") for line in chunk), strict=True)
+        for src, tgt in zip(tokenizer.encode(sources), tokenizer.encode(targets), strict=True):
+            if max(len(src), len(tgt)) < max_len:
+                yield [*src, EOS], [*tgt, EOS]
+
+
+def _with_progress(pairs: Iterable[T], name: str) -> Iterator[T]:
+    yield from tqdm(
+        pairs, desc=name, unit=" pairs", unit_scale=True, disable=not progress_is_shown()
+    )
+
+
+def _read_set(path: Path) -> TestSet:
+    return TestSet(**json.loads("\n".join(read_lines(path))))
+
+
+def describe(report: dict[str, int]) -> str:
+    """The cleaning report in one line."""
+    dropped = {reason: n for reason, n in report.items() if reason != "kept" and n}
+    parts = [f"{n:,} {reason}" for reason, n in sorted(dropped.items(), key=lambda x: -x[1])]
+    return f"kept {report.get('kept', 0):,} pairs; dropped " + (", ".join(parts) or "none")

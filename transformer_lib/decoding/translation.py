@@ -1,0 +1,119 @@
+"""Sentences in, translations out: any number, any length, empty ones too."""
+
+import warnings
+from collections.abc import Sequence
+from typing import Annotated
+
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass
+from tqdm.auto import tqdm
+
+from transformer_lib.data.cleaning import normalize
+from transformer_lib.data.tokenizer import Tokenizer
+from transformer_lib.decoding.search import beam_search, greedy_search, pad_sequences
+from transformer_lib.errors import UserError
+from transformer_lib.model.seq2seq import Seq2Seq, evaluating
+from transformer_lib.progress import progress_is_shown
+from transformer_lib.vocabulary import EOS
+
+
+@dataclass(frozen=True, config=ConfigDict(extra="forbid", strict=True))
+class DecodingConfig:
+    """How to search. The defaults are the paper's (section 6.1).
+
+    Raises:
+        ValueError: a value out of its range.
+    """
+
+    beam_size: Annotated[int, Field(ge=1, description="1 is greedy search")] = 4
+    alpha: Annotated[float, Field(ge=0, le=10, description="strength of the length penalty")] = 0.6
+    max_extra: Annotated[
+        int,
+        Field(ge=0, description="a translation has at most so many tokens more than its source"),
+    ] = 50
+    batch_tokens: Annotated[
+        int, Field(ge=1, description="source tokens translated at once, times the beam size")
+    ] = 4096
+
+
+def translate(
+    model: Seq2Seq,
+    tokenizer: Tokenizer,
+    sentences: Sequence[str],
+    config: DecodingConfig | None = None,
+    max_len: int | None = None,
+) -> list[str]:
+    """Translate each sentence; an empty one stays empty.
+
+    A sentence of more than ``max_len`` tokens, which the model was not trained for, is translated
+    in parts, with a warning.
+
+    Raises:
+        UserError: the model's numbers are not finite.
+    """
+    config = config or DecodingConfig()
+    pieces = tokenizer.encode([normalize(sentence) for sentence in sentences])
+    parts: list[list[int]] = []  # what is translated
+    owners: list[int] = []  # the sentence that each part is of
+    for number, tokens in enumerate(pieces):
+        split = _split(tokens, tokenizer, max_len)
+        if len(split) > 1:
+            warnings.warn(
+                f"sentence {number + 1} has {len(tokens)} tokens, more than the {max_len} that the "
+                f"model was trained on; translating it in {len(split)} parts",
+                stacklevel=2,
+            )
+        parts += split
+        owners += [number] * len(split)
+
+    outputs: list[list[int]] = [[] for _ in parts]
+    with evaluating(model):
+        for rows in tqdm(
+            _batches(parts, config.batch_tokens // config.beam_size),
+            desc="translating",
+            unit=" batches",
+            leave=False,
+            disable=not progress_is_shown() or len(parts) < 500,
+        ):
+            found = _search(model, [[*parts[row], EOS] for row in rows], config)
+            for row, tokens in zip(rows, found, strict=True):
+                outputs[row] = tokens
+
+    translations: list[list[str]] = [[] for _ in sentences]
+    for owner, text in zip(owners, tokenizer.decode(outputs), strict=True):
+        translations[owner].append(text)
+    return [" ".join(texts) for texts in translations]
+
+
+def _search(model: Seq2Seq, sentences: list[list[int]], config: DecodingConfig) -> list[list[int]]:
+    src = pad_sequences(sentences).to(model.output_weight.device)
+    if not model.output_weight.isfinite().all():
+        raise UserError("the model's weights are not finite (NaN); its training has failed")
+    if config.beam_size == 1:
+        return greedy_search(model, src, config.max_extra)
+    beams = beam_search(model, src, config.beam_size, config.alpha, config.max_extra)
+    if not all(beams):
+        raise UserError("the model's outputs are not finite (NaN); its training has failed")
+    return [beam[0].tokens for beam in beams]
+
+
+def _split(tokens: list[int], tokenizer: Tokenizer, max_len: int | None) -> list[list[int]]:
+    """Parts of at most ``max_len`` tokens, cut before a word where there is one."""
+    parts = []
+    while max_len is not None and len(tokens) > max_len:
+        words = [i for i, p in enumerate(tokenizer.pieces(tokens[: max_len + 1])) if p[0] == "▁"]
+        cut = words[-1] if words and words[-1] > 0 else max_len
+        parts.append(tokens[:cut])
+        tokens = tokens[cut:]
+    return [*parts, tokens] if tokens else parts
+
+
+def _batches(parts: list[list[int]], batch_tokens: int) -> list[list[int]]:
+    """Row numbers by falling length, ``batch_tokens`` padded tokens at most together."""
+    batches: list[list[int]] = []
+    for row in sorted(range(len(parts)), key=lambda row: -len(parts[row])):
+        longest = len(parts[batches[-1][0]]) + 1 if batches else 0
+        if not batches or longest * (len(batches[-1]) + 1) > batch_tokens:
+            batches.append([])
+        batches[-1].append(row)
+    return batches

@@ -1,0 +1,340 @@
+"""A run: the folder in which an experiment was trained, and what can be made of it."""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from dataclasses import dataclass as plain_dataclass
+from functools import partial
+from pathlib import Path
+
+import pydantic
+from pydantic.dataclasses import dataclass
+
+from transformer_lib.data.corpora import with_absolute_paths
+from transformer_lib.data.preparation import PreparedData, prepare
+from transformer_lib.data.tokenizer import Tokenizer
+from transformer_lib.decoding.translation import DecodingConfig, translate
+from transformer_lib.device import choose_device, choose_dtype, describe_device
+from transformer_lib.errors import UserError
+from transformer_lib.experiment.config import (
+    Experiment,
+    experiment_from_json,
+    experiment_to_json,
+)
+from transformer_lib.experiment.validation import validate
+from transformer_lib.files import atomic_path, read_lines, write_text
+from transformer_lib.model.rnn import RNNConfig, build_rnn
+from transformer_lib.model.seq2seq import Seq2Seq, num_parameters
+from transformer_lib.model.transformer import build_transformer
+from transformer_lib.randomness import seeded
+from transformer_lib.training.checkpoint import (
+    average,
+    checkpoints_in,
+    load_model,
+    read_progress,
+    save_model,
+)
+from transformer_lib.training.cost import measured_flops_per_second
+from transformer_lib.training.distributed import joined_workers, was_restarted
+from transformer_lib.training.metrics import Record, read_metrics
+from transformer_lib.training.trainer import Trainer
+
+FORMAT = 2
+KINDS = {"transformer": "a Transformer", "rnn": "an RNN"}
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """What a run says about itself in ``run.json``.
+
+    Args:
+        format: of the folder; another version of this library may write another one.
+        devices: how many of ``device`` trained it together.
+        flops_per_second: what one of them sustains on a large matrix product.
+        data: name of the folder of prepared data; ``data_report`` says what cleaning did.
+    """
+
+    format: int
+    model: str
+    parameters: int
+    device: str
+    devices: int
+    precision: str
+    flops_per_second: float
+    data: str
+    data_report: dict[str, int]
+
+
+_INFO = pydantic.TypeAdapter(RunInfo)
+
+
+@plain_dataclass(frozen=True)
+class Run:
+    """A trained model with all that is needed to use it."""
+
+    folder: Path
+    experiment: Experiment
+    tokenizer: Tokenizer
+    model: Seq2Seq
+    info: RunInfo
+
+    def translate(self, sentences: list[str], decoding: DecodingConfig | None = None) -> list[str]:
+        """Translate with the experiment's search settings, or others."""
+        return translate(
+            self.model,
+            self.tokenizer,
+            sentences,
+            decoding or self.experiment.decoding,
+            self.experiment.data.max_len,
+        )
+
+
+def build_model(experiment: Experiment, vocab_size: int) -> Seq2Seq:
+    """The experiment's model, initialized from its seed.
+
+    Raises:
+        UserError: the sizes do not fit together.
+    """
+    try:
+        with seeded(experiment.seed):
+            if isinstance(experiment.model, RNNConfig):
+                return build_rnn(experiment.model, vocab_size)
+            return build_transformer(experiment.model, vocab_size)
+    except ValueError as error:
+        raise UserError(f"{experiment.name}: {error}") from error
+
+
+def train(
+    experiment: Experiment,
+    folder: Path,
+    files: Path | None = None,
+    resume: bool = False,
+    on_validation: Callable[[Trainer, Record], None] | None = None,
+    announce: Callable[[str], None] | None = None,
+) -> bool:
+    """Prepare the data, train, and leave a run in ``folder``; False if it was interrupted.
+
+    Under ``torchrun`` its processes train together, and after a restart they go on from the last
+    checkpoint. All of them must see ``folder``.
+
+    Args:
+        resume: go on with the run in ``folder``; ``experiment`` may differ from it in the device
+            and in the length of training only.
+        announce: called before anything takes long, with a line that says what is trained on what.
+
+    Raises:
+        UserError: the folder holds another run, or preparing or training fails.
+    """
+    device = choose_device(experiment.training.device)
+    if experiment.data.corpus == "files":
+        experiment = replace(experiment, data=with_absolute_paths(experiment.data, files))
+        files = None
+    model = build_model(experiment, experiment.data.vocab_size)  # wrong sizes show at once
+    with joined_workers(device) as workers:
+        if resume:
+            _read_info(folder)
+        elif not was_restarted() and workers.is_first:
+            _check_free(folder)
+        if announce is not None and workers.is_first:
+            announce(describe_training(experiment, model, folder, workers.count))
+        with workers.main_process_first():
+            data = prepare(experiment.data, files)
+        if len(data.tokenizer) != experiment.data.vocab_size:
+            model = build_model(experiment, len(data.tokenizer))
+        (restarted,) = workers.all_reduce(float(was_restarted()))  # some machines may not know
+        if restarted and checkpoints_in(folder):
+            resume = True
+        if resume:
+            _check_same(folder, experiment, data)
+        if workers.is_first:
+            if not resume:
+                _start(folder, experiment, data, model, workers.count)
+            write_text(folder / "experiment.json", experiment_to_json(experiment))
+        trainer = Trainer(
+            model,
+            data.train,
+            experiment.training,
+            folder,
+            experiment.seed,
+            partial(validate, model, data, experiment.training),
+            on_validation,
+            workers,
+        )
+        if resume:
+            trainer.resume()
+        return trainer.train()
+
+
+def describe_training(
+    experiment: Experiment, model: Seq2Seq, folder: Path, processes: int = 1
+) -> str:
+    """What is trained, where, on what, for how long, in one line."""
+    training = experiment.training
+    device = choose_device(training.device)
+    dtype = str(choose_dtype(device, training.precision)).removeprefix("torch.")
+    length = f"{training.steps:,} steps" if training.steps else f"{training.minutes:g} minutes"
+    together = f"{processes} × " if processes > 1 else ""
+    return (
+        f"{experiment.name}: {KINDS[experiment.model.kind]} of {num_parameters(model) / 1e6:.1f} M "
+        f"parameters on {together}{describe_device(device)} in {dtype}, on the text "
+        f"{experiment.data.corpus}, for {length}; into {folder}"
+    )
+
+
+def load_run(folder: Path | str, device: str = "auto") -> Run:
+    """Open a run to translate with it, on any device, whichever it was trained on.
+
+    Raises:
+        UserError: the folder is not a run, is damaged or of another version, or has no weights yet;
+            or there is no such device.
+    """
+    return _open_run(Path(folder), device)
+
+
+def last_weights(run: Run) -> Run | None:
+    """The same run with its last checkpoint instead of an average, if that is still there."""
+    paths = checkpoints_in(run.folder)
+    device = str(run.model.output_weight.device)
+    return _open_run(run.folder, device, paths[-1]) if paths else None
+
+
+def averaged_checkpoints(run: Run) -> int:
+    """Of how many checkpoints the run's weights are the mean."""
+    path = run.folder / "model.safetensors"
+    return int(read_progress(path).get("averaged", 1)) if path.exists() else 1
+
+
+def training_progress(run: Run) -> Record:
+    """Step, seconds, tokens and FLOPs at the end of training, or as far as it came.
+
+    Raises:
+        UserError: the run has neither metrics nor checkpoints any more.
+    """
+    if records := read_metrics(run.folder):
+        return records[-1]
+    if paths := checkpoints_in(run.folder):
+        progress = read_progress(paths[-1])
+        return {**progress, "tokens": progress["src_tokens"] + progress["tgt_tokens"]}
+    raise UserError(f"{run.folder} does not say how long it was trained: it has no metrics.jsonl")
+
+
+def _open_run(folder: Path, device: str, weights: Path | None = None) -> Run:
+    info = _read_info(folder)
+    experiment = read_experiment(folder)
+    tokenizer = Tokenizer.load(folder / "tokenizer.model")
+    model = build_model(experiment, len(tokenizer))
+    load_model(weights or _weights(folder), model)
+    model.to(choose_device(device)).eval()
+    return Run(folder, experiment, tokenizer, model, info)
+
+
+def average_checkpoints(folder: Path, last: int) -> Path:
+    """Make the mean of the last checkpoints the run's model.
+
+    Raises:
+        UserError: there are not that many.
+    """
+    _read_info(folder)
+    paths = checkpoints_in(folder)
+    if not 1 <= last <= len(paths):
+        raise UserError(
+            f"{folder} has {len(paths)} checkpoints, so the last {last} cannot be averaged; give a "
+            f"number from 1 to {len(paths)} (training.keep_checkpoints says how many are kept)"
+        )
+    target = folder / "model.safetensors"
+    save_model(target, average(paths[-last:]), last)
+    return target
+
+
+def _check_free(folder: Path) -> None:
+    if (folder / "model.safetensors").exists() or checkpoints_in(folder):
+        raise UserError(
+            f"{folder} already holds a run; continue it with --resume, "
+            "or choose another folder with --out"
+        )
+
+
+def _start(
+    folder: Path, experiment: Experiment, data: PreparedData, model: Seq2Seq, devices: int
+) -> None:
+    device = choose_device(experiment.training.device)
+    dtype = choose_dtype(device, experiment.training.precision)
+    (folder / "metrics.jsonl").unlink(missing_ok=True)  # of a run killed before it saved anything
+    with atomic_path(folder / "tokenizer.model") as temporary:
+        temporary.write_bytes(data.tokenizer.model)
+    info = RunInfo(
+        format=FORMAT,
+        model=experiment.model.kind,
+        parameters=num_parameters(model),
+        device=describe_device(device),
+        devices=devices,
+        precision=str(dtype).removeprefix("torch."),
+        flops_per_second=measured_flops_per_second(device, dtype),
+        data=data.folder.name,
+        data_report=data.report,
+    )
+    write_text(folder / "run.json", _INFO.dump_json(info, indent=2).decode())
+
+
+def _check_same(folder: Path, experiment: Experiment, data: PreparedData) -> None:
+    _read_info(folder)
+    if Tokenizer.load(folder / "tokenizer.model").model != data.tokenizer.model:
+        raise UserError(
+            f"{folder} was trained with another vocabulary than {data.folder}; a model cannot "
+            "change its vocabulary: resume with the same data settings, or start a new run"
+        )
+    before, now = asdict(read_experiment(folder)), asdict(experiment)
+    for changeable in ("device", "steps", "minutes"):
+        before["training"][changeable] = now["training"][changeable]
+    for section, values in before.items():
+        if values != now[section]:
+            raise UserError(
+                f"{folder} was started with {section}={_changed(values, now[section])}; "
+                "resume with the same settings, or start a new run with --out"
+            )
+
+
+def _changed(before: object, now: object) -> str:
+    if isinstance(before, dict) and isinstance(now, dict):
+        keys = [key for key in before if before[key] != now.get(key)]
+        return ", ".join(f"{key}: {before[key]}, not {now.get(key)}" for key in keys)
+    return f"{before}, not {now}"
+
+
+def _weights(folder: Path) -> Path:
+    model = folder / "model.safetensors"
+    if model.exists():
+        return model
+    if checkpoints := checkpoints_in(folder):
+        return checkpoints[-1]
+    raise UserError(f"{folder} has no weights yet; train it (or continue with --resume) first")
+
+
+def _read_info(folder: Path) -> RunInfo:
+    path = folder / "run.json"
+    if not path.exists():
+        raise UserError(
+            f"{folder} is not a run: it has no run.json; make one with transformer-lib train"
+        )
+    try:
+        values = json.loads("\n".join(read_lines(path)))
+        version = values.get("format") if isinstance(values, dict) else None
+        if version != FORMAT:
+            raise UserError(
+                f"{folder} was written by another version of this library (format {version}, this "
+                f"one reads {FORMAT}); train it again"
+            )
+        return _INFO.validate_python(values)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path} is damaged: {str(error).splitlines()[0]}") from error
+
+
+def read_experiment(folder: Path) -> Experiment:
+    """The experiment that a run was started with.
+
+    Raises:
+        UserError: the folder is not a run, or is damaged.
+    """
+    _read_info(folder)
+    path = folder / "experiment.json"
+    return experiment_from_json("\n".join(read_lines(path)), str(path))

@@ -1,0 +1,55 @@
+"""What a run measures of its model while it trains: loss per token and greedy BLEU."""
+
+import torch
+
+from transformer_lib.data.batching import Batch, shift_right
+from transformer_lib.data.preparation import PreparedData
+from transformer_lib.decoding.search import pad_sequences
+from transformer_lib.decoding.translation import DecodingConfig, translate
+from transformer_lib.device import choose_dtype
+from transformer_lib.metrics.bleu import bleu
+from transformer_lib.model.seq2seq import Seq2Seq, evaluating
+from transformer_lib.training.config import TrainingConfig
+from transformer_lib.training.loss import output_loss
+from transformer_lib.vocabulary import EOS
+
+BATCH = 50  # sentences
+
+
+def validate(model: Seq2Seq, data: PreparedData, config: TrainingConfig) -> dict[str, float]:
+    """``loss``, the mean −log p of a target token in nats, and ``bleu``, of greedy translations.
+
+    Both are of the first ``config.validation_sentences`` of the validation set.
+    """
+    count = min(config.validation_sentences, len(data.valid))
+    sources = data.valid.sources[:count]
+    references = data.valid.references[:count]
+    hypotheses = translate(model, data.tokenizer, sources, DecodingConfig(beam_size=1))
+    with evaluating(model):
+        loss = _loss(model, data, config, sources, [several[0] for several in references])
+    return {"loss": loss, "bleu": bleu(hypotheses, references).score}
+
+
+@torch.no_grad()
+def _loss(
+    model: Seq2Seq,
+    data: PreparedData,
+    config: TrainingConfig,
+    sources: list[str],
+    targets: list[str],
+) -> float:
+    device = model.output_weight.device
+    dtype = choose_dtype(device, config.precision)
+    encode = data.tokenizer.encode
+    total, tokens = 0.0, 0
+    for start in range(0, len(sources), BATCH):
+        src, labels = (
+            pad_sequences([[*sentence, EOS] for sentence in encode(side[start : start + BATCH])])
+            for side in (sources, targets)
+        )
+        batch = Batch(src, shift_right(labels), labels).to(device)
+        with torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32):
+            states = model.decode(batch.tgt_input, model.encode(batch.src))
+            loss = output_loss(states, model.output_weight, batch.labels)
+        total, tokens = total + loss.nll.item(), tokens + loss.tokens
+    return total / tokens

@@ -1,0 +1,1 @@
+"""The instructor's side: grading in a sandbox, and rating by people."""

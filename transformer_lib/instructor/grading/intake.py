@@ -1,0 +1,268 @@
+"""What a student handed in, made into a notebook that can be graded, whatever was done to it.
+
+Of a submission only the answers are taken, and the student's own extra cells. All the rest, order
+and metadata included, comes from the released notebook.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from nbformat import NotebookNode
+from nbgrader.utils import compute_checksum
+
+from transformer_lib.instructor.grading.master import parse
+
+MAX_BYTES = 20 * 2**20
+MAX_SOURCE = 200_000
+MAX_EXTRA_CELLS = 300
+REMARKS = "transformer_lib_remarks"  # in a notebook's metadata: what intake has to say about it
+HANDED_IN = "transformer_lib_handed_in"  # in the metadata of an answer: its outputs
+NO_ANSWER = "nothing was answered"
+
+
+@dataclass
+class Intake:
+    """A notebook in the released form, and what was remarkable about what was handed in."""
+
+    notebook: NotebookNode
+    remarks: list[str] = field(default_factory=list)
+    answered: int = 0
+
+
+class UnreadableError(Exception):
+    """A file that is no notebook; the message says why."""
+
+
+def read_submission(path: Path) -> NotebookNode:
+    """Read a notebook that anybody may have written.
+
+    Raises:
+        UnreadableError: it is a link, too large, or no notebook.
+    """
+    if path.is_symlink():
+        raise UnreadableError("is a link to another place")
+    if not path.is_file():
+        raise UnreadableError("is not there")
+    if path.stat().st_size > MAX_BYTES:
+        raise UnreadableError(f"is larger than {MAX_BYTES // 2**20} MB; clear its outputs")
+    try:
+        text = path.read_text(encoding="utf-8")
+        if not text.strip():
+            raise UnreadableError("is empty")
+        notebook = _known(nbformat.reads(text, as_version=4))
+    except UnicodeDecodeError as error:
+        raise UnreadableError("is not UTF-8 text") from error
+    except UnreadableError:
+        raise
+    except (Exception, RecursionError) as error:
+        raise UnreadableError(f"is no notebook ({type(error).__name__})") from error
+    return notebook
+
+
+def _known(notebook: Any) -> NotebookNode:
+    """The notebook made anew from the fields that are known and of the right type."""
+    cells = []
+    for cell in notebook["cells"]:
+        kind, mine = cell.get("cell_type"), _part(cell, "metadata", dict).get("nbgrader")
+        known = {
+            "cell_type": kind if kind in ("code", "markdown") else "raw",
+            "id": _text(cell.get("id")),
+            "source": _text(cell.get("source")),
+            "metadata": {"nbgrader": _clean(mine)} if isinstance(mine, dict) else {},
+        }
+        if kind == "code":
+            known |= {"execution_count": None, "outputs": _clean(_part(cell, "outputs", list))}
+        if attachments := _part(cell, "attachments", dict):
+            known["attachments"] = _clean(attachments)
+        cells.append(known)
+    metadata = _part(notebook, "metadata", dict)
+    kept = {name: _clean(_part(metadata, name, dict)) for name in ("kernelspec", "transformer_lib")}
+    if remarks := _part(metadata, REMARKS, list):
+        kept[REMARKS] = [_text(remark) for remark in remarks]
+    return nbformat.from_dict(
+        {"cells": cells, "metadata": kept, "nbformat": 4, "nbformat_minor": 5}
+    )
+
+
+def _part(whole: Any, name: str, kind: type) -> Any:
+    value = whole.get(name)
+    return value if isinstance(value, kind) else kind()
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        value = "".join(part for part in value if isinstance(part, str))
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else ""
+
+
+def _clean(value: Any) -> Any:
+    """The same with text that can be written: a lone surrogate cannot."""
+    if isinstance(value, dict):
+        return {_text(name): _clean(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_clean(part) for part in value]
+    return _text(value) if isinstance(value, str) else value
+
+
+def mend(submission: NotebookNode, released: NotebookNode) -> Intake:
+    """Fill the answers of a submission into the released notebook."""
+    intake = Intake(nbformat.from_dict(released))
+    answers, extras = _sort_cells(submission, released, intake.remarks)
+    cells: list[NotebookNode] = list(extras[None])
+    for cell in intake.notebook.cells:
+        cells.append(cell)
+        grade_id = _grade_id(cell)
+        if _is_answer(cell):
+            given = answers.get(grade_id)
+            if given is None:
+                intake.remarks.append(f"the answer cell {grade_id} is missing")
+            else:
+                intake.answered += given.source.strip() != cell.source.strip()
+                cell.source = given.source
+                if cell.cell_type == "code" and given.cell_type == "code":
+                    cell.metadata[HANDED_IN] = {"outputs": given.outputs}
+                if "attachments" in given and cell.cell_type == "markdown":
+                    cell.attachments = given.attachments
+        cells += extras[cell.id]
+    intake.notebook.cells = cells
+    if not intake.answered:
+        intake.remarks.append(NO_ANSWER)
+    language = submission.metadata.get("kernelspec", {}).get("language", "python")
+    if language != "python":
+        intake.remarks.append("its kernel is not Python's")
+    return intake
+
+
+def _sort_cells(
+    submission: NotebookNode, released: NotebookNode, remarks: list[str]
+) -> tuple[dict[str, NotebookNode], dict[Any, list[NotebookNode]]]:
+    """The answers by their names, and the student's own cells by the released cell above them."""
+    known = {_grade_id(cell): cell for cell in released.cells if _grade_id(cell)}
+    plain = {cell.id: cell for cell in released.cells}
+    sources = {cell.source: cell for cell in released.cells}
+    answers: dict[str, NotebookNode] = {}
+    extras: dict[Any, list[NotebookNode]] = defaultdict(list)
+    above = None
+    order: list[int] = []
+    count = 0
+    for cell in submission.cells:
+        if len(cell.source) > MAX_SOURCE:
+            remarks.append(f"a cell of {len(cell.source):,} characters was left out")
+            continue
+        grade_id = _grade_id(cell)
+        if grade_id in known:
+            above = known[grade_id]
+            place = released.cells.index(above)
+            order += [place] if place not in order else []
+            if not _is_answer(above):
+                if cell.source.strip() != above.source.strip():
+                    remarks.append(f"the cell {grade_id} was changed; the original counts")
+            elif grade_id in answers:
+                remarks.append(f"the answer cell {grade_id} is there twice; the first one counts")
+            else:
+                answers[grade_id] = cell
+            continue
+        original = sources.get(cell.source) or plain.get(cell.get("id"))
+        if original is not None:
+            above = original
+            if cell.source == original.source:
+                continue
+        count += 1
+        if cell.source.strip() and cell.cell_type in ("code", "markdown"):
+            extras[above and above.id].append(_extra(cell, count))
+    if order != sorted(order):
+        remarks.append("cells were moved; the original order counts")
+    if count > MAX_EXTRA_CELLS:
+        remarks.append(f"{count} cells of the student's own were left out")
+        extras.clear()
+    return answers, extras
+
+
+def _extra(cell: NotebookNode, number: int) -> NotebookNode:
+    make = nbformat.v4.new_code_cell if cell.cell_type == "code" else nbformat.v4.new_markdown_cell
+    return make(cell.source, id=f"extra-{number:03d}")
+
+
+def _grade_id(cell: NotebookNode) -> str:
+    mine = cell.metadata.get("nbgrader")
+    name = mine.get("grade_id") if isinstance(mine, dict) else None
+    return name if isinstance(name, str) else ""
+
+
+def _is_answer(cell: NotebookNode) -> bool:
+    return bool(cell.metadata.get("nbgrader", {}).get("solution"))
+
+
+def find_notebook(folder: Path, name: str, released: NotebookNode) -> tuple[Path | None, list[str]]:
+    """The notebook of a student's folder, under whichever name, and remarks.
+
+    The right name wins; otherwise the notebook with the most answer cells of this assignment.
+    """
+    wanted = folder / f"{name}.ipynb"
+    if wanted.exists() or wanted.is_symlink():
+        return wanted, []
+    others = sorted(p for p in folder.glob("**/*.ipynb") if ".ipynb_checkpoints" not in p.parts)
+    found = [(path, _familiar(path, released)) for path in others]
+    found = [pair for pair in found if pair[1]]
+    if not found:
+        what = f"{len(others)} other notebooks" if others else "no notebook"
+        return None, [f"there is no {wanted.name}, and {what} in its place"]
+    path = max(found, key=lambda pair: pair[1])[0]
+    return path, [f"there is no {wanted.name}; {path.relative_to(folder)} was taken for it"]
+
+
+def _familiar(path: Path, released: NotebookNode) -> int:
+    """How many of the assignment's answer cells a file has."""
+    try:
+        notebook = read_submission(path)
+    except UnreadableError:
+        return 0
+    wanted = {_grade_id(cell) for cell in released.cells if _is_answer(cell)}
+    return len(wanted & {_grade_id(cell) for cell in notebook.cells})
+
+
+def verify(path: Path) -> tuple[str, bool]:
+    """Whether a notebook can be graded, or what is in the way, line by line. Runs nothing of it."""
+    try:
+        notebook = read_submission(path)
+    except UnreadableError as error:
+        return f"✗ {path} {error}", False
+    mine = notebook.metadata.get("transformer_lib", {})
+    expected, name = mine.get("cells"), mine.get("name")
+    if not isinstance(name, str) or not isinstance(expected, list) or not expected:
+        return f"✗ {path} is not a notebook of an assignment of this course", False
+    problems = _problems(notebook, [str(cell) for cell in expected])
+    if path.name != f"{name}.ipynb":
+        problems.append(f"its name must be {name}.ipynb")
+    if problems:
+        return "\n".join(f"✗ {problem}" for problem in problems), False
+    answers = [cell for cell in notebook.cells if _is_answer(cell)]
+    open_ones = [_grade_id(cell) for cell in answers if _is_unchanged(cell)]
+    done = len(answers) - len(open_ones)
+    line = f"✓ {path.name} is well-formed; {done} of {len(answers)} answers are there"
+    return line + (f", open: {', '.join(open_ones)}" if open_ones else ""), True
+
+
+def _problems(notebook: NotebookNode, expected: list[str]) -> list[str]:
+    problems = []
+    there = [_grade_id(cell) for cell in notebook.cells if _grade_id(cell)]
+    problems += [f"the cell {name} is missing" for name in expected if name not in there]
+    problems += [f"the cell {name} is there twice" for name in expected if there.count(name) > 1]
+    if [name for name in there if name in expected] != [n for n in expected if n in there]:
+        problems.append("cells were moved")
+    for cell in notebook.cells:
+        if _is_answer(cell) and cell.cell_type == "code":
+            try:
+                parse(cell.source)
+            except SyntaxError as error:
+                problems.append(f"{_grade_id(cell)}, line {error.lineno}: {error.msg}")
+        elif _grade_id(cell) and not _is_answer(cell) and not _is_unchanged(cell):
+            problems.append(f"the cell {_grade_id(cell)} was changed; take it from a fresh copy")
+    return problems
+
+
+def _is_unchanged(cell: NotebookNode) -> bool:
+    return cell.metadata["nbgrader"].get("checksum") == compute_checksum(cell)

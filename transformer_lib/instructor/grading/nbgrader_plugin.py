@@ -1,0 +1,201 @@
+"""Our two steps in nbgrader's chain: mend the notebook first, and judge it in the sandbox.
+
+``nbgrader autograde``, the form grader's button and ``transformer-lib grade`` come through here.
+"""
+
+import functools
+import html
+import re
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import nbformat
+from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
+from nbconvert.preprocessors import ClearMetadataPreprocessor
+from nbformat import NotebookNode
+from nbgrader import preprocessors as steps
+from nbgrader.preprocessors import NbGraderPreprocessor
+from traitlets import Enum, Unicode
+from traitlets.config import Config
+
+from transformer_lib.instructor.grading.intake import HANDED_IN, REMARKS, mend
+from transformer_lib.instructor.grading.judge import Output, Result, TestResult, harmless
+from transformer_lib.instructor.grading.master import load_master, read_cell
+from transformer_lib.instructor.grading.results import (
+    StoredResult,
+    cells_to_judge,
+    judge_for,
+    result_key,
+)
+from transformer_lib.instructor.grading.sandbox import ISOLATIONS
+
+STUB = "...  # your code"
+TEXT_STUB = "*Your answer.*"
+SCHEME = re.compile(r"^### (BEGIN|END) MARK SCHEME$", re.MULTILINE)
+TITLE = "**How this is marked**"
+
+
+def configure(config: Any, folder: Path) -> None:
+    """Fill in ``nbgrader_config.py``'s object for a course that lies in ``folder``."""
+    config.CourseDirectory.root = str(folder)
+    config.CourseDirectory.course_id = "transformer"
+    config.ClearSolutions.code_stub = {"python": STUB}
+    config.ClearSolutions.text_stub = TEXT_STUB
+    config.ClearMarkScheme.enforce_metadata = False  # ours stand in the questions
+    config.HTMLExporter.filters = {"markdown2html": plain_markdown}
+    config.MendNotebook.source = config.JudgeOutside.source = str(folder / "source")
+    config.JudgeOutside.results = str(folder / "results")
+    config.Autograde.sanitize_preprocessors = [
+        MendNotebook,
+        steps.ClearOutput,
+        steps.DeduplicateIds,
+        steps.OverwriteKernelspec,
+        steps.OverwriteCells,
+        steps.CheckCellMetadata,
+    ]
+    config.Autograde.autograde_preprocessors = [
+        JudgeOutside,
+        ClearMetadataPreprocessor,
+        steps.LimitOutput,
+        steps.SaveAutoGrades,
+        steps.AssignLatePenalties,
+        steps.CheckCellMetadata,
+    ]
+
+
+@jinja2.pass_context
+def plain_markdown(context: Any, source: str) -> str:
+    """Markdown as HTML in the form grader and in feedback, without the HTML that is written in it.
+
+    Students write it, and instructors look at it while they are logged in.
+    """
+    attachments = context.get("cell", {}).get("attachments", {})
+    source = SCHEME.sub(lambda match: TITLE if match[1] == "BEGIN" else "", source)
+    renderer = IPythonRenderer(escape=True, attachments=attachments)
+    return _spaced(MarkdownWithMath(renderer).render(source))
+
+
+class MendNotebook(NbGraderPreprocessor):
+    """Puts the student's answers into the released notebook; see :mod:`.intake`."""
+
+    source = Unicode("source", help="Folder of the master notebooks.").tag(config=True)
+
+    def preprocess(self, nb: NotebookNode, resources: Any) -> tuple[NotebookNode, Any]:
+        return mended(nb, _master_path(self.source, resources))[0], resources
+
+
+class JudgeOutside(NbGraderPreprocessor):
+    """Takes the place of nbgrader's ``Execute``: nothing of the submission runs in this process.
+
+    A result that is already there, for the same cells and the same tests, is not made again.
+    """
+
+    source = Unicode("source", help="Folder of the master notebooks.").tag(config=True)
+    results = Unicode("results", help="Folder where results are kept.").tag(config=True)
+    isolation = Enum(ISOLATIONS, ISOLATIONS[0], help="How to shut them in.").tag(config=True)
+
+    def preprocess(self, nb: NotebookNode, resources: Any) -> tuple[NotebookNode, Any]:
+        where = resources["nbgrader"]
+        master = load_master(_master_path(self.source, resources))
+        cells = cells_to_judge(nb)
+        key = result_key(master, cells)
+        stored = StoredResult(
+            Path(self.results), where["assignment"], where["notebook"], where["student"]
+        )
+        result = stored.read(key)
+        if result is None:
+            result = judge_for(master, self.isolation).judge(cells)
+            stored.write(key, result)
+        fill_in(nb, result, master.keeps_outputs)
+        return nb, resources
+
+
+def _master_path(source: str, resources: Any) -> Path:
+    where = resources["nbgrader"]
+    return Path(source, where["assignment"], f"{where['notebook']}.ipynb")
+
+
+def mended(submission: NotebookNode, master: Path) -> tuple[NotebookNode, list[str]]:
+    """The submission in the released form, and what was remarkable; a cell at the top says it."""
+    intake = mend(submission, released_from(master))
+    remarks = [*map(str, submission.metadata.get(REMARKS, [])), *intake.remarks]
+    if remarks:
+        lines = "\n".join(f"- {html.escape(remark)}" for remark in remarks)
+        text = f"**About your hand-in**\n\n{lines}"
+        intake.notebook.cells.insert(0, nbformat.v4.new_markdown_cell(text, id="hand-in"))
+    return intake.notebook, remarks
+
+
+def released_from(master: Path) -> NotebookNode:
+    """The released form of a master notebook."""
+    return _released_from(master, master.stat().st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=4)
+def _released_from(master: Path, changed: int) -> NotebookNode:
+    return released(nbformat.read(master, as_version=4), master.stem)
+
+
+def fill_in(nb: NotebookNode, result: Result, keeps_outputs: bool) -> None:
+    """Put the outputs of a result into the notebook, where nbgrader looks for grades."""
+    for number, cell in enumerate(nb.cells):
+        if cell.cell_type != "code":
+            continue
+        outputs = result.outputs.get(number, [])
+        seen = read_cell(cell)
+        if seen.is_manual and keeps_outputs:
+            outputs = harmless(cell.metadata.get(HANDED_IN, {}).get("outputs", []))
+        if seen.is_test:
+            cell.source = seen.visible.rstrip()  # what is hidden stays so in the feedback
+            test = result.tests[seen.grade_id]
+            outputs = [*map(_in_bootstrap, test.outputs), _points(test)]
+        cell.outputs = [nbformat.from_dict(output) for output in outputs]
+
+
+def _in_bootstrap(output: Output) -> Output:
+    """With space in its tables: nbgrader's pages are styled with Bootstrap, which takes it away."""
+    data = output["data"]
+    return {**output, "data": {**data, "text/html": _spaced(data["text/html"])}}
+
+
+def _spaced(page: str) -> str:
+    return page.replace("<table>", '<table class="table" style="width: auto">')
+
+
+def _points(test: TestResult) -> Output:
+    """The last output of a test cell: for people to read, and a number for nbgrader."""
+    line = f"{test.points:g} of {test.max_points:g} points"
+    reason = f": {html.escape(test.reason)}" if test.reason else ""
+    data = {
+        "text/plain": f"{test.points:g}",
+        "text/html": f"<p><strong>{line}</strong>{reason}</p>",
+    }
+    return {"output_type": "execute_result", "execution_count": None, "data": data, "metadata": {}}
+
+
+def released(master: NotebookNode, name: str) -> NotebookNode:
+    """What students get: the master without solutions, hidden tests and marking schemes.
+
+    Args:
+        name: of the notebook's file, without ``.ipynb``.
+    """
+    config = Config()
+    configure(config, Path())
+    notebook = nbformat.from_dict(master)
+    resources: dict[str, Any] = {"nbgrader": {}}
+    for step in (
+        steps.LockCells,
+        steps.ClearSolutions,
+        steps.ClearOutput,
+        steps.CheckCellMetadata,
+        steps.ClearHiddenTests,
+        steps.ClearMarkScheme,
+        steps.ComputeChecksums,
+        steps.CheckCellMetadata,
+    ):
+        notebook, resources = step(config=config).preprocess(notebook, resources)
+    mine = [cell.metadata.get("nbgrader", {}).get("grade_id") for cell in notebook.cells]
+    cells = [grade_id for grade_id in mine if grade_id]
+    notebook.metadata.setdefault("transformer_lib", {}).update(name=name, cells=cells)
+    return notebook

@@ -1,0 +1,460 @@
+"""The sandbox from outside: start it, open a connection for each submission, end it when need be.
+
+On Linux it is bubblewrap's (https://github.com/containers/bubblewrap): no network, nothing of the
+machine to be seen but the system's programs and the Python environment, both read-only. Inside, the
+program of :mod:`transformer_lib.course.sandboxed.worker` waits.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import json
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from io import BufferedIOBase, BufferedRWPair
+from pathlib import Path
+from typing import Any, Literal
+
+import psutil
+
+import transformer_lib
+from transformer_lib.course.sandboxed import wire
+from transformer_lib.course.sandboxed.isolation import PRIVATE, UIDS, Limits, shell_code
+from transformer_lib.errors import UserError
+
+Isolation = Literal["bubblewrap", "none"]
+ISOLATIONS: tuple[Isolation, ...] = ("bubblewrap", "none")
+Stream = BufferedIOBase | BufferedRWPair
+
+PACKAGE = Path(transformer_lib.__file__).parent
+# What the worker itself needs of the library; what a notebook may import comes on top.
+OWN_MODULES = (
+    "__init__.py", "errors.py", "vocabulary.py", "course/__init__.py", "course/sandboxed"
+)  # fmt: skip
+FIRST_UID = 200_000  # for root: users that nobody is, one for each submission
+START_SECONDS = 120
+SIGNALS = {
+    4: "an illegal instruction", 6: "abort()", 7: "a bus error", 8: "a division by zero",
+    9: "a kill", 11: "a segmentation fault", 24: "the limit on CPU time",
+    25: "the limit on the size of a file", 31: "a system call that is not allowed",
+}  # fmt: skip
+
+
+class Ended(BaseException):
+    """The submission's process is gone, or had to go; the message says why.
+
+    No :class:`Exception`, so that no check takes it for what a function raised.
+    """
+
+
+class StudentError(Exception):
+    """Code of the submission raised an exception.
+
+    Args:
+        kind: name of the exception's class.
+        explanation: the line of the student's code and what was said.
+    """
+
+    def __init__(self, kind: str, explanation: str):
+        super().__init__(explanation)
+        self.kind = kind
+        self.explanation = explanation
+
+
+class Connection:
+    """A submission's process, as one who asks sees it."""
+
+    def __init__(self, stream: Stream, watch: "_Watch", seconds: int, how: Callable[[], str]):
+        self._stream = stream
+        self._watch = watch
+        self._seconds = seconds
+        self._how_it_ended = how
+
+    def ask(self, what: str, *arguments: Any) -> Any:
+        """Put a question to the worker (its ``do_`` methods) and return the answer.
+
+        Raises:
+            StudentError: student's code raised.
+            Ended: there is no answer in time, none of the agreed form, or no process any more.
+            wire.WireError: the question cannot cross.
+        """
+        # Whoever answers must say to what, or an answer written in advance would be taken for it.
+        number = secrets.randbits(64)
+        message = wire.encode([number, what, *arguments])
+        with self._watch.deadline(self._seconds):
+            try:
+                self._stream.write(message)
+                self._stream.flush()
+                reply = wire.read(self._stream)
+            except (OSError, ValueError, wire.WireError) as error:
+                unreadable = isinstance(error, wire.WireError) and "ended" not in str(error)
+                why = f"its answer could not be read: {error}" if unreadable else ""
+                raise Ended(self._watch.reason or why or self._how_it_ended()) from error
+        match reply:
+            case [int(answered), "ok", value] if answered == number:
+                return value
+            case [int(answered), "error", str(kind), str(explanation)] if answered == number:
+                raise StudentError(kind[:100], explanation[:400])
+        raise Ended("it wrote something of its own where an answer was due")
+
+
+@contextmanager
+def _closing(stream: Stream) -> Iterator[None]:
+    """Close it at the end, also where the other side is gone and did not read the last question."""
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            stream.close()
+
+
+class Sandbox:
+    """A prepared place for submissions, which use it one after the other.
+
+    Args:
+        library: modules and folders of ``transformer_lib`` that notebooks may import.
+        imports: modules to import once, before the first submission.
+        isolation: ``"none"`` runs submissions as the grader's own user, with nothing between.
+
+    Raises:
+        UserError: there is no sandbox on this machine; what to do about it.
+    """
+
+    def __init__(
+        self,
+        library: Sequence[str] = (),
+        imports: Sequence[str] = (),
+        limits: Limits | None = None,
+        isolation: Isolation = "bubblewrap",
+    ):
+        if isolation == "bubblewrap":
+            require_bubblewrap()
+        self.isolation = isolation
+        self.limits = limits or Limits()
+        self._library = tuple(library)
+        self._imports = tuple(imports)
+        self._process: subprocess.Popen | None = None
+        self._control: socket.socket | None = None
+        self._forks = isolation == "bubblewrap" and can_fork()
+        self._last_words = ""
+        self._ended: int | None = None  # how the latest submission's process ended
+
+    def close(self) -> None:
+        """End the sandbox and all that runs in it. It starts anew when it is used again."""
+        if self._process is not None:
+            self._process.kill()
+            for stream in (self._process.stdin, self._process.stdout):
+                if stream is not None:
+                    with contextlib.suppress(OSError):
+                        stream.close()
+            self._process.wait()
+            self._process = None
+            self._words.seek(0)
+            said = self._words.read().decode(errors="replace").strip().splitlines()
+            self._last_words = said[-1] if said else "it ended without a word"
+            self._words.close()
+            self._folder.cleanup()
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+
+    def __enter__(self) -> "Sandbox":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    @contextmanager
+    def open(self) -> Iterator[Connection]:
+        """A fresh process for one submission. Whatever it leaves behind is gone afterwards.
+
+        Raises:
+            UserError: the sandbox does not start.
+        """
+        stream = self._connect()
+        assert self._process is not None
+        watch = _Watch(self._process, self.limits)
+        tidy = False
+        try:
+            with watch, _closing(stream):
+                yield Connection(stream, watch, self.limits.seconds, self._how_it_ended)
+                tidy = watch.reason is None
+        finally:
+            if not (tidy and self._forks and self._exit_code() is not None):
+                self.close()
+
+    def _connect(self) -> Stream:
+        """Start what is not running and wait until the worker is ready."""
+        if self._process is not None and self._process.poll() is not None:
+            self.close()
+        if self._process is None:
+            self._start()
+        assert self._process is not None
+        self._ended = None
+        watch = _Watch(self._process, Limits(total_seconds=START_SECONDS))
+        if self._forks:
+            assert self._control is not None
+            ours, theirs = socket.socketpair()
+            with theirs:
+                socket.send_fds(self._control, [b"+"], [theirs.fileno()])
+            stream: Stream = ours.makefile("rwb")
+            ours.close()
+        else:
+            assert self._process.stdout is not None
+            assert self._process.stdin is not None
+            stream = BufferedRWPair(self._process.stdout, self._process.stdin)  # type: ignore
+        with watch:
+            try:
+                reply = wire.read(stream)
+            except (OSError, wire.WireError) as error:
+                stream.close()
+                self.close()
+                raise UserError(f"the sandbox does not start: {self._last_words}") from error
+        if reply != ["ready"]:
+            self.close()
+            raise UserError(f"the sandbox does not start: {reply[-1]}")
+        return stream
+
+    def _start(self) -> None:
+        theirs = None
+        if self._forks:
+            self._control, theirs = socket.socketpair()
+        settings = {
+            "control": theirs and theirs.fileno(),
+            "confined": self.isolation == "bubblewrap",
+            "imports": self._imports,
+            "limits": dataclasses.asdict(self.limits),
+            "uid": FIRST_UID + os.getpid() * UIDS if _is_root() else None,
+        }
+        start = f"import sys; sys.path.insert(0, {str(PACKAGE.parent)!r}); "
+        program = start + "from transformer_lib.course.sandboxed.worker import main; main()"
+        command = [sys.executable, "-I", "-c", program, json.dumps(settings)]
+        if self.isolation == "bubblewrap":
+            command = [*bubblewrap(self._library, self.limits), *command]
+        self._words = tempfile.TemporaryFile()  # noqa: SIM115
+        self._folder = tempfile.TemporaryDirectory()
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL if self._forks else subprocess.PIPE,
+            stdout=subprocess.DEVNULL if self._forks else subprocess.PIPE,
+            stderr=self._words,
+            bufsize=0,
+            cwd=self._folder.name,
+            pass_fds=[theirs.fileno()] if theirs else [],
+            env=_environment(self.isolation),
+        )
+        if theirs:
+            theirs.close()
+
+    def _exit_code(self) -> int | None:
+        """Of the submission's process, as shells count; it has a moment to go by itself."""
+        if self._ended is None and self._process is not None:
+            try:
+                if self._control is None:
+                    self._ended = shell_code(self._process.wait(2.0))
+                else:
+                    self._control.settimeout(2.0)
+                    self._ended = int.from_bytes(self._control.recv(1) or b"\xff")
+            except (OSError, subprocess.TimeoutExpired):
+                return None
+        return self._ended
+
+    def _how_it_ended(self) -> str:
+        code = self._exit_code()
+        if code is None:
+            return "it closed its connection"
+        if code < 128:
+            return f"its process exited with code {code}"
+        return f"its process was ended by {SIGNALS.get(code - 128, f'signal {code - 128}')}"
+
+
+class _Watch:
+    """A thread that ends a sandbox when time is up or too much memory is used."""
+
+    def __init__(self, process: subprocess.Popen, limits: Limits):
+        self.reason: str | None = None
+        self._process = process
+        self._limits = limits
+        self._end = time.monotonic() + limits.total_seconds
+        self._deadline = self._end
+        self._stop = threading.Event()
+        self._before = _memory(process.pid)  # of the interpreter that it is forked from
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> "_Watch":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    @contextmanager
+    def deadline(self, seconds: int) -> Iterator[None]:
+        self._deadline = min(self._end, time.monotonic() + seconds)
+        try:
+            yield
+        finally:
+            self._deadline = self._end
+
+    def _run(self) -> None:
+        while not self._stop.wait(0.2):
+            if time.monotonic() > self._deadline:
+                whole = self._deadline == self._end
+                seconds = self._limits.total_seconds if whole else self._limits.seconds
+                self._kill(f"it took more than {seconds:g} seconds{' in all' * whole}")
+            elif self._takes_too_much():
+                self._kill(f"it took more than {2 * self._limits.memory / 2**30:g} GiB of memory")
+
+    def _takes_too_much(self) -> bool:
+        allowed = 2 * self._limits.memory + self._before
+        return _memory(self._process.pid, allowed) > allowed
+
+    def _kill(self, reason: str) -> None:
+        self.reason = self.reason or reason
+        self._process.kill()
+
+
+def _memory(pid: int, limit: float = 0.0) -> int:
+    """Bytes that a process and all that it started hold, what they share among them included.
+
+    What comes from files, such as the libraries of the Python environment, is not counted. Pages
+    that several processes have in common, as after a fork, are counted once if counting them often
+    is more than ``limit``.
+    """
+    with contextlib.suppress(psutil.Error):
+        children = psutil.Process(pid).children(recursive=True)
+        if sys.platform != "linux":
+            return sum(child.memory_info().rss for child in children)
+        pids = [child.pid for child in children]
+        often = sum(_read_memory(pid, "status", ("RssAnon:", "RssShmem:")) for pid in pids)
+        if often <= limit:
+            return often
+        once = [_read_memory(pid, "smaps_rollup", ("Pss_Anon:", "Pss_Shmem:")) for pid in pids]
+        return sum(once) or often
+    return 0
+
+
+def _read_memory(pid: int, name: str, fields: tuple[str, ...]) -> int:
+    """The sum of some lines of a file that Linux keeps about a process; none of it elsewhere."""
+    try:
+        lines = Path(f"/proc/{pid}/{name}").read_text().splitlines()
+    except OSError:  # it is gone, or may not be looked at
+        return 0
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(fields))
+
+
+def _is_root() -> bool:
+    return hasattr(os, "geteuid") and os.geteuid() == 0
+
+
+def _environment(isolation: Isolation) -> dict[str, str]:
+    """Nothing of the grader's environment, which may hold secrets."""
+    home = tempfile.gettempdir() if isolation == "none" else PRIVATE
+    system = {name: os.environ[name] for name in ("SYSTEMROOT", "PATH") if name in os.environ}
+    return system | {
+        "HOME": home,
+        "TMPDIR": home,
+        "USER": "student",
+        "LOGNAME": "student",
+        "LANG": "C.UTF-8",
+        "IPYTHONDIR": f"{home}/ipython",
+        "MPLCONFIGDIR": f"{home}/matplotlib",
+        "MPLBACKEND": "module://matplotlib_inline.backend_inline",
+        "OMP_NUM_THREADS": "1",
+        "PYTHONUTF8": "1",
+    }
+
+
+def bubblewrap(library: Sequence[str], limits: Limits) -> list[str]:
+    """The command that runs what follows it in the sandbox."""
+    program = shutil.which("bwrap")
+    assert program is not None
+    command = [program, "--die-with-parent", "--new-session", "--unshare-pid", "--unshare-net"]
+    command += ["--unshare-ipc", "--unshare-uts", "--hostname", "sandbox"]
+    if _is_root():
+        # Root makes the namespaces for each submission itself and then becomes another user.
+        command += ["--cap-drop", "ALL"]
+        for capability in ("SYS_ADMIN", "SETUID", "SETGID"):
+            command += ["--cap-add", f"CAP_{capability}"]
+    else:
+        command += ["--unshare-user"]
+    command += ["--tmpfs", "/tmp", "--ro-bind", "/usr", "/usr"]
+    for folder in ("/bin", "/sbin", "/lib", "/lib32", "/lib64"):
+        if os.path.islink(folder):
+            command += ["--symlink", os.readlink(folder), folder]
+        elif os.path.isdir(folder):
+            command += ["--ro-bind", folder, folder]
+    command += ["--dir", "/etc"]
+    for path in ("/etc/ld.so.cache", "/etc/alternatives", "/etc/fonts", "/etc/localtime"):
+        command += ["--ro-bind-try", path, path]
+    for prefix in dict.fromkeys((sys.base_prefix, sys.prefix)):
+        if not Path(prefix).is_relative_to("/usr"):
+            command += [*_folders_above(prefix), "--ro-bind", prefix, prefix]
+    command += ["--proc", "/proc", "--dev", "/dev"]
+    command += ["--perms", "1777", "--size", str(4 * limits.file_bytes), "--tmpfs", PRIVATE]
+    command += [*_folders_above(PACKAGE), "--size", "1048576", "--tmpfs", str(PACKAGE)]
+    for name in (*OWN_MODULES, *library):
+        command += [*_folders_above(PACKAGE / name), *["--ro-bind"] + 2 * [str(PACKAGE / name)]]
+    for folder in (str(PACKAGE), "/tmp", "/dev", "/"):
+        command += ["--remount-ro", folder]
+    return [*command, "--chdir", PRIVATE, "--"]
+
+
+def _folders_above(path: str | Path) -> list[str]:
+    """Make them readable for all: bubblewrap itself would make them for their owner alone."""
+    above = [str(folder) for folder in reversed(Path(path).parents)][1:]
+    return [word for folder in above for word in ("--dir", folder)]
+
+
+@functools.cache
+def require_bubblewrap() -> None:
+    """Try the sandbox once.
+
+    Raises:
+        UserError: it is not there or does not work; what to do.
+    """
+    instead = (
+        "Without a sandbox, a submission can read and change whatever you can; if you trust "
+        "all of them, say so with --isolation none"
+    )
+    if sys.platform != "linux":
+        raise UserError(
+            f"grading needs Linux for its sandbox (bubblewrap), and this is {sys.platform}. "
+            f"A Linux virtual machine or container will do. {instead}"
+        )
+    if shutil.which("bwrap") is None:
+        raise UserError(
+            "grading needs bubblewrap for its sandbox, and there is no program called bwrap. "
+            f"Debian and Ubuntu: apt install bubblewrap; Fedora: dnf install bubblewrap. {instead}"
+        )
+    trial = subprocess.run(
+        [*bubblewrap([], Limits()), "/bin/true"], capture_output=True, text=True, check=False
+    )
+    if trial.returncode != 0:
+        said = (trial.stderr.strip().splitlines() or ["it says nothing"])[-1]
+        raise UserError(
+            f"bubblewrap does not work here: {said}. Unprivileged user namespaces must be "
+            f"allowed (in a container: --privileged or a seccomp profile). {instead}"
+        )
+
+
+@functools.cache
+def can_fork() -> bool:
+    """Whether a sandbox inside the sandbox is allowed, so that one import serves many."""
+    program = (
+        f"import sys; sys.path.insert(0, {str(PACKAGE.parent)!r})\n"
+        "from transformer_lib.course.sandboxed.isolation import Limits, shut_in\n"
+        f"shut_in(Limits(), {FIRST_UID if _is_root() else None})\n"
+    )
+    command = [*bubblewrap([], Limits()), sys.executable, "-I", "-c", program]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0

@@ -1,0 +1,229 @@
+"""What raters see (the sheet), what they must not see (the key), and what they send back.
+
+A sheet holds either pairs of translations (``pairwise``: which one is better?) or single ones
+(``direct``: how well does it say what the source says, 0–100?). Which system said what stands in
+the key only. Two kinds of items watch the raters: **repeated** ones come twice, with the sides
+changed; **degraded** ones hold a translation of which half the words were replaced, which must lose
+against the undamaged one.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Literal, TypeVar
+
+import numpy as np
+import pydantic
+from pydantic.dataclasses import dataclass
+
+from transformer_lib.errors import UserError
+from transformer_lib.files import write_text
+from transformer_lib.pages import write_page
+
+Kind = Literal["pairwise", "direct"]
+Control = Literal["none", "repeated", "degraded"]
+DAMAGED = "(damaged)"
+"""Stands in the key for the degraded side of a pair."""
+
+_STRICT = pydantic.ConfigDict(extra="forbid", strict=True)
+Content = TypeVar("Content")
+Score = Annotated[int, pydantic.Field(ge=0, le=100)]
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Item:
+    """One question: a source and its two translations, A and B, or its only one."""
+
+    id: str
+    source: str
+    texts: tuple[str, ...]
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Sheet:
+    """All questions, in the order in which they are asked."""
+
+    kind: Kind
+    items: tuple[Item, ...]
+
+    @property
+    def digest(self) -> str:
+        """What ratings name, so that they cannot be taken for those of another sheet."""
+        return hashlib.sha256(_to_json(Sheet, self).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Entry:
+    """What an item really is: the sentence's number, the system of each text, why it is there.
+
+    ``references`` are the sentence's, if they are known.
+    """
+
+    sentence: int
+    systems: tuple[str, ...]
+    control: Control
+    references: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Key:
+    """The answer to “who said what”, by the items' ids."""
+
+    digest: str
+    systems: tuple[str, str]
+    seed: int
+    entries: dict[str, Entry]
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Ratings:
+    """One rater's answers by item: ``A``, ``B`` or ``=`` for pairs, 0 to 100 for single ones."""
+
+    digest: str
+    rater: str
+    answers: dict[str, Literal["A", "B", "="] | Score]
+
+
+def make_sheet(
+    sources: Sequence[str],
+    outputs: Mapping[str, Sequence[str]],
+    kind: Kind,
+    sentences: int = 30,
+    repeated: int = 3,
+    degraded: int = 3,
+    seed: int = 1,
+    references: Sequence[Sequence[str]] | None = None,
+) -> tuple[Sheet, Key]:
+    """Draw sentences by lot, put the systems' outputs in random order, add control items.
+
+    Only sentences that the two systems translate differently are drawn. With ``references``, those
+    of each source, the report can say how people agree with BLEU.
+
+    Raises:
+        UserError: not two systems, outputs of another number than sources, or too few different
+            translations.
+    """
+    if len(outputs) != 2:
+        raise UserError(f"two systems are rated against one another, not {len(outputs)}")
+    for name, texts in outputs.items():
+        if len(texts) != len(sources):
+            raise UserError(f"{name} has {len(texts)} translations of {len(sources)} sources")
+    first, second = outputs
+    different = [i for i in range(len(sources)) if outputs[first][i] != outputs[second][i]]
+    if len(different) < sentences:
+        raise UserError(
+            f"the systems translate only {len(different)} sentences differently, "
+            f"{sentences} were asked for"
+        )
+    random = np.random.default_rng(seed)
+    chosen = sorted(random.choice(different, sentences, replace=False).tolist())
+
+    Question = tuple[Entry, tuple[str, ...]]
+    questions: list[Question] = []
+    for sentence in chosen:
+        right = tuple(references[sentence]) if references else ()
+        if kind == "pairwise":
+            systems = (first, second) if random.random() < 0.5 else (second, first)
+            texts = tuple(outputs[system][sentence] for system in systems)
+            questions.append((Entry(sentence, systems, "none", right), texts))
+        else:
+            questions += [
+                (Entry(sentence, (system,), "none", right), (outputs[system][sentence],))
+                for system in (first, second)
+            ]
+    regular = len(questions)
+    for place in random.permutation(regular)[:repeated].tolist():
+        entry, texts = questions[place]
+        again = Entry(entry.sentence, entry.systems[::-1], "repeated")
+        questions.append((again, texts[::-1]))
+    for place in random.permutation(regular)[:degraded].tolist():
+        entry, texts = questions[place]
+        other = questions[(place + 1) % regular][1][0]
+        damaged = _damage(texts[0], other, random)
+        if kind == "direct":
+            questions.append((Entry(entry.sentence, entry.systems, "degraded"), (damaged,)))
+        else:
+            pair, systems = (texts[0], damaged), (entry.systems[0], DAMAGED)
+            if random.random() < 0.5:
+                pair, systems = pair[::-1], systems[::-1]
+            questions.append((Entry(entry.sentence, systems, "degraded"), pair))
+
+    order = random.permutation(len(questions)).tolist()
+    ids = [f"{number:03d}" for number in range(1, len(questions) + 1)]
+    items = tuple(
+        Item(id, sources[questions[place][0].sentence], questions[place][1])
+        for id, place in zip(ids, order, strict=True)
+    )
+    sheet = Sheet(kind, items)
+    entries = {id: questions[place][0] for id, place in zip(ids, order, strict=True)}
+    return sheet, Key(sheet.digest, (first, second), seed, entries)
+
+
+def _damage(text: str, other: str, random: np.random.Generator) -> str:
+    """Half of the words, in one run, replaced by as many of another sentence."""
+    words, strange = text.split(), other.split() or ["?"]
+    count = max(1, len(words) // 2)
+    start = int(random.integers(0, len(words) - count + 1)) if words else 0
+    drawn = [str(word) for word in random.choice(strange, count)]
+    return " ".join([*words[:start], *drawn, *words[start + count :]])
+
+
+def write_task(folder: Path, sheet: Sheet, key: Key) -> None:
+    """``sheet.json`` and ``rate.html`` for raters, ``key.json`` for nobody but the organizer."""
+    folder.mkdir(parents=True, exist_ok=True)
+    # Inside a script element no text may end it: < is written as an escape.
+    data = _to_json(Sheet, sheet).replace("<", "\\u003c")
+    content = {"sheet": data, "digest": sheet.digest}
+    write_page(folder / "rate.html", "transformer_lib.instructor.rating", "rate.html", content)
+    write_text(folder / "sheet.json", _to_json(Sheet, sheet))
+    write_text(folder / "key.json", _to_json(Key, key))
+
+
+def read_sheet(path: Path) -> Sheet:
+    """Raises UserError: the file cannot be read or is no sheet."""
+    return _read(Sheet, path)
+
+
+def read_key(path: Path) -> Key:
+    """Raises UserError: the file cannot be read or is no key."""
+    return _read(Key, path)
+
+
+def read_ratings(path: Path, sheet: Sheet) -> Ratings:
+    """One rater's file.
+
+    Raises:
+        UserError: it cannot be read, belongs to another sheet, or answers what was not asked.
+    """
+    ratings = _read(Ratings, path)
+    if ratings.digest != sheet.digest:
+        raise UserError(f"{path} has ratings of another sheet")
+    unknown = ratings.answers.keys() - {item.id for item in sheet.items}
+    if unknown:
+        raise UserError(
+            f"{path} rates items that are not in the sheet: {', '.join(sorted(unknown))}"
+        )
+    wanted = str if sheet.kind == "pairwise" else int
+    for id, answer in ratings.answers.items():
+        if not isinstance(answer, wanted):
+            form = "A, B or =" if sheet.kind == "pairwise" else "a number from 0 to 100"
+            raise UserError(f"{path}: item {id} has the answer {answer!r}; it should be {form}")
+    return ratings
+
+
+def _to_json(type_: type[Content], value: Content) -> str:
+    return pydantic.TypeAdapter(type_).dump_json(value, indent=1).decode()
+
+
+def _read(type_: type[Content], path: Path) -> Content:
+    try:
+        return pydantic.TypeAdapter(type_).validate_json(path.read_bytes())
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
+    except pydantic.ValidationError as error:
+        problem = error.errors()[0]
+        where = ".".join(str(part) for part in problem["loc"])
+        raise UserError(
+            f"{path} is no {type_.__name__.lower()}: {where + ': ' if where else ''}"
+            f"{problem['msg']}"
+        ) from error

@@ -1,0 +1,1 @@
+"""Scores of translations: BLEU and chrF, and the conventions of the paper."""

@@ -1,0 +1,75 @@
+"""One output, many BLEUs: how papers count, and how to find out why yours differs from theirs.
+
+The Transformer's authors tokenized with the Moses script, split words at hyphens, and counted with
+``multi-bleu.perl``; sacreBLEU (Post 2018) counts on plain text with a tokenizer of its own. On the
+same German translations the first number is the higher one, so the two must not be compared.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+
+from sacrebleu.metrics import BLEU
+from sacremoses import MosesTokenizer
+
+from transformer_lib.metrics.bleu import MetricScore, bleu, score
+
+PAPER = "Moses tokens, compounds split (the paper)"
+_HYPHEN = re.compile(r"(\S)-(\S)")
+
+
+def moses_tokens(sentence: str) -> str:
+    """German text as the Moses tokenizer separates it, with a space between tokens."""
+    return _moses().tokenize(sentence, return_str=True)
+
+
+def split_compounds(tokens: str) -> str:
+    """``Vater-Sohn`` as three tokens, which gives partial credit for half a compound.
+
+    >>> split_compounds("die Vater-Sohn-Reise")
+    'die Vater ##AT##-##AT## Sohn ##AT##-##AT## Reise'
+    """
+    return _HYPHEN.sub(r"\1 ##AT##-##AT## \2", tokens)
+
+
+def paper_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> MetricScore:
+    """BLEU in the way of “Attention Is All You Need”: Moses tokens, compounds split, unsmoothed."""
+    return _paper_bleu(
+        [moses_tokens(sentence) for sentence in hypotheses],
+        [moses_tokens(sentence) for sentence in references],
+    )
+
+
+def every_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, MetricScore]:
+    """The same output scored under each convention that one meets in papers and toolkits."""
+    one_each = [[reference] for reference in references]
+    spoken, wanted = ([moses_tokens(s) for s in side] for side in (hypotheses, references))
+    return {
+        "sacreBLEU, 13a": bleu(hypotheses, one_each),
+        "sacreBLEU, 13a, lower-cased": bleu(hypotheses, one_each, lowercase=True),
+        "sacreBLEU, international tokens": score(BLEU(tokenize="intl"), hypotheses, one_each),
+        "Moses tokens": _tokenized_bleu(spoken, wanted, "moses"),
+        PAPER: _paper_bleu(spoken, wanted),
+    }
+
+
+def _paper_bleu(spoken: Sequence[str], wanted: Sequence[str]) -> MetricScore:
+    return _tokenized_bleu(
+        [split_compounds(tokens) for tokens in spoken],
+        [split_compounds(tokens) for tokens in wanted],
+        "moses, compounds split",
+    )
+
+
+def _tokenized_bleu(
+    hypotheses: Sequence[str], references: Sequence[str], tokens: str
+) -> MetricScore:
+    metric = BLEU(tokenize="none", smooth_method="none", force=True)
+    result = score(metric, hypotheses, [[reference] for reference in references])
+    return replace(result, signature=result.signature.replace("tok:none", f"tok:{tokens}"))
+
+
+@cache
+def _moses() -> MosesTokenizer:
+    return MosesTokenizer(lang="de")

@@ -1,0 +1,16 @@
+"""How long something takes."""
+
+from collections.abc import Callable
+
+import torch
+from torch.utils.benchmark import Timer
+
+
+def fastest(function: Callable[[], object], seconds: float = 0.5) -> float:
+    """Seconds of a call, measured for about ``seconds``: the fastest, since others were disturbed.
+
+    PyTorch's timer calls it until it is warm. What the function starts on a GPU or on MPS it must
+    wait for itself (:func:`transformer_lib.device.synchronize`).
+    """
+    timer = Timer("function()", globals={"function": function}, num_threads=torch.get_num_threads())
+    return min(timer.blocked_autorange(min_run_time=seconds).times)

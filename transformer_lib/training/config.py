@@ -1,0 +1,95 @@
+"""The settings of training."""
+
+from typing import Annotated
+
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass
+
+from transformer_lib.device import DeviceName, Precision
+from transformer_lib.training.schedule import ScheduleName
+
+Count = Annotated[int, Field(ge=1)]
+
+
+@dataclass(frozen=True, config=ConfigDict(extra="forbid", strict=True))
+class TrainingConfig:
+    """How long and how to train. Give ``steps`` or ``minutes``.
+
+    Raises:
+        ValueError: both or neither of them, or a value out of its range.
+    """
+
+    steps: Annotated[Count | None, Field(description="length of training in optimizer steps")] = (
+        None
+    )
+    minutes: Annotated[
+        float | None,
+        Field(gt=0, allow_inf_nan=False, description="length of training in minutes"),
+    ] = None
+    batch_tokens: Annotated[
+        Count,
+        Field(
+            description="at most so many source tokens in a batch, and as many target tokens, "
+            "padding included"
+        ),
+    ] = 2048
+    accumulate: Annotated[
+        Count,
+        Field(description="batches per optimizer step, shared by however many processes there are"),
+    ] = 1
+    schedule: Annotated[
+        ScheduleName,
+        Field(
+            description='`"budget"` rises to `learning_rate`, then falls to zero at the end of '
+            'training; `"noam"` is the schedule of the paper'
+        ),
+    ] = "budget"
+    learning_rate: Annotated[
+        float, Field(gt=0, le=10, description="the peak of the budget schedule")
+    ] = 2e-3
+    warmup_share: Annotated[
+        float,
+        Field(ge=0, lt=1, description="share of training in which the budget schedule rises"),
+    ] = 0.1
+    warmup_steps: Annotated[Count, Field(description="steps in which the noam schedule rises")] = (
+        4000
+    )
+    betas: Annotated[
+        tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]],
+        Field(description="decay of Adam's two running means"),
+    ] = (0.9, 0.98)
+    eps: Annotated[float, Field(gt=0, le=1, description="ε of Adam")] = 1e-9
+    label_smoothing: Annotated[
+        float, Field(ge=0, lt=1, description="probability spread evenly over the vocabulary")
+    ] = 0.1
+    clip_norm: Annotated[
+        float, Field(gt=0, description="longest gradient; longer ones are scaled down to it")
+    ] = 1.0
+    precision: Annotated[
+        Precision,
+        Field(description="`auto` is bfloat16 where the hardware multiplies it faster"),
+    ] = "auto"
+    device: Annotated[
+        DeviceName, Field(description="`auto`, `cpu`, `cuda`, `cuda:1` …, or `mps`")
+    ] = "auto"
+    compile: Annotated[bool, Field(description="compile the model with torch.compile")] = False
+    validations: Annotated[
+        Count, Field(description="validations, and checkpoints, at equal distances")
+    ] = 6
+    validation_sentences: Annotated[
+        Count, Field(description="sentences of the validation set that are used")
+    ] = 200
+    keep_checkpoints: Annotated[Count, Field(description="newest checkpoints that are kept")] = 3
+    average_last: Annotated[
+        Count, Field(description="checkpoints whose mean is the final model; 1 is the last one")
+    ] = 1
+    tensorboard: Annotated[bool, Field(description="write a log for TensorBoard as well")] = False
+
+    def __post_init__(self) -> None:
+        if (self.steps is None) == (self.minutes is None):
+            raise ValueError("give either steps or minutes, as the length of training")
+        if self.average_last > self.keep_checkpoints:
+            raise ValueError(
+                f"average_last={self.average_last} needs keep_checkpoints of at least as many, "
+                f"not {self.keep_checkpoints}"
+            )
