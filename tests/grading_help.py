@@ -3,7 +3,7 @@
 import nbformat
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-GIVEN = "import torch\n\nfrom transformer_lib.course.checks import check, run_test"
+GIVEN = "import torch\n\nfrom transformer_lib.checks import check, run_test"
 
 SCALE = """def scale(x):
     ### BEGIN SOLUTION

@@ -157,7 +157,8 @@ def mistakes():
     yield ["train", "CONFIG", "--set", "model.dropout=1.5"], r"allowed: 0 ≤ dropout < 1$"
     yield ["train", "CONFIG", "--set", "steps"], r"write it as key=value"
     yield ["train", "CONFIG", "--set", "name.x=1"], r"name is a value, not a section"
-    yield ["train", "CONFIG", "--set", "training.minutes=1.0"], r"give either steps or minutes"
+    both = ["--set", "training.minutes=1.0", "--set", "training.steps=5"]
+    yield ["train", "CONFIG", *both], r"give either steps or minutes"
     yield (
         ["train", "CONFIG", "--steps", "0"],
         r"steps=0: input should be greater than or equal to 1",

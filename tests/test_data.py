@@ -4,8 +4,13 @@ import functools
 import hashlib
 import http.server
 import json
+import os
+import re
+import subprocess
+import sys
 import threading
 import unicodedata
+import urllib.error
 
 import numpy as np
 import pytest
@@ -29,7 +34,7 @@ def tatoeba():
 
 def files_config(folder, **options):
     names = {name: (f"{name}.en", f"{name}.de") for name in ("train", "valid", "test")}
-    return DataConfig(corpus="files", vocab_size=60, **{**names, **options})
+    return DataConfig(**{"corpus": "files", "vocab_size": 60, **names, **options})
 
 
 def test_normalize_composes_characters_and_collapses_space():
@@ -284,3 +289,85 @@ def test_the_report_adds_up(toy_files, tmp_path):
     stored = json.loads((prepared.folder / "report.json").read_text())
     assert stored == prepared.report
     assert stored["kept"] == len(prepared.train)
+
+
+def test_two_processes_that_prepare_one_corpus_share_it(toy_files, tmp_path):
+    """Both start at once; one prepares, the other waits, and both read a whole folder."""
+    program = f"""
+import sys
+from pathlib import Path
+from transformer_lib.data import DataConfig, prepare
+names = {{n: (n + ".en", n + ".de") for n in ("train", "valid", "test")}}
+sys.stdin.readline()
+data = prepare(DataConfig(corpus="files", vocab_size=60, **names), Path({str(toy_files)!r}))
+print(data.folder, len(data.train))
+"""
+    environment = {**os.environ, "TRANSFORMER_LIB_CACHE": str(tmp_path)}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", program],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            text=True, env=environment,
+        )
+        for _ in range(2)
+    ]  # fmt: skip
+    for process in processes:
+        process.stdin.write("\n")
+        process.stdin.flush()
+    ended = [process.communicate(timeout=120) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], ended
+    assert ended[0][0] == ended[1][0] != ""
+    assert len(list((tmp_path / "prepared").iterdir())) == 1
+
+
+def test_what_another_process_has_prepared_meanwhile_is_used(toy_files, tmp_path, monkeypatch):
+    """The lock is free again, and the folder is there: it must not be made a second time."""
+    from transformer_lib.data import preparation
+
+    config = files_config(toy_files)
+    first = prepare(config, toy_files, cache=tmp_path)
+    answers = iter([False, True])  # before the lock, behind it
+    monkeypatch.setattr(preparation, "_is_complete", lambda folder: next(answers))
+    monkeypatch.setattr(preparation, "_make", lambda *_: pytest.fail("made twice"))
+    assert prepare(config, toy_files, cache=tmp_path).folder == first.folder
+
+
+def test_the_same_text_at_another_place_is_not_prepared_again(toy_files, tmp_path):
+    here = prepare(files_config(toy_files), toy_files, cache=tmp_path)
+    absolute = {n: (str(toy_files / f"{n}.en"), str(toy_files / f"{n}.de")) for n in
+                ("train", "valid", "test")}  # fmt: skip
+    there = prepare(files_config(toy_files, **absolute), cache=tmp_path)
+    assert here.folder == there.folder
+
+
+def test_a_page_that_is_not_there_is_asked_for_once(server, tmp_path, monkeypatch):
+    asked = []
+
+    def gone(url, part):
+        asked.append(url)
+        raise urllib.error.HTTPError(url, 404, "Not Found", None, None)
+
+    monkeypatch.setattr("transformer_lib.data.download._fetch_rest", gone)
+    with pytest.raises(UserError, match="404"):
+        download(server, tmp_path / "file", None)
+    assert len(asked) == 1
+
+
+def test_sentences_that_are_all_too_long_are_said_to_be(toy_files, tmp_path):
+    with pytest.raises(UserError, match=r"at most max_len=2 tokens .* larger data.max_len"):
+        prepare(files_config(toy_files, max_len=2), toy_files, cache=tmp_path)
+    assert not list((tmp_path / "prepared").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("vocab_size", "message"),
+    [(8000, r"choose vocab_size=\d+ or less$"), (9, r"choose vocab_size=\d+ or more$")],
+)
+def test_a_vocabulary_of_the_wrong_size_names_the_right_one(
+    toy_files, tmp_path, vocab_size, message
+):
+    with pytest.raises(UserError, match=message) as wrong:
+        prepare(files_config(toy_files, vocab_size=vocab_size), toy_files, cache=tmp_path)
+    assert "trainer_interface" not in str(wrong.value)
+    right = int(re.search(r"vocab_size=(\d+) or", str(wrong.value))[1])
+    prepare(files_config(toy_files, vocab_size=right), toy_files, cache=tmp_path)

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from safetensors.torch import load_file
 from transformer_lib.errors import UserError
 from transformer_lib.evaluation.evaluate import evaluate_run
 from transformer_lib.experiment.config import load_config
-from transformer_lib.experiment.run import average_checkpoints, load_run, train
+from transformer_lib.experiment.run import average_checkpoints, build_model, load_run, train
 from transformer_lib.model import TransformerConfig, build_transformer
 from transformer_lib.training.checkpoint import checkpoints_in
 from transformer_lib.training.cost import flops_by_parameters
@@ -156,7 +157,6 @@ def test_two_runs_from_one_seed_are_the_same(toy_config, tmp_path):
 def test_accumulated_batches_equal_the_large_batch(toy_config, tmp_path):
     """Half the batch, twice: the same sentences give the same step (no dropout, plain sum)."""
     from transformer_lib.data import Batch, prepare
-    from transformer_lib.experiment.run import build_model
     from transformer_lib.training.metrics import Interval
     from transformer_lib.training.trainer import Trainer
 
@@ -327,3 +327,138 @@ for rows, length in ((8, 11), (5, 9), (3, 40)):
 """
     # One for the first number of rows and one for all others.
     assert graphs_and_breaks(program) == "2 graphs 0 breaks"
+
+
+@pytest.mark.parametrize("steps", [1, 7, 100, 101])
+@pytest.mark.parametrize("validations", [1, 3, 100])
+def test_validations_are_counted_in_whole_numbers(toy_config, tmp_path, steps, validations):
+    """100 of 100 steps: all of them, where rounded shares of 1 would leave some out."""
+    from transformer_lib.data import prepare
+    from transformer_lib.training.trainer import Trainer
+
+    lengths = [f"training.steps={steps}", f"training.validations={validations}"]
+    experiment = load_config(str(toy_config), lengths)
+    data = prepare(experiment.data)
+    trainer = Trainer(build_model(experiment, 80), data.train, experiment.training, tmp_path)
+    due = []
+    for step in range(steps + 1):
+        trainer.progress.step = step
+        due.append(trainer._validations_due())
+    assert due[-1] == validations
+    gaps = {n: due.count(n) for n in range(validations)}
+    assert max(gaps.values()) - min(gaps.values()) <= 1
+
+
+def test_the_schedule_of_the_paper_needs_nothing_but_its_name(toy_config, tmp_path):
+    assert train(load_config(str(toy_config), ["training.schedule=noam"]), tmp_path / "run")
+    rates = [r["learning_rate"] for r in read_metrics(tmp_path / "run") if r["kind"] == "train"]
+    assert rates[0] == pytest.approx(noam_rate(10, 32, 4000))
+
+
+def test_another_device_is_the_same_run(toy_config, tmp_path):
+    """The device is not what an experiment is; a run opens where its own device is missing."""
+    folder = tmp_path / "run"
+    train(load_config(str(toy_config)), folder)
+    path = folder / "experiment.json"
+    path.write_text(path.read_text().replace('"device": "auto"', '"device": "cuda:77"'))
+    assert load_run(folder).translate(["the cat"])
+    assert load_run(str(folder), "cpu").translate(["the cat"])
+    longer = load_config(str(toy_config), ["training.device=cpu", "training.steps=60"])
+    assert train(longer, folder, resume=True)
+    assert read_metrics(folder)[-1]["step"] == 60
+    with pytest.raises(UserError, match="cuda:77 is not on this machine"):
+        load_run(folder, "cuda:77")
+
+
+def test_a_device_that_is_missing_leaves_no_folder(toy_config, tmp_path):
+    with pytest.raises(UserError, match="is not on this machine"):
+        train(load_config(str(toy_config), ["training.device=cuda:77"]), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_stopped_before_its_first_validation_can_be_evaluated(toy_config, tmp_path):
+    folder = tmp_path / "run"
+    train(load_config(str(toy_config)), folder)
+    for path in (folder / "metrics.jsonl", folder / "model.safetensors"):
+        path.unlink()
+    cost = evaluate_run(load_run(folder)).cost
+    assert cost.tokens > 0
+    assert cost.flops_by_parameters > 0
+
+
+def test_all_devices_count(toy_config, tmp_path):
+    folder = tmp_path / "run"
+    train(load_config(str(toy_config)), folder)
+    one = evaluate_run(load_run(folder)).cost.flops_by_time
+    path = folder / "run.json"
+    path.write_text(path.read_text().replace('"devices": 1', '"devices": 8'))
+    assert evaluate_run(load_run(folder)).cost.flops_by_time == pytest.approx(8 * one)
+
+
+def test_opening_a_run_leaves_the_random_numbers_alone(toy_config, tmp_path):
+    train(load_config(str(toy_config)), tmp_path / "run")
+    torch.manual_seed(7)
+    expected = torch.rand(3)
+    torch.manual_seed(7)
+    load_run(tmp_path / "run")
+    build_model(load_config(str(toy_config)), 80)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_learned_positions_are_looked_up_and_not_multiplied():
+    sizes = {"d_model": 8, "d_ff": 16, "num_heads": 2, "num_encoder_layers": 1}
+    flops = {
+        positions: flops_by_parameters(
+            build_transformer(
+                TransformerConfig(**sizes, num_decoder_layers=1, positions=positions), 10
+            ),
+            100,
+            50,
+        )
+        for positions in ("learned", "none")
+    }
+    assert flops["learned"] == flops["none"]
+
+
+def test_the_gradient_of_the_weights_is_summed_in_float32(monkeypatch):
+    """In many chunks it is as good as in one; summed in bfloat16 it was twice as far off."""
+    torch.manual_seed(0)
+    states = torch.randn(512, 32)[None].requires_grad_()
+    weight = torch.randn(200, 32).requires_grad_()
+    labels = torch.randint(4, 200, (1, 512))
+
+    def error():
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = output_loss(states, weight, labels, 0.1).smoothed
+        (gradient,) = torch.autograd.grad(loss / 512, weight)
+        assert gradient.dtype == torch.float32
+        return (gradient - exact).norm() / exact.norm()
+
+    (exact,) = torch.autograd.grad(output_loss(states, weight, labels, 0.1).smoothed / 512, weight)
+    in_one = error()
+    monkeypatch.setattr("transformer_lib.training.loss.LOGITS_AT_ONCE", 200 * 16)
+    monkeypatch.setattr("transformer_lib.training.loss.elements_per_chunk", lambda _: 200 * 16)
+    assert error() < 1.1 * in_one + 1e-4
+
+
+def test_without_a_terminal_progress_comes_in_lines(toy_config, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("transformer_lib.training.reporter.OFTEN", 0.0)
+    said = []
+    train(load_config(str(toy_config)), tmp_path / "run", announce=said.append)
+    assert re.match(
+        r"toy: a Transformer of 0.0 M parameters on CPU, .* the text files, for 40 steps; into ",
+        said[0],
+    )
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 40
+    assert re.fullmatch(
+        r"step +1    0\.0 min  loss \d\.\d{3}  [\d,]+ tokens/s  about \d+ s left", lines[0]
+    )
+
+
+def test_a_longer_budget_continues_a_finished_run(toy_config, tmp_path):
+    train(load_config(str(toy_config), ["training.steps=20"]), tmp_path / "run")
+    assert train(load_config(str(toy_config)), tmp_path / "run", resume=True)
+    steps = [r["step"] for r in read_metrics(tmp_path / "run") if r["kind"] == "validation"]
+    assert steps == [5, 10, 15, 20, 30, 40]
+    assert load_run(tmp_path / "run").experiment.training.steps == 40

@@ -1,11 +1,22 @@
 """An error the user can fix: printed as one line, without a traceback."""
 
 import difflib
+import importlib.util
 from collections.abc import Iterable
 
 
 class UserError(Exception):
     """What was given, what was expected, what to do. Commands print it and exit with code 2."""
+
+
+def require(package: str, extra: str) -> None:
+    """See to it that an optional package is there before anything that needs it is imported.
+
+    Raises:
+        UserError: it is not; how to install it.
+    """
+    if importlib.util.find_spec(package) is None:
+        raise UserError(f"{package} is missing: pip install 'transformer-lib[{extra}]'")
 
 
 def did_you_mean(wrong: str, names: Iterable[str]) -> str:

@@ -235,7 +235,9 @@ torch.manual_seed(0)
 table = torch.randn(6, 4)
 tokens = torch.tensor([5, 0, 5])
 one_hot = torch.nn.functional.one_hot(tokens, num_classes=6).float()
-assert torch.equal(one_hot @ table, table[tokens])
+assert torch.equal(one_hot @ table, table[tokens]), (
+    "not as on this page: restart the kernel and run all cells"
+)
 print(one_hot.int().tolist(), "times the table = its rows", tokens.tolist())
 
 # %% [markdown]
@@ -300,7 +302,7 @@ print(f"rows / √d_model: {rms(rows / math.sqrt(d_model)):.3f}")
 
 # %% tags=["nbval-ignore-output"]
 data = prepare(DataConfig())
-assert len(data.train) > 40_000
+assert len(data.train) > 40_000, "the bundled text is not whole: install the course again"
 
 # %% [markdown]
 # Four small models, 150 steps each. The fourth one has a table of its own for each of the three
@@ -339,7 +341,9 @@ result = pd.DataFrame(
     index=["first loss", "loss after 150 steps", "parameters"],
 ).T
 loss = result["loss after 150 steps"]
-assert loss["× √d_model"] + 0.2 < loss["as it is"] < loss["/ √d_model"] - 0.1
+assert loss["× √d_model"] + 0.2 < loss["as it is"] < loss["/ √d_model"] - 0.1, (
+    "not as on our machines: restart the kernel and run all cells"
+)
 result.style.format({"parameters": "{:,.0f}"}, precision=2)
 
 # %% [markdown]
@@ -361,7 +365,9 @@ for tied in ("all", "none"):
     says = build_transformer(config, len(data.tokenizer))(batch.src, batch.tgt_input).argmax(dim=-1)
     same = (says == batch.tgt_input)[batch.tgt_input != PAD].float().mean()
     print(f"tied_embeddings={tied!r}: says the token again that it has just read: {same:.0%}")
-    assert (same > 0.9) == (tied == "all")
+    assert (same > 0.9) == (tied == "all"), (
+        "not as on our machines: restart the kernel and run all cells"
+    )
 
 # %% [markdown]
 # Residual connections carry the row of the token that was read through to the end, and there no row

@@ -120,8 +120,8 @@ show(
 )
 for heads, ((two, five), parameters) in results.items():
     print(f"heads: {heads}, parameters: {parameters:,}, right: {two:4.0%} and {five:4.0%}")
-assert sum(results[1][0]) < 1.2
-assert min(results[2][0]) > 0.9
+assert sum(results[1][0]) < 1.2, "not as on our machines: restart the kernel and run all cells"
+assert min(results[2][0]) > 0.9, "not as on our machines: restart the kernel and run all cells"
 
 # %% [markdown]
 # One head does not answer both questions half right. It answers *one* of them, nearly always, and

@@ -92,7 +92,9 @@ causal = torch.ones(length, length, dtype=torch.bool).tril()[None, None]
 print("shape", tuple(causal.shape))
 for row in causal[0, 0]:
     print("".join("×" if allowed else "·" for allowed in row))
-assert torch.equal(causal, causal_mask(length))
+assert torch.equal(causal, causal_mask(length)), (
+    "not as on this page: restart the kernel and run all cells"
+)
 
 # %% [markdown]
 # Rows are queries, columns are keys: the triangle is the **lower** one, with its diagonal. (“An
@@ -103,7 +105,9 @@ assert torch.equal(causal, causal_mask(length))
 
 # %%
 both = padding_mask(tokens) & causal_mask(tokens.size(1))
-assert torch.equal(both, combine_masks(padding_mask(tokens), causal_mask(tokens.size(1))))
+assert torch.equal(both, combine_masks(padding_mask(tokens), causal_mask(tokens.size(1)))), (
+    "not as on this page: restart the kernel and run all cells"
+)
 print("shape", tuple(both.shape))
 for name, matrix in zip(sentences[:2], both[:2, 0]):
     print(name)
@@ -177,7 +181,9 @@ for place, names in FORGET.items():
     change[f"no mask {place}"] = sum(a != b for a, b in zip(translations(names), right))
 for what, count in change.items():
     print(f"{what:30}{count:4} of 200 change")
-assert change["(alone instead of in a batch)"] < 3 < 50 < min(list(change.values())[1:])
+assert change["(alone instead of in a batch)"] < 3 < 50 < min(list(change.values())[1:]), (
+    "not as on our machines: restart the kernel and run all cells"
+)
 
 # %% [markdown]
 # With its masks, the model says the same whether a sentence comes alone or among 199 others.
@@ -392,8 +398,10 @@ def train(mask, steps=300):
 losses = {name: train(mask) for name, mask in MASKS.items()}
 for name, loss in losses.items():
     print(f"{name:15} loss {loss:.2f}")
-assert losses["lower triangle"] > 2.9
-assert losses["one too many"] < 2.0
+assert losses["lower triangle"] > 2.9, (
+    "not as on our machines: restart the kernel and run all cells"
+)
+assert losses["one too many"] < 2.0, "not as on our machines: restart the kernel and run all cells"
 
 # %% [markdown]
 # The honest model stays at 3.00, the three others get far below, and not one of them has learnt

@@ -175,7 +175,7 @@ for name, norm in {"layer norm": LayerNorm(8), "batch norm": BatchNorm(8)}.items
 # %% tags=["nbval-ignore-output"]
 data = prepare(DataConfig())
 LENGTHS = data.train.src.lengths, data.train.tgt.lengths
-assert len(data.train) > 40_000
+assert len(data.train) > 40_000, "the bundled text is not whole: install the course again"
 
 # %%
 def build(make_norm, d_model=128):
@@ -236,7 +236,9 @@ for name, make_norm in NORMS.items():
     }
 result = pd.DataFrame(result).T
 spread = result.max(axis=1) - result.min(axis=1)
-assert spread["batch norm"] > 0.3 > spread["layer norm"]
+assert spread["batch norm"] > 0.3 > spread["layer norm"], (
+    "not as on our machines: restart the kernel and run all cells"
+)
 result.style.format(precision=2)
 
 # %% [markdown]

@@ -123,8 +123,10 @@ show(
     "without ReLU it stays at a fifth.",
 )
 print({name: [f"{share:.0%}" for share in shares] for name, shares in known.items()})
-assert known["with ReLU"][-1] > 0.95
-assert max(known["without ReLU"]) < 0.3
+assert known["with ReLU"][-1] > 0.95, "not as on our machines: restart the kernel and run all cells"
+assert max(known["without ReLU"]) < 0.3, (
+    "not as on our machines: restart the kernel and run all cells"
+)
 
 # %% [markdown]
 # With the ReLU, more units know more, until all is known. Without it, two matrices are one matrix:
@@ -217,8 +219,12 @@ parts = {
 scores = {name: bleu_without(silenced) for name, silenced in parts.items()}
 for name, score in scores.items():
     print(f"without {name:24} {score:5.1f} BLEU")
-assert scores["encoder feed-forward"] > scores["nothing"] - 12
-assert max(scores["decoder feed-forward"], scores["cross-attention"]) < 12
+assert scores["encoder feed-forward"] > scores["nothing"] - 12, (
+    "not as on our machines: restart the kernel and run all cells"
+)
+assert max(scores["decoder feed-forward"], scores["cross-attention"]) < 12, (
+    "not as on our machines: restart the kernel and run all cells"
+)
 
 # %% [markdown]
 # It depends on where. The encoder's feed-forward networks, the dictionary above, can be taken out
@@ -353,7 +359,9 @@ def parameters(size, vocabulary=37_000, tied="all"):
         kinds = ("norm", "attention", "feed_forward")
         kind = next((kind for kind in kinds if kind in name), "embeddings")
         counts[kind] += parameter.numel()
-    assert counts.total() == num_parameters(model)
+    assert counts.total() == num_parameters(model), (
+        "not as on this page: restart the kernel and run all cells"
+    )
     return counts
 
 
@@ -410,7 +418,7 @@ from transformer_lib.data.batching import make_batch, plan_batches
 from transformer_lib.training.loss import output_loss
 
 data = prepare(DataConfig())
-assert len(data.train) > 40_000
+assert len(data.train) > 40_000, "the bundled text is not whole: install the course again"
 
 # %% [markdown]
 # As in chapter 3, a short training by hand:
@@ -451,7 +459,9 @@ show(
     "smaller and larger ones, and with equal ones.",
 )
 print({name: round(loss, 2) for name, loss in final.items()})
-assert min(final, key=final.get) == "1 ×"
+assert min(final, key=final.get) == "1 ×", (
+    "not as on our machines: restart the kernel and run all cells"
+)
 
 # %% [markdown]
 # Both sides cost a lot. At zero no branch ever says anything: both of its matrices are zero, so

@@ -199,7 +199,15 @@ def _bounds(hint: Any) -> Iterator[tuple[str, float]]:
 def _with_overrides(values: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
     for override in overrides:
         _set(values, override)
+    # One length of training replaces the other.
+    lengths = {key for key in LENGTHS for o in overrides if o.startswith(f"training.{key}=")}
+    if len(lengths) == 1 and isinstance(values.get("training"), dict):
+        (other,) = LENGTHS - lengths
+        values["training"].pop(other, None)
     return values
+
+
+LENGTHS = {"steps", "minutes"}
 
 
 def _set(values: dict[str, Any], override: str) -> None:

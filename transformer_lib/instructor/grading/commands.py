@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from transformer_lib.errors import UserError
+from transformer_lib.errors import require
 
 Assignment = Annotated[str, typer.Argument(metavar="ASSIGNMENT", help="e.g. 2_attention")]
 CourseFolder = Annotated[
@@ -29,13 +29,6 @@ class Form(StrEnum):
     nbgrader = "nbgrader"
     canvas = "canvas"
     moodle = "moodle"
-
-
-def _needs_nbgrader() -> None:
-    try:
-        import nbgrader  # noqa: F401
-    except ImportError as error:
-        raise UserError("grading needs nbgrader: pip install 'transformer-lib[grading]'") from error
 
 
 def grade(
@@ -65,7 +58,7 @@ def grade(
       transformer-lib grade 2_attention --task test_attention
       transformer-lib grade 2_attention --scheduler tcp://grader:8786
     """
-    _needs_nbgrader()
+    require("nbgrader", "grading")
     from transformer_lib.instructor.grading import course as grading
 
     if isolation is How.none:
@@ -92,7 +85,7 @@ def verify_submission(
     notebook: Annotated[Path, typer.Argument(metavar="FILE", help="the notebook to hand in")],
 ) -> None:
     """Say whether a notebook can be graded, before it is handed in. Nothing of it is run."""
-    _needs_nbgrader()
+    require("nbgrader", "grading")
     from transformer_lib.instructor.grading.intake import verify
 
     text, well_formed = verify(notebook)
@@ -108,7 +101,7 @@ def export_grades(
     form: Annotated[Form, typer.Option("--for", help="which form of CSV")] = Form.nbgrader,
 ) -> None:
     """Write the grades of everybody in the gradebook as CSV, for import elsewhere."""
-    _needs_nbgrader()
+    require("nbgrader", "grading")
     from transformer_lib.instructor.grading.course import Course
     from transformer_lib.instructor.grading.export import export
 
@@ -122,7 +115,7 @@ def class_report(
     course: CourseFolder = COURSE,
 ) -> None:
     """Write a page about the class: points, how hard each test was, frequent misconceptions."""
-    _needs_nbgrader()
+    require("nbgrader", "grading")
     from transformer_lib.instructor.grading.course import Course
     from transformer_lib.instructor.grading.report import write_report
 

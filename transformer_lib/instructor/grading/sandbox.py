@@ -307,6 +307,12 @@ class _Watch:
             self._deadline = self._end
 
     def _run(self) -> None:
+        try:
+            self._look_until_stopped()
+        except Exception as error:  # a submission that nobody watches must not run on
+            self._kill(f"it could not be watched: {type(error).__name__}: {error}")
+
+    def _look_until_stopped(self) -> None:
         while not self._stop.wait(0.2):
             if time.monotonic() > self._deadline:
                 whole = self._deadline == self._end
@@ -324,7 +330,7 @@ class _Watch:
         self._process.kill()
 
 
-def _memory(pid: int, limit: float = 0.0) -> int:
+def _memory(pid: int, limit: int = 0) -> int:
     """Bytes that a process and all that it started hold, what they share among them included.
 
     What comes from files, such as the libraries of the Python environment, is not counted. Pages

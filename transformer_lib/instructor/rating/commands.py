@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from transformer_lib.errors import UserError
+from transformer_lib.errors import UserError, require
 from transformer_lib.options import DeviceOption, From, RunA, RunB, TestName
 
 app = typer.Typer(help="Let people judge two runs, blindly.", no_args_is_help=True)
@@ -42,6 +42,7 @@ def rate_make(
       transformer-lib rate make runs/cpu_tatoeba_transformer runs/cpu_tatoeba_rnn
       transformer-lib rate make runs/a runs/b --kind direct --sentences 50
     """
+    require("scipy", "rating")
     from transformer_lib.evaluation.evaluate import find_test_set
     from transformer_lib.experiment.run import load_run
     from transformer_lib.instructor.rating import make_sheet, write_task
@@ -93,6 +94,7 @@ def report_in(folder: Path) -> str:
 
 
 def _report(folder: Path, ratings: list[Path]) -> str:
+    require("scipy", "rating")
     from transformer_lib.instructor.rating import read_key, read_ratings, read_sheet, report
 
     sheet, key = read_sheet(folder / "sheet.json"), read_key(folder / "key.json")

@@ -138,8 +138,13 @@ def make_sheet(
         questions.append((again, texts[::-1]))
     for place in random.permutation(regular)[:degraded].tolist():
         entry, texts = questions[place]
-        other = questions[(place + 1) % regular][1][0]
-        damaged = _damage(texts[0], other, random)
+        others = [
+            words
+            for other, given in questions[:regular]
+            if other.sentence != entry.sentence
+            for words in given
+        ]
+        damaged = _damage(texts[0], others, random)
         if kind == "direct":
             questions.append((Entry(entry.sentence, entry.systems, "degraded"), (damaged,)))
         else:
@@ -159,12 +164,16 @@ def make_sheet(
     return sheet, Key(sheet.digest, (first, second), seed, entries)
 
 
-def _damage(text: str, other: str, random: np.random.Generator) -> str:
-    """Half of the words, in one run, replaced by as many of another sentence."""
-    words, strange = text.split(), other.split() or ["?"]
+def _damage(text: str, others: Sequence[str], random: np.random.Generator) -> str:
+    """Half of the words, in one run, replaced by as many that other sentences have and it has not.
+
+    Where others have no such word, it loses the run instead.
+    """
+    words = text.split()
+    strange = sorted({word for other in others for word in other.split()} - set(words))
     count = max(1, len(words) // 2)
     start = int(random.integers(0, len(words) - count + 1)) if words else 0
-    drawn = [str(word) for word in random.choice(strange, count)]
+    drawn = [str(word) for word in random.choice(strange, count)] if strange else []
     return " ".join([*words[:start], *drawn, *words[start + count :]])
 
 

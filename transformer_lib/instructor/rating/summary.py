@@ -8,6 +8,7 @@ from typing import Literal
 
 import krippendorff
 import numpy as np
+import scipy.stats
 from sacrebleu.metrics import BLEU
 
 from transformer_lib.errors import UserError
@@ -105,17 +106,14 @@ def report(
         raise UserError("nobody has rated a sentence of both systems")
     sentences = sorted(by_sentence)
     differences = np.array([np.mean(by_sentence[sentence]) for sentence in sentences])
-    random = np.random.default_rng(seed)
-    draws = differences[random.integers(len(differences), size=(SAMPLES, len(differences)))]
-    low, high = np.percentile(draws.mean(axis=1), [2.5, 97.5])
     first, second = (float(np.mean(of_system[system])) for system in key.systems)
     return RatingReport(
         kind=sheet.kind,
         systems=key.systems,
         means=(first, second),
         difference=float(differences.mean()),
-        interval=(float(low), float(high)),
-        p_value=_permutation_test(differences, random),
+        interval=_interval(differences, seed),
+        p_value=_p_value(differences, seed),
         alpha=_alpha(sheet, key, ratings),
         bleu_correlation=_with_bleu(sheet, key, sentences, differences),
         sentences=len(sentences),
@@ -153,16 +151,37 @@ def _by_sentence(
     return {s: (got[first], got[second]) for s, got in found.items() if len(got) == 2}
 
 
-def _permutation_test(differences: np.ndarray, random: np.random.Generator) -> float:
-    """How often signs drawn by lot give a mean at least as far from zero; exact up to 12."""
-    n, observed = len(differences), abs(differences.sum())
-    if n <= 12:
-        bits = (np.arange(2**n)[:, None] >> np.arange(n)) & 1
-        sums = np.abs((1 - 2 * bits) @ differences)
-        return float(np.mean(sums >= observed - 1e-12))
-    signs = random.choice([-1.0, 1.0], size=(10 * SAMPLES, n))
-    extreme = np.sum(np.abs(signs @ differences) >= observed - 1e-12)
-    return float((extreme + 1) / (10 * SAMPLES + 1))
+def _p_value(differences: np.ndarray, seed: int) -> float:
+    """How often signs drawn by lot give a mean at least as far from zero; exact up to 14 of them.
+
+    Where there is no difference at all it is 1.
+    """
+    if not differences.any():
+        return 1.0
+    test = scipy.stats.permutation_test(
+        (differences,),
+        np.mean,
+        permutation_type="samples",
+        n_resamples=10 * SAMPLES,
+        vectorized=True,
+        rng=np.random.default_rng(seed),
+    )
+    return float(test.pvalue)
+
+
+def _interval(differences: np.ndarray, seed: int) -> tuple[float, float]:
+    """95% of the means of sentences drawn with replacement."""
+    if len(differences) < 2:
+        return float(differences[0]), float(differences[0])
+    found = scipy.stats.bootstrap(
+        (differences,),
+        np.mean,
+        n_resamples=SAMPLES,
+        method="percentile",
+        vectorized=True,
+        rng=np.random.default_rng(seed),
+    ).confidence_interval
+    return float(found.low), float(found.high)
 
 
 def _alpha(sheet: Sheet, key: Key, ratings: Sequence[Ratings]) -> float | None:
