@@ -1,13 +1,15 @@
-# make lab | test | train-demo | bench — each sets up .venv first, which is quick when nothing changed.
+# make lab | test | train-demo | bench: each sets up .venv first, which is quick when nothing changed.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
+LAB_READY := $(VENV)/lab-ready
 
-.PHONY: help lab test test-browser check notebooks assignments grade-demo train-demo trained bench mutation docs lock clean
+.PHONY: help lab test test-all test-long test-browser check notebooks assignments grade-demo train-demo trained bench mutation docs lock clean
 help:
-	@echo "make lab           open the chapters in JupyterLab"
+	@echo "make lab           open a work copy of the chapters and assignments in JupyterLab"
 	@echo "make test          lint, types, tests and notebooks"
+	@echo "make test-all      the same, and the tests that take long"
 	@echo "make test-browser  every chapter in a real JupyterLab and Chromium, without a network"
 	@echo "make train-demo    train a Transformer and an RNN on the bundled text and compare them"
 	@echo "make trained       train the two models that come with the course anew (about an hour)"
@@ -15,20 +17,32 @@ help:
 	@echo "make assignments   make the assignments anew from assignments/text"
 	@echo "make grade-demo    grade a class of 40 made-up submissions, some of them hostile"
 	@echo "make mutation      how many wrong answers the checks catch, into docs/mutation.md"
-	@echo "make docs          the table of known mistakes anew, into docs/misconceptions.md"
+	@echo "make docs          the pages on known mistakes, checks and settings anew, into docs/"
 	@echo "make bench         speed against peers, into benchmarks/results.json"
 
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Torch goes first: other packages then accept the pinned build instead of bringing their own.
-$(READY): pyproject.toml requirements.lock
-	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
-		{ echo "Python 3.11, 3.12 or 3.13 is needed, $(PYTHON) is another; try make PYTHON=python3.12"; exit 1; }
+$(VENV)/torch: requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] < (3, 11))' || \
+		{ echo "Python 3.11 or newer is needed, $(PYTHON) is older; try make PYTHON=python3.12"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
 		{ rm -rf $(VENV); echo "could not make a virtual environment; on Debian and Ubuntu: apt install python3-venv"; exit 1; }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check "$$(grep '^torch==' requirements.lock | cut -d' ' -f1)"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -e '.[dev]'
+	@if uname -s | grep -q Linux && ! command -v nvidia-smi > /dev/null && ! $(BIN)/python -c 'import torch' 2> /dev/null; then \
+		echo "Without an NVIDIA GPU the CPU build of PyTorch will do, and is about 2 GB smaller. To have it, stop here,"; \
+		echo "install it into $(VENV) as pytorch.org/get-started/locally says (Linux, Pip, CPU), and call make again."; fi
+	$(PIP) "$$(grep '^torch==' requirements.lock | cut -d' ' -f1)"
 	@touch $@
 
-lab: $(READY)
+$(READY): pyproject.toml requirements.lock $(VENV)/torch
+	$(PIP) -c requirements.lock -e '.[dev]'
+	@touch $@ $(LAB_READY)
+
+# What students need, without the tools of those who develop the course or grade.
+$(LAB_READY): pyproject.toml requirements.lock $(VENV)/torch
+	$(PIP) -c requirements.lock -e '.[notebooks]'
+	@touch $@
+
+lab: $(LAB_READY)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python scripts/lab.py
 
 check: $(READY)
@@ -38,11 +52,18 @@ check: $(READY)
 
 test: check
 	# Two processes with one thread each: two times two threads on two cores wait for each other.
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --nbval -n 2 --dist loadscope
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --nbval -n 2 --dist loadscope --no-loadscope-reorder
+
+# What `make test` leaves out.
+test-long: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -n 2 --all -m long
+
+test-all: check
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --nbval -n 2 --dist loadscope --no-loadscope-reorder --all
 
 # Takes the system's Chromium (Debian: apt install chromium), or that of `playwright install chromium`.
 test-browser: $(READY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -e '.[browser]'
+	$(PIP) -c requirements.lock -e '.[browser]'
 	$(BIN)/python -m pytest browser_tests
 
 assignments: $(READY)
@@ -65,16 +86,17 @@ mutation: $(READY)
 
 docs: mutation
 	$(BIN)/transformer-lib misconceptions --markdown > docs/misconceptions.md
+	$(BIN)/python scripts/configuration.py
 
 bench: $(READY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -e '.[bench]'
+	$(PIP) -c requirements.lock -e '.[bench]'
 	$(BIN)/python benchmarks/bench.py
 
 lock: $(READY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(PIP) uv
 	echo "torch==2.13.0" | $(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 \
 		--no-annotate --no-header --quiet -c - -o requirements.tmp
-	{ echo "# Exact versions for every system and Python 3.11–3.13, used as pip constraints. Made by \`make lock\`."; \
+	{ echo "# Exact versions for every system and Python 3.11 to 3.14, used as pip constraints. Made by \`make lock\`."; \
 		cat requirements.tmp; } > requirements.lock && rm requirements.tmp
 
 clean:

@@ -1,24 +1,91 @@
-"""Open JupyterLab on the chapters; without a screen, only print the address."""
+"""Open JupyterLab on a work copy of the course; without a screen, only print the address.
 
+The work copy, the folder ``work``, holds the chapters and the assignments as students get them.
+What a student changes there, git never sees, so that ``git pull`` always works. A new version of
+the course replaces the notebooks that were not changed, and comes beside those that were.
+"""
+
+import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
-CHAPTERS = Path(__file__).parent.parent / "chapters"
+ROOT = Path(__file__).parent.parent
+WORK = ROOT / "work"
+COPIED = ".copied.json"  # in the work copy: the SHA-256 of each file as it was copied
+
 SETTINGS = Path(sys.prefix) / "share" / "jupyter" / "lab" / "settings" / "overrides.json"
 # The course needs no network, so JupyterLab shall not ask whether it may fetch news.
 OVERRIDES = {
     "@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False}
 }
+# Where nbgrader is installed, its buttons are for instructors.
+HIDDEN = ("nbgrader", "@jupyter/nbgrader")
+
+
+def originals() -> Iterator[tuple[Path, Path]]:
+    """The files of the work copy: where each comes from, and its place in the copy."""
+    for path in sorted((ROOT / "chapters").glob("*.ipynb")):
+        yield path, path.relative_to(ROOT)
+    for folder in ("chapters/images", "docs"):
+        for path in sorted((ROOT / folder).iterdir()):
+            yield path, path.relative_to(ROOT)
+    for path in sorted((ROOT / "assignments" / "release").glob("*/*.ipynb")):
+        yield path, Path("assignments", path.parent.name, path.name)
+
+
+def update(work: Path = WORK) -> list[str]:
+    """Bring the work copy up to date; returns a line for each file that the student has changed.
+
+    Nothing of the student's is ever overwritten or removed.
+    """
+    work.mkdir(exist_ok=True)
+    record = work / COPIED
+    before = json.loads(record.read_text(encoding="utf-8")) if record.exists() else {}
+    copied, kept = {}, []
+    for source, place in originals():
+        target, name, new = work / place, place.as_posix(), digest(source)
+        copied[name] = new
+        if target.exists() and digest(target) not in (before.get(name), new):
+            if before.get(name) != new:
+                target = target.with_name(f"{target.stem}.new{target.suffix}")
+                kept.append(f"{name}: yours is kept, the new version is {target.name}")
+            else:
+                continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)
+    record.write_text(json.dumps(copied, indent=1), encoding="utf-8")
+    return kept
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def environment(settings: Path) -> dict[str, str]:
+    """For a JupyterLab without instructors' buttons; ``settings`` is a folder to write them to."""
+    page = {"disabledExtensions": dict.fromkeys(HIDDEN, True)}
+    (settings / "labconfig").mkdir(parents=True, exist_ok=True)
+    (settings / "labconfig" / "page_config.json").write_text(json.dumps(page), encoding="utf-8")
+    others = os.environ.get("JUPYTER_CONFIG_PATH")
+    return {
+        **os.environ,
+        "JUPYTER_CONFIG_PATH": os.pathsep.join([str(settings), *([others] if others else [])]),
+    }
 
 
 def main() -> int:
     if not SETTINGS.exists():
         SETTINGS.parent.mkdir(parents=True, exist_ok=True)
         SETTINGS.write_text(json.dumps(OVERRIDES, indent=2), encoding="utf-8")
-    command = [sys.executable, "-m", "jupyterlab", str(CHAPTERS), *sys.argv[1:]]
+    for line in update():
+        print(line, file=sys.stderr)
+    print(f"your copy of the course: {WORK}", file=sys.stderr)
+    command = [sys.executable, "-m", "jupyterlab", str(WORK), *sys.argv[1:]]
     has_screen = sys.platform in ("darwin", "win32") or bool(
         os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     )
@@ -27,7 +94,7 @@ def main() -> int:
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         command.append("--allow-root")
     try:
-        return subprocess.call(command)
+        return subprocess.call(command, env=environment(WORK / ".jupyter"))
     except KeyboardInterrupt:
         return 0
 

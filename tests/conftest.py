@@ -16,13 +16,47 @@ settings.register_profile("course", deadline=None, derandomize=True, max_example
 settings.load_profile("course")
 
 
-def pytest_collection_modifyitems(items):
-    """Tests of grading need its sandbox: in CI it must be there, elsewhere they wait for it."""
-    if "CI" not in os.environ and (sys.platform != "linux" or shutil.which("bwrap") is None):
-        skip = pytest.mark.skip(reason="needs bubblewrap (Linux: apt install bubblewrap)")
-        for item in items:
-            if item.get_closest_marker("sandbox"):
-                item.add_marker(skip)
+SANDBOX_IS_THERE = sys.platform == "linux" and (
+    shutil.which("bwrap") is not None or "CI" in os.environ  # where it must be there
+)
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leave out what takes long, and what needs a sandbox where there is none; long files first."""
+    skip = pytest.mark.skip(reason="needs bubblewrap (Linux: apt install bubblewrap)")
+    for item in items:
+        if item.get_closest_marker("sandbox") and not SANDBOX_IS_THERE:
+            item.add_marker(skip)
+    if not config.option.all:
+        items[:] = [item for item in items if not item.get_closest_marker("long")]
+    place = {name: number for number, name in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: place.get(item.path.name, len(place)))
+
+
+# Two processes share the files: a long one at the end would leave one of them without work.
+LONGEST_FIRST = (
+    "test_grading.py", "test_attacks.py", "10_the_whole_model.ipynb", "11_training.ipynb",
+    "09_residuals.ipynb", "translator.ipynb", "04_positional_encoding.ipynb",
+    "03_tokens_and_embeddings.ipynb", "01_a_translator_in_minutes.ipynb", "experiment.ipynb",
+    "test_training.py", "08_layer_norm_and_batch_norm.ipynb", "02_from_rnn_to_attention.ipynb",
+    "test_distributed.py", "test_cli.py", "12_decoding.ipynb", "14_what_did_it_learn.ipynb",
+    "06_multi_head_attention.ipynb", "test_assignments.py", "13_is_it_better.ipynb",
+)  # fmt: skip
+
+
+def pytest_addoption(parser):
+    parser.addoption("--all", action="store_true", help="also the tests that take long")
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    if hasattr(config, "workerinput"):
+        return
+    if not config.option.all:
+        terminalreporter.write_line("left out: tests that take long (make test-all runs them)")
+    if not SANDBOX_IS_THERE:
+        terminalreporter.write_line(
+            "left out: tests of grading, which need bubblewrap (Linux: apt install bubblewrap)"
+        )
 
 
 @pytest.fixture(autouse=True)

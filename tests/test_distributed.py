@@ -41,7 +41,7 @@ def environment():
     os.environ["OMP_NUM_THREADS"] = "1"
 
 
-@pytest.mark.parametrize("processes", [2, 4])
+@pytest.mark.parametrize("processes", [2, pytest.param(4, marks=pytest.mark.long)])
 def test_processes_together_equal_one(toy_config, tmp_path, environment, processes):
     """Batches of 40 tokens: some have fewer sentences than there are processes."""
     few = ["--set", "training.batch_tokens=40", "--set", "training.accumulate=2"]

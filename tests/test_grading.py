@@ -62,14 +62,21 @@ def template():
     return released(grading_help.master(), "small")
 
 
-@pytest.fixture
-def course(tmp_path):
-    folder = tmp_path / "course"
+@pytest.fixture(scope="module")
+def new_course(tmp_path_factory):
+    """A course with an empty gradebook: to make one takes nbgrader two seconds, to copy it none."""
+    folder = tmp_path_factory.mktemp("new") / "course"
     (folder / "source" / "small").mkdir(parents=True)
     nbformat.write(grading_help.master(), folder / "source" / "small" / "small.ipynb")
     assignments = Path(__file__).parent.parent / "assignments"
     shutil.copy(assignments / "nbgrader_config.py", folder)
-    return grading.Course(folder)
+    grading.Course(folder).register("small")
+    return folder
+
+
+@pytest.fixture
+def course(new_course, tmp_path):
+    return grading.Course(shutil.copytree(new_course, tmp_path / "course"))
 
 
 def hand_in(course, student, notebook, name="small.ipynb"):
@@ -448,6 +455,7 @@ def hand_in_slowly(course, template, seconds):
         hand_in(course, f"student{number}", notebook)
 
 
+@pytest.mark.long
 @pytest.mark.sandbox
 def test_a_grading_that_is_killed_goes_on_and_grades_nobody_twice(course, template):
     hand_in_slowly(course, template, 1.5)
@@ -474,6 +482,7 @@ def test_a_grading_that_is_killed_goes_on_and_grades_nobody_twice(course, templa
     assert scores == [6] * 6
 
 
+@pytest.mark.long
 @pytest.mark.sandbox
 def test_two_machines_one_of_which_dies(course, template):
     """A dask cluster of two workers; one is killed while it grades."""

@@ -4,12 +4,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from transformer_lib.course.checks import EXERCISES
 from transformer_lib.course.checks.mutation import BAR, mutants, passes, reason, report, score
 
 DOCS = Path(__file__).parent.parent / "docs"
 
 
+@pytest.mark.long
 def test_wrong_answers_are_caught():
     scores = [score(exercise) for exercise in EXERCISES.values()]
     assert all(s.diagnosed == s.bank for s in scores), report(scores)

@@ -85,7 +85,7 @@ def verify_submission(
     notebook: Annotated[Path, typer.Argument(metavar="FILE", help="the notebook to hand in")],
 ) -> None:
     """Say whether a notebook can be graded, before it is handed in. Nothing of it is run."""
-    require("nbgrader", "grading")
+    require("nbformat", "notebooks")
     from transformer_lib.instructor.grading.intake import verify
 
     text, well_formed = verify(notebook)

@@ -4,6 +4,7 @@ Of a submission only the answers are taken, and the student's own extra cells. A
 and metadata included, comes from the released notebook.
 """
 
+import hashlib
 from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +12,6 @@ from typing import Any
 
 import nbformat
 from nbformat import NotebookNode
-from nbgrader.utils import compute_checksum
 
 from transformer_lib.instructor.grading.master import parse
 
@@ -232,21 +232,28 @@ def verify(path: Path) -> tuple[str, bool]:
         return f"✗ {path} {error}", False
     mine = notebook.metadata.get("transformer_lib", {})
     expected, name = mine.get("cells"), mine.get("name")
-    if not isinstance(name, str) or not isinstance(expected, list) or not expected:
-        return f"✗ {path} is not a notebook of an assignment of this course", False
-    problems = _problems(notebook, [str(cell) for cell in expected])
+    if not isinstance(name, str) or not isinstance(expected, dict) or not expected:
+        return (
+            f"✗ {path} is not a notebook of an assignment of this course, or an editor has removed "
+            "the metadata that says so: copy your answers into a fresh copy of the assignment",
+            False,
+        )
+    problems = _problems(notebook, expected)
     if path.name != f"{name}.ipynb":
         problems.append(f"its name must be {name}.ipynb")
     if problems:
         return "\n".join(f"✗ {problem}" for problem in problems), False
     answers = [cell for cell in notebook.cells if _is_answer(cell)]
-    open_ones = [_grade_id(cell) for cell in answers if _is_unchanged(cell)]
+    names = [_grade_id(cell) for cell in answers]
+    open_ones = [
+        n for n, cell in zip(names, answers, strict=True) if _is_as_released(cell, expected)
+    ]
     done = len(answers) - len(open_ones)
     line = f"✓ {path.name} is well-formed; {done} of {len(answers)} answers are there"
     return line + (f", open: {', '.join(open_ones)}" if open_ones else ""), True
 
 
-def _problems(notebook: NotebookNode, expected: list[str]) -> list[str]:
+def _problems(notebook: NotebookNode, expected: dict[str, str]) -> list[str]:
     problems = []
     there = [_grade_id(cell) for cell in notebook.cells if _grade_id(cell)]
     problems += [f"the cell {name} is missing" for name in expected if name not in there]
@@ -259,10 +266,15 @@ def _problems(notebook: NotebookNode, expected: list[str]) -> list[str]:
                 parse(cell.source)
             except SyntaxError as error:
                 problems.append(f"{_grade_id(cell)}, line {error.lineno}: {error.msg}")
-        elif _grade_id(cell) and not _is_answer(cell) and not _is_unchanged(cell):
+        elif _grade_id(cell) and not _is_answer(cell) and not _is_as_released(cell, expected):
             problems.append(f"the cell {_grade_id(cell)} was changed; take it from a fresh copy")
     return problems
 
 
-def _is_unchanged(cell: NotebookNode) -> bool:
-    return cell.metadata["nbgrader"].get("checksum") == compute_checksum(cell)
+def source_digest(source: str) -> str:
+    """What tells whether a cell is as it was released."""
+    return hashlib.sha256(source.strip().encode()).hexdigest()[:16]
+
+
+def _is_as_released(cell: NotebookNode, expected: dict[str, str]) -> bool:
+    return expected.get(_grade_id(cell)) == source_digest(cell.source)

@@ -77,12 +77,19 @@ class Judge:
     ):
         self.master = master
         self.sandbox = Sandbox(master.shown, master.imports, master.limits, isolation)
-        self._seed = random.SystemRandom().randrange(2**31) if seed is None else seed
-        self._trials: dict[str, Trial] = {}
         self._environments: dict[int, dict[str, Any]] = {}
+        self._seed: int | None = None
+        self._trials: dict[str, Trial] = {}
+        self.draw_anew(seed)
 
     def close(self) -> None:
         self.sandbox.close()
+
+    def draw_anew(self, seed: int | None) -> None:
+        """From now on the checks draw their numbers from this seed; from any, if it is None."""
+        if self._seed is None or seed not in (None, self._seed):
+            self._seed = random.SystemRandom().randrange(2**31) if seed is None else seed
+            self._trials.clear()
 
     def judge(self, cells: Sequence[Cell]) -> Result:
         """Run the cells of a submission, in the master's order, and judge its answers.
@@ -109,6 +116,7 @@ class Judge:
         if seed is not None:
             return judge_exercise(candidate, exercise, draw_trial(exercise, seed))
         if exercise.name not in self._trials:
+            assert self._seed is not None
             self._trials[exercise.name] = draw_trial(exercise, self._seed)
         return judge_exercise(candidate, exercise, self._trials[exercise.name])
 

@@ -19,7 +19,7 @@ from nbgrader.preprocessors import NbGraderPreprocessor
 from traitlets import Enum, Unicode
 from traitlets.config import Config
 
-from transformer_lib.instructor.grading.intake import HANDED_IN, REMARKS, mend
+from transformer_lib.instructor.grading.intake import HANDED_IN, REMARKS, mend, source_digest
 from transformer_lib.instructor.grading.judge import Output, Result, TestResult, harmless
 from transformer_lib.instructor.grading.master import load_master, read_cell
 from transformer_lib.instructor.grading.results import (
@@ -195,7 +195,10 @@ def released(master: NotebookNode, name: str) -> NotebookNode:
         steps.CheckCellMetadata,
     ):
         notebook, resources = step(config=config).preprocess(notebook, resources)
-    mine = [cell.metadata.get("nbgrader", {}).get("grade_id") for cell in notebook.cells]
-    cells = [grade_id for grade_id in mine if grade_id]
+    cells = {
+        grade_id: source_digest(cell.source)
+        for cell in notebook.cells
+        if (grade_id := cell.metadata.get("nbgrader", {}).get("grade_id"))
+    }
     notebook.metadata.setdefault("transformer_lib", {}).update(name=name, cells=cells)
     return notebook

@@ -63,17 +63,18 @@ def result_key(master: Master, cells: Sequence[Cell]) -> str:
     return hashlib.sha256(repr((master.digest, list(cells))).encode()).hexdigest()
 
 
-_JUDGES: dict[tuple[str, int | None, Isolation], Judge] = {}
+_JUDGES: dict[tuple[str, Isolation], Judge] = {}
 
 
 def judge_for(master: Master, isolation: Isolation, seed: int | None = None) -> Judge:
-    """This process's judge for an assignment; its sandbox stays warm between students."""
-    key = (master.digest, seed, isolation)
+    """This process's judge for an assignment; its sandbox stays warm between students and runs."""
+    key = (master.digest, isolation)
     if key not in _JUDGES:
         for judge in _JUDGES.values():
             judge.close()
         _JUDGES.clear()
-        _JUDGES[key] = Judge(master, seed, isolation)
+        _JUDGES[key] = Judge(master, isolation=isolation)
+    _JUDGES[key].draw_anew(seed)
     return _JUDGES[key]
 
 

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from io import BufferedIOBase, BufferedRWPair
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 import psutil
 
@@ -145,7 +145,9 @@ class Sandbox:
         self._process: subprocess.Popen | None = None
         self._control: socket.socket | None = None
         self._forks = isolation == "bubblewrap" and can_fork()
+        self._words: IO[bytes] | None = None  # what it writes to its standard error
         self._last_words = ""
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._ended: int | None = None  # how the latest submission's process ended
 
     def close(self) -> None:
@@ -158,11 +160,15 @@ class Sandbox:
                         stream.close()
             self._process.wait()
             self._process = None
+        if self._words is not None:
             self._words.seek(0)
             said = self._words.read().decode(errors="replace").strip().splitlines()
             self._last_words = said[-1] if said else "it ended without a word"
             self._words.close()
+            self._words = None
+        if self._folder is not None:
             self._folder.cleanup()
+            self._folder = None
         if self._control is not None:
             self._control.close()
             self._control = None
@@ -182,14 +188,17 @@ class Sandbox:
         """
         stream = self._connect()
         assert self._process is not None
-        watch = _Watch(self._process, self.limits)
-        tidy = False
+        watch = _Watch(self._process, self.limits, only_children=self._forks)
+        ended = False
         try:
             with watch, _closing(stream):
-                yield Connection(stream, watch, self.limits.seconds, self._how_it_ended)
-                tidy = watch.reason is None
+                try:
+                    yield Connection(stream, watch, self.limits.seconds, self._how_it_ended)
+                finally:
+                    ended = True
         finally:
-            if not (tidy and self._forks and self._exit_code() is not None):
+            # The interpreter that forks stays, if it says that the submission's process is gone.
+            if not (ended and self._forks and self._exit_code() is not None):
                 self.close()
 
     def _connect(self) -> Stream:
@@ -278,11 +287,16 @@ class Sandbox:
 
 
 class _Watch:
-    """A thread that ends a sandbox when time is up or too much memory is used."""
+    """A thread that ends a submission when time is up or too much memory is used.
 
-    def __init__(self, process: subprocess.Popen, limits: Limits):
+    Args:
+        only_children: the interpreter in the sandbox, which forks, shall live on.
+    """
+
+    def __init__(self, process: subprocess.Popen, limits: Limits, only_children: bool = False):
         self.reason: str | None = None
         self._process = process
+        self._only_children = only_children
         self._limits = limits
         self._end = time.monotonic() + limits.total_seconds
         self._deadline = self._end
@@ -327,7 +341,25 @@ class _Watch:
 
     def _kill(self, reason: str) -> None:
         self.reason = self.reason or reason
-        self._process.kill()
+        if not (self._only_children and _kill_forked(self._process.pid)):
+            self._process.kill()
+
+
+def _kill_forked(sandbox: int) -> bool:
+    """Kill what the interpreter in a sandbox has forked; whether there was anything.
+
+    With the first process of the submission's namespace all others of it go, fork bombs included.
+    """
+    try:
+        (inner,) = psutil.Process(sandbox).children()  # bubblewrap, as its namespace sees it
+        (interpreter,) = inner.children()
+        forked = interpreter.children(recursive=True)
+        for process in forked:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+    except (psutil.Error, ValueError):
+        return False
+    return bool(forked)
 
 
 def _memory(pid: int, limit: int = 0) -> int:

@@ -1,0 +1,88 @@
+"""The work copy that ``make lab`` opens: never in git's way, never a loss of a student's work."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture
+def lab(tmp_path, monkeypatch):
+    """The script, on a small course."""
+    specification = importlib.util.spec_from_file_location("lab", ROOT / "scripts" / "lab.py")
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    course = tmp_path / "course"
+    for name in ("chapters/00_a.ipynb", "chapters/01_b.ipynb", "chapters/text/00_a.py",
+                 "chapters/images/x.png", "docs/gpu.md", "assignments/release/1_p/p.ipynb",
+                 "assignments/source/1_p/p.ipynb"):  # fmt: skip
+        (course / name).parent.mkdir(parents=True, exist_ok=True)
+        (course / name).write_text(f"first {name}")
+    monkeypatch.setattr(module, "ROOT", course)
+    return module
+
+
+def there(work):
+    return sorted(
+        p.relative_to(work).as_posix()
+        for p in work.rglob("*")
+        if p.is_file() and p.suffix != ".json"
+    )
+
+
+def test_it_holds_what_students_need_and_no_solutions(lab, tmp_path):
+    work = tmp_path / "work"
+    assert lab.update(work) == []
+    assert there(work) == [
+        "assignments/1_p/p.ipynb",
+        "chapters/00_a.ipynb",
+        "chapters/01_b.ipynb",
+        "chapters/images/x.png",
+        "docs/gpu.md",
+    ]
+
+
+def test_a_new_version_replaces_only_what_was_not_changed(lab, tmp_path):
+    work = tmp_path / "work"
+    lab.update(work)
+    (work / "chapters/00_a.ipynb").write_text("mine")
+    (work / "chapters/notes.ipynb").write_text("my own")
+    assert lab.update(work) == []  # nothing new: nothing to say
+    for name in ("00_a", "01_b"):
+        (lab.ROOT / f"chapters/{name}.ipynb").write_text(f"second {name}")
+    assert lab.update(work) == [
+        "chapters/00_a.ipynb: yours is kept, the new version is 00_a.new.ipynb"
+    ]
+    assert (work / "chapters/00_a.ipynb").read_text() == "mine"
+    assert (work / "chapters/00_a.new.ipynb").read_text() == "second 00_a"
+    assert (work / "chapters/01_b.ipynb").read_text() == "second 01_b"
+    assert (work / "chapters/notes.ipynb").read_text() == "my own"
+    assert lab.update(work) == []
+
+
+def test_instructors_buttons_are_off(lab, tmp_path):
+    environment = lab.environment(tmp_path / "settings")
+    folder = Path(environment["JUPYTER_CONFIG_PATH"].split(":")[0])
+    page = json.loads((folder / "labconfig" / "page_config.json").read_text())
+    assert page["disabledExtensions"]["@jupyter/nbgrader"] is True
+
+
+def test_links_of_the_chapters_lead_somewhere_in_the_copy(tmp_path, monkeypatch):
+    """With the course as it is."""
+    import re
+
+    import nbformat
+
+    specification = importlib.util.spec_from_file_location("lab", ROOT / "scripts" / "lab.py")
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    module.update(tmp_path / "work")
+    for path in (tmp_path / "work").rglob("*.ipynb"):
+        for cell in nbformat.read(path, as_version=4).cells:
+            prose = re.sub(r"```.*?```", "", cell.source, flags=re.DOTALL)
+            for link in re.findall(r"\]\(([^)#]+)", prose) if cell.cell_type == "markdown" else []:
+                if not link.startswith(("http://", "https://", "attachment:")):
+                    assert (path.parent / link).exists(), (path.name, link)
