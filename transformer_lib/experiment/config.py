@@ -175,6 +175,8 @@ def _section(place: Sequence[int | str]) -> type | None:
 
 def _range(place: Sequence[int | str]) -> str:
     """What is allowed there, where both ends are limited."""
+    if not place:
+        return ""
     section = _section(place[:-1])
     hints = get_type_hints(section, include_extras=True) if section else {}
     bounds = dict(_bounds(hints.get(str(place[-1]))))

@@ -11,6 +11,8 @@ from transformer_lib.errors import UserError
 from transformer_lib.files import write_text
 
 Record = dict[str, Any]
+FIELDS = {"kind", "step", "epoch", "seconds", "tokens", "flops"}
+"""What every record has; validations have loss and BLEU beside them."""
 
 
 class MetricsLog:
@@ -113,6 +115,6 @@ def read_metrics(folder: Path) -> list[Record]:
             record = json.loads(line)
         except (ValueError, RecursionError):
             continue
-        if isinstance(record, dict):
+        if isinstance(record, dict) and FIELDS <= record.keys():
             records.append(record)
     return records

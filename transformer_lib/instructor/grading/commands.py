@@ -78,7 +78,7 @@ def grade(
     )
     typer.echo(grading.table(rows))
     if any(row.trouble for row in rows):
-        sys.exit(1)
+        sys.exit(2)
 
 
 def verify_submission(
@@ -91,7 +91,7 @@ def verify_submission(
     text, well_formed = verify(notebook)
     typer.echo(text)
     if not well_formed:
-        sys.exit(1)
+        sys.exit(2)
 
 
 def export_grades(
