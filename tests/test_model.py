@@ -1,11 +1,17 @@
 """The assembled models: torch.nn.Transformer with the same weights, sizes, and their laws."""
 
+import math
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from transformer_lib.course.trained import load_trained
+from transformer_lib.decoding import DecodingConfig, translate
+from transformer_lib.errors import UserError
+from transformer_lib.evaluation.alignment import every_attention
 from transformer_lib.model import (
     SIZES,
     RNNConfig,
@@ -14,6 +20,7 @@ from transformer_lib.model import (
     build_transformer,
     num_parameters,
 )
+from transformer_lib.model.dropout import Dropout
 from transformer_lib.model.rnn import LSTM
 from transformer_lib.vocabulary import BOS, PAD
 
@@ -253,3 +260,28 @@ def test_an_lstm_never_computes_in_float16(monkeypatch):
 def test_odd_rnn_width_is_refused():
     with pytest.raises(ValueError, match="d_model=15 is odd"):
         RNNConfig(d_model=15)
+
+
+def test_dropout_of_nearly_everything_is_finite():
+    dropped = Dropout(0.999999)(torch.ones(1000))
+    assert dropped.isfinite().all()
+
+
+def test_a_model_that_is_not_finite_says_so_and_stays_in_its_mode():
+    tokenizer = load_trained("transformer").tokenizer
+    sizes = {"d_model": 8, "d_ff": 8, "num_heads": 2, "num_encoder_layers": 1}
+    model = build_transformer(TransformerConfig(**sizes, num_decoder_layers=1), len(tokenizer))
+    model.train()
+    with torch.no_grad():
+        model.output_weight.fill_(math.nan)
+    for beam_size in (1, 4):
+        with pytest.raises(UserError, match="not finite"):
+            translate(model, tokenizer, ["a cat"], DecodingConfig(beam_size=beam_size))
+    assert model.training
+
+
+def test_looking_at_attention_leaves_the_mode_alone():
+    run = load_trained("transformer")
+    run.model.train()
+    every_attention(run.model, run.tokenizer, "a cat", "eine Katze")
+    assert run.model.training

@@ -243,3 +243,39 @@ def test_a_form_for_single_translations_escapes_what_systems_say(tmp_path):
         slider.value = score
         buttons(form)["Rate"].click()
         assert read_ratings(path, sheet).answers[item.id] == score
+
+
+@pytest.mark.parametrize("kind", ["pairwise", "direct"])
+def test_a_damaged_translation_always_holds_strange_words(kind):
+    """600 damaged items: none equals the undamaged one, none was damaged with its own words."""
+    sources = [f"source {n}" for n in range(60)]
+    words = ["the", "a", "dog", "cat", "sees", "hears", "old", "new", "house", "tree", "runs", "sits"]
+    random = __import__("random").Random(1)
+    same = [" ".join(random.choices(words, k=random.randint(1, 6))) for _ in sources]
+    outputs = {"one": [f"{t} eins" for t in same], "two": [f"{t} zwei" for t in same]}
+    damaged = 0
+    for seed in range(100):
+        sheet, key = make_sheet(sources, outputs, kind, 20, repeated=0, degraded=6, seed=seed)
+        for item in sheet.items:
+            entry = key.entries[item.id]
+            if entry.control != "degraded":
+                continue
+            damaged += 1
+            right = {outputs[name][entry.sentence] for name in outputs}
+            (wrong,) = [text for text in item.texts if text not in right]
+            kept = set(wrong.split()) & set(" ".join(right).split())
+            assert len(kept) < len(set(wrong.split()) | set(" ".join(right).split()))
+            assert not any(wrong == text for text in right)
+            strange = [w for w in wrong.split() if w not in " ".join(right).split()]
+            assert strange, (wrong, right)
+    assert damaged == 600
+
+
+def test_too_few_sentences_are_refused_at_the_command_line():
+    from typer.testing import CliRunner
+
+    from transformer_lib.instructor.rating.commands import app
+
+    result = CliRunner().invoke(app, ["make", "a", "b", "--sentences", "0"])
+    assert result.exit_code == 2
+    assert "sentences" in result.output

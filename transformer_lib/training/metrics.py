@@ -115,6 +115,6 @@ def read_metrics(folder: Path) -> list[Record]:
             record = json.loads(line)
         except (ValueError, RecursionError):
             continue
-        if isinstance(record, dict) and FIELDS <= record.keys():
+        if isinstance(record, dict) and record.keys() >= FIELDS:
             records.append(record)
     return records

@@ -1,6 +1,7 @@
 """Pictures of positional encodings."""
 
 from collections.abc import Mapping
+from itertools import cycle
 from typing import TYPE_CHECKING
 
 import matplotlib
@@ -64,7 +65,9 @@ def accuracy_by_position(
     with matplotlib.rc_context(RC):
         figure = new_figure(6.6, 3.4)
         axes = figure.axes[0]
-        for (name, values), style in zip(accuracy.items(), ("-", "--", ":", "-."), strict=False):
+        for (name, values), style in zip(
+            accuracy.items(), cycle(("-", "--", ":", "-.")), strict=False
+        ):
             positions = range(first, first + len(values))
             axes.plot(positions, values.numpy(), style, label=name, linewidth=1.8)
         end = axes.get_xlim()[1]

@@ -1,0 +1,58 @@
+"""Charts show everything that they are given."""
+
+import math
+
+import torch
+
+from transformer_lib.course.figures.positions import accuracy_by_position
+from transformer_lib.plots.attention import attention_heatmap
+from transformer_lib.plots.curves import learning_curves, length_histogram
+from transformer_lib.plots.measurements import bars, lines
+
+NAMES = [f"system {n}" for n in range(9)]
+
+
+def test_lines_draw_every_series():
+    axes = lines({name: ([1, 2, 4], [n, n, n]) for n, name in enumerate(NAMES)}, ("x", "y")).axes[0]
+    assert [line.get_label() for line in axes.lines] == NAMES
+    looks = {(line.get_marker(), line.get_color()) for line in axes.lines}
+    assert len(looks) == len(NAMES)
+
+
+def test_bars_draw_every_series():
+    axes = bars({name: [1.0, 2.0] for name in NAMES}, ["a", "b"], ("group", "value")).axes[0]
+    assert [container.get_label() for container in axes.containers] == NAMES
+
+
+def test_learning_curves_draw_every_run_one_without_validations_too():
+    record = {"kind": "validation", "seconds": 60.0, "tokens": 1e6, "flops": 1e12, "bleu": 3.0}
+    runs = {name: [record] for name in NAMES} | {"stopped early": []}
+    figure = learning_curves(runs)
+    for axes in figure.axes:
+        assert [line.get_label() for line in axes.lines] == list(runs)
+
+
+def test_length_histograms_draw_every_language():
+    axes = length_histogram({name: [n + 1, n + 2] for n, name in enumerate(NAMES)}).axes[0]
+    shown = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert sorted(shown) == sorted(NAMES)
+
+
+def test_a_heat_map_shows_every_piece():
+    figure = attention_heatmap(torch.rand(3, 4), ["a", "b", "c"], ["w", "x", "y", "z"])
+    axes = figure.axes[0]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["w", "x", "y", "z"]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b", "c"]
+
+
+def test_what_is_not_a_number_is_said_to_be_none():
+    from transformer_lib.course.lineages.plot import difference_map
+
+    figure = difference_map({"part": {"one": 0.0, "two": 1.0, "three": math.nan}})
+    assert [text.get_text() for text in figure.axes[0].texts] == ["same", "1", "NaN"]
+
+
+def test_drawings_of_the_course_drop_nothing_either():
+    figure = accuracy_by_position({name: [0.5, 0.6] for name in NAMES}, 1, 1)
+    labels = [line.get_label() for line in figure.axes[0].lines]
+    assert [label for label in labels if label in NAMES] == NAMES
