@@ -287,6 +287,14 @@ LIMITED = {
                 kept.append(shared_memory.SharedMemory(create=True, size=2**24))
                 kept[-1].buf[:] = bytes(2**24)
         """,
+    "memory that a process shares with nobody": """
+        import mmap
+        def scale(x):
+            kept = []
+            while True:
+                kept.append(mmap.mmap(-1, 2**26))
+                kept[-1].write(bytes(2**26))
+        """,
     "a full disk": """
         def scale(x):
             number = 0

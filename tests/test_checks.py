@@ -121,3 +121,23 @@ def test_a_class_without_a_body_is_not_attempted_yet():
         def forward(self, x): ...
 
     assert repr(check(LayerNorm)) == "– LayerNorm: not attempted yet"
+
+
+def test_a_check_leaves_the_random_numbers_of_the_student_alone():
+    torch.manual_seed(7)
+    expected = torch.rand(3)
+    torch.manual_seed(7)
+    check(EXERCISES["attention"].reference)
+    check(EXERCISES["layer_norm"].reference)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_the_result_for_the_function_is_noticed():
+    with pytest.raises(TypeError, match=r"the function itself, not its result"):
+        check(torch.ones(2))
+
+
+def test_a_long_text_does_not_fill_the_verdict():
+    verdict = check(lambda *_: "x" * 1_000_000, name="attention")
+    assert not verdict.passed
+    assert len(repr(verdict)) < 5_000

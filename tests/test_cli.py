@@ -333,3 +333,100 @@ def test_a_config_file_that_is_not_toml(tmp_path):
     (tmp_path / "x.toml").write_text("[model\n")
     with pytest.raises(UserError, match="is not valid TOML"):
         load_config(str(tmp_path / "x.toml"))
+
+
+def test_the_version_is_printed(monkeypatch, capsys):
+    import transformer_lib
+
+    assert called(monkeypatch, capsys, "--version")[:2] == (
+        0, f"transformer-lib {transformer_lib.__version__}\n"
+    )  # fmt: skip
+
+
+def test_help_names_the_configurations(monkeypatch, capsys):
+    _, out, _ = called(monkeypatch, capsys, "train", "--help")
+    assert all(name in out.replace("\n  ", " ") for name in named_configs())
+
+
+def test_the_help_of_every_command_is_laid_out(monkeypatch, capsys):
+    _, out, _ = called(monkeypatch, capsys, "--help")
+    commands = re.findall(r"^  ([a-z-]+)  ", out.partition("Commands:")[2], re.MULTILINE)
+    assert len(commands) == 14
+    for command in commands:
+        code, out, _ = called(monkeypatch, capsys, command, "--help")
+        assert code == 0
+        for mark in ("\\b", "\b"):  # of a help text that was not formatted
+            assert mark not in out, command
+        for example in re.findall(r"^ *transformer-lib .*$", out, re.MULTILINE):
+            assert example.startswith("    transformer-lib "), (command, example)
+
+
+def test_output_into_a_file_is_utf8_whatever_the_code_page():
+    """As on Windows, where a pipe takes an old code page."""
+    for command in (["misconceptions", "M17"], ["verify-submission", "nothing.ipynb"]):
+        result = subprocess.run(
+            [sys.executable, "-m", "transformer_lib", *command],
+            capture_output=True,
+            env={**os.environ, "PYTHONIOENCODING": "cp1252"},
+        )
+        assert b"Traceback" not in result.stderr
+        assert result.stdout.decode("utf-8")
+
+
+def test_a_report_is_not_overwritten(monkeypatch, capsys, run_folder, tmp_path):
+    out = tmp_path / "report.html"
+    arguments = ["compare", run_folder, run_folder, "--out", out]
+    assert called(monkeypatch, capsys, *arguments)[0] == 0
+    page = out.read_text()
+    code, _, err = called(monkeypatch, capsys, *arguments)
+    assert (code, "is there already" in err) == (2, True)
+    assert out.read_text() == page
+    assert called(monkeypatch, capsys, *arguments, "--force")[0] == 0
+
+
+def test_a_run_finds_its_text_from_any_folder(monkeypatch, capsys, toy_files, tmp_path):
+    from conftest import TOY_CONFIG
+
+    (tmp_path / "toy.toml").write_text(TOY_CONFIG, encoding="utf-8")  # with relative paths
+    monkeypatch.chdir(toy_files)
+    out = tmp_path / "run"
+    assert (
+        called(monkeypatch, capsys, "train", tmp_path / "toy.toml", "--steps", 4, "--out", out)[0]
+        == 0
+    )
+    monkeypatch.chdir(tmp_path)
+    assert called(monkeypatch, capsys, "evaluate", out, "--beam", 1)[0] == 0
+
+
+def test_lines_before_a_bad_one_are_translated(run_folder):
+    result = run_command("translate", run_folder, stdin=b"the cat\nna\xefve\nthe mouse\n")
+    assert result.returncode == 2
+    assert result.stdout.count(b"\n") == 1
+
+
+def test_one_length_of_training_replaces_the_other(toy_config):
+    training = load_config(str(toy_config), ["training.minutes=1.0"]).training
+    assert (training.steps, training.minutes) == (None, 1.0)
+
+
+def test_an_experiment_without_a_model_fits_a_laptop(tmp_path):
+    from transformer_lib.experiment.run import build_model
+    from transformer_lib.model import num_parameters
+
+    (tmp_path / "mine.toml").write_text("[training]\nminutes = 60.0\n")
+    experiment = load_config(str(tmp_path / "mine.toml"))
+    assert num_parameters(build_model(experiment, 8000)) < 5e6
+
+
+def test_the_page_of_settings_is_current():
+    from pathlib import Path
+
+    root = Path(__file__).parent.parent
+    program = "import configuration; print(configuration.as_markdown(), end='')"
+    made = subprocess.run(
+        [sys.executable, "-c", program], cwd=root / "scripts", capture_output=True,
+        encoding="utf-8", check=True, env={**os.environ, "PYTHONUTF8": "1"},
+    ).stdout  # fmt: skip
+    assert made == (root / "docs" / "configuration.md").read_text(encoding="utf-8"), (
+        "run `make docs`"
+    )

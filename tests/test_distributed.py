@@ -59,6 +59,7 @@ def test_processes_together_equal_one(toy_config, tmp_path, environment, process
         torch.testing.assert_close(actual[name], tensor, rtol=0, atol=1e-5, msg=name)
 
 
+@pytest.mark.long
 def test_a_killed_process_costs_only_what_came_after_the_last_checkpoint(
     toy_config, tmp_path, environment
 ):

@@ -34,10 +34,12 @@ from transformer_lib.instructor.grading.intake import (
     read_submission,
     verify,
 )
+from transformer_lib.instructor.grading.judge import Result, TestResult
 from transformer_lib.instructor.grading.master import bound_names, make_master
 from transformer_lib.instructor.grading.nbgrader_plugin import released
 from transformer_lib.instructor.grading.remote import remote
-from transformer_lib.instructor.grading.report import discrimination, write_report
+from transformer_lib.instructor.grading.report import discrimination, make_report, write_report
+from transformer_lib.instructor.grading.results import StoredResult
 from transformer_lib.instructor.grading.sandbox import PACKAGE, Sandbox
 
 SOLVED = {
@@ -180,17 +182,17 @@ UNREADABLE = {
     "a folder": (lambda path: path.mkdir(), "is not there"),
     "a link": (lambda path: path.symlink_to("/etc/passwd"), "is a link"),
     "no text": (lambda path: path.write_bytes(b"\xff\xfe\0"), "is not UTF-8"),
-    "no JSON": (lambda path: path.write_text("{"), "is no notebook"),
-    "deep JSON": (lambda path: path.write_text("[" * 100_000), "is no notebook"),
-    "another JSON": (lambda path: path.write_text('{"a": 1}'), "is no notebook"),
-    "a list": (lambda path: path.write_text("[1, 2]"), "is no notebook"),
+    "no JSON": (lambda path: path.write_text("{"), "is not a notebook"),
+    "deep JSON": (lambda path: path.write_text("[" * 100_000), "is not a notebook"),
+    "another JSON": (lambda path: path.write_text('{"a": 1}'), "is not a notebook"),
+    "a list": (lambda path: path.write_text("[1, 2]"), "is not a notebook"),
     "cells that are none": (
         lambda path: path.write_text('{"nbformat": 4, "nbformat_minor": 5, "cells": [1]}'),
-        "is no notebook",
+        "is not a notebook",
     ),
     "a notebook of the future": (
         lambda path: path.write_text('{"nbformat": 9, "nbformat_minor": 0, "cells": []}'),
-        "is no notebook",
+        "is not a notebook",
     ),
     "a huge file": (lambda path: path.write_text("x" * (21 * 2**20)), "is larger than 20 MB"),
 }
@@ -564,3 +566,69 @@ def test_discrimination_is_the_correlation_with_the_rest():
     expected = np.corrcoef(table[:, 1], table[:, 0] + table[:, 2])[0, 1]
     assert discrimination(table, 1) == pytest.approx(expected)
     assert discrimination(table * [1.0, 0.0, 1.0], 1) is None
+
+
+def broken_json(notebook, change):
+    data = json.loads(nbformat.writes(notebook))
+    change(data)
+    return json.dumps(data)
+
+
+def first_answer(data):
+    return next(c for c in data["cells"] if c["metadata"].get("nbgrader", {}).get("solution"))
+
+
+BROKEN = {
+    "an answer without outputs": lambda data: first_answer(data).pop("outputs"),
+    "a cell without a type": lambda data: data["cells"][0].pop("cell_type"),
+    "a kernel that is a text": lambda data: data["metadata"].update(kernelspec="python"),
+    "remarks that are a number": lambda data: data["metadata"].update(transformer_lib_remarks=5),
+    "a source that is an object": lambda data: data["cells"][0].update(source={"a": 1}),
+    "half of a character": lambda data: data["cells"][0].update(source="\ud800"),
+}
+
+
+@pytest.mark.sandbox
+def test_one_broken_notebook_costs_its_student_alone(course, template):
+    for number, change in enumerate(BROKEN.values()):
+        text = broken_json(grading_help.submission(template, **SOLVED), change)
+        hand_in(course, f"broken{number}", text)
+    hand_in(course, "ada", grading_help.submission(template, **SOLVED))
+    hand_in(course, "zoe", grading_help.submission(template, **SOLVED))
+    rows = grade(course)
+    assert rows["ada"].points == rows["zoe"].points == 6
+    assert len(rows) == len(BROKEN) + 2
+    for number in range(len(BROKEN)):
+        row = rows[f"broken{number}"]
+        assert row.trouble or row.points > 0, row
+    with course.gradebook() as gradebook:
+        students = {s.student.id for s in gradebook.assignment_submissions("small")}
+    assert {"ada", "zoe"} <= students
+
+
+@pytest.mark.parametrize("change", BROKEN.values(), ids=BROKEN)
+def test_verifying_a_broken_notebook_says_something(template, tmp_path, change):
+    path = tmp_path / "small.ipynb"
+    path.write_text(broken_json(grading_help.submission(template, **SOLVED), change))
+    text, _ = verify(path)
+    assert text.startswith(("✓", "✗"))
+
+
+def test_two_notebooks_may_have_tests_of_one_name_and_a_test_may_be_worth_nothing():
+    both = [
+        Result(tests={"test": TestResult(1.0, 2.0), "free": TestResult(0.0, 0.0)}),
+        Result(tests={"test": TestResult(4.0, 4.0)}),
+    ]
+    report = make_report("two", {"ada": dict(zip(("a", "b"), both, strict=True))})
+    assert report.points == {"ada": 5.0}
+    assert report.max_points == 6.0
+    assert {(i.name, i.difficulty) for i in report.items} == {("a: test", 0.5), ("b: test", 1.0)}
+
+
+def test_a_damaged_result_is_graded_again(tmp_path):
+    stored = StoredResult(tmp_path, "small", "small", "ada")
+    stored.path.parent.mkdir(parents=True)
+    for text in ("{}", '{"key": "k"}', '{"key": "k", "result": 3}', "[]", "{"):
+        stored.path.write_text(text)
+        assert stored.read() is None
+        assert not stored.is_entered("k")

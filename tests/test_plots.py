@@ -13,7 +13,9 @@ NAMES = [f"system {n}" for n in range(9)]
 
 
 def test_lines_draw_every_series():
-    axes = lines({name: ([1, 2, 4], [n, n, n]) for n, name in enumerate(NAMES)}, ("x", "y")).axes[0]
+    axes = lines(
+        {name: ([1.0, 2.0, 4.0], [float(n)] * 3) for n, name in enumerate(NAMES)}, ("x", "y")
+    ).axes[0]
     assert [line.get_label() for line in axes.lines] == NAMES
     looks = {(line.get_marker(), line.get_color()) for line in axes.lines}
     assert len(looks) == len(NAMES)
@@ -53,6 +55,6 @@ def test_what_is_not_a_number_is_said_to_be_none():
 
 
 def test_drawings_of_the_course_drop_nothing_either():
-    figure = accuracy_by_position({name: [0.5, 0.6] for name in NAMES}, 1, 1)
+    figure = accuracy_by_position({name: torch.rand(2) for name in NAMES}, 1, 1, 0.1)
     labels = [line.get_label() for line in figure.axes[0].lines]
     assert [label for label in labels if label in NAMES] == NAMES

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from random import Random
 
 import numpy as np
 import pytest
@@ -173,15 +174,15 @@ def test_a_task_survives_the_disk_and_names_no_system(tmp_path, kind):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "is no ratings"),
-        ("[]", "is no ratings"),
+        ("{", "does not hold ratings"),
+        ("[]", "does not hold ratings"),
         ('{"digest": "0", "rater": "x", "answers": {}}', "another sheet"),
         ('{"digest": DIGEST, "rater": "x", "answers": {"999": "A"}}', "not in the sheet: 999"),
         ('{"digest": DIGEST, "rater": "x", "answers": {"001": 50}}', "item 001 has the answer 50"),
-        ('{"digest": DIGEST, "rater": "x", "answers": {"001": 101}}', "is no ratings"),
-        ('{"digest": DIGEST, "rater": "x", "answers": {"001": true}}', "is no ratings"),
-        ('{"digest": DIGEST, "rater": "x", "answers": {"001": "C"}}', "is no ratings"),
-        ('{"digest": DIGEST, "rater": "x", "answers": {}, "more": 1}', "is no ratings"),
+        ('{"digest": DIGEST, "rater": "x", "answers": {"001": 101}}', "does not hold ratings"),
+        ('{"digest": DIGEST, "rater": "x", "answers": {"001": true}}', "does not hold ratings"),
+        ('{"digest": DIGEST, "rater": "x", "answers": {"001": "C"}}', "does not hold ratings"),
+        ('{"digest": DIGEST, "rater": "x", "answers": {}, "more": 1}', "does not hold ratings"),
     ],
 )
 def test_bad_ratings_get_one_clear_line(tmp_path, content, message):
@@ -249,8 +250,21 @@ def test_a_form_for_single_translations_escapes_what_systems_say(tmp_path):
 def test_a_damaged_translation_always_holds_strange_words(kind):
     """600 damaged items: none equals the undamaged one, none was damaged with its own words."""
     sources = [f"source {n}" for n in range(60)]
-    words = ["the", "a", "dog", "cat", "sees", "hears", "old", "new", "house", "tree", "runs", "sits"]
-    random = __import__("random").Random(1)
+    words = [
+        "the",
+        "a",
+        "dog",
+        "cat",
+        "sees",
+        "hears",
+        "old",
+        "new",
+        "house",
+        "tree",
+        "runs",
+        "sits",
+    ]
+    random = Random(1)
     same = [" ".join(random.choices(words, k=random.randint(1, 6))) for _ in sources]
     outputs = {"one": [f"{t} eins" for t in same], "two": [f"{t} zwei" for t in same]}
     damaged = 0
@@ -263,11 +277,8 @@ def test_a_damaged_translation_always_holds_strange_words(kind):
             damaged += 1
             right = {outputs[name][entry.sentence] for name in outputs}
             (wrong,) = [text for text in item.texts if text not in right]
-            kept = set(wrong.split()) & set(" ".join(right).split())
-            assert len(kept) < len(set(wrong.split()) | set(" ".join(right).split()))
-            assert not any(wrong == text for text in right)
-            strange = [w for w in wrong.split() if w not in " ".join(right).split()]
-            assert strange, (wrong, right)
+            strange = [word for word in wrong.split() if word not in " ".join(right).split()]
+            assert len(strange) >= max(1, len(wrong.split()) // 2), (wrong, right)
     assert damaged == 600
 
 

@@ -197,3 +197,13 @@ def test_a_part_crosses_only_from_a_trusted_writer():
     x = torch.randn(2, 3, 4)
     torch.testing.assert_close(again(x), norm(x))
     assert speaker([2]).argmax() == 5
+
+
+def test_a_long_document_is_refused_before_it_is_parsed():
+    """Parsed, 60 MiB of {} would take 1.7 GB."""
+    document = b"[" + b"{}," * (5 * 2**20) + b"{}]"
+    message = wire._HEAD.pack(len(document), 0) + document
+    with pytest.raises(wire.WireError, match="too long"):
+        wire.decode(message)
+    with pytest.raises(wire.WireError, match="claims more"):
+        wire.read(io.BytesIO(message))

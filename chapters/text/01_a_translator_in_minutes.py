@@ -77,7 +77,7 @@ show(architecture(), ALTERNATIVE)
 
 # %% tags=["nbval-ignore-output"]
 experiment = load_config(
-    "cpu_tatoeba_transformer", ["training.steps=300", "training.validations=5"]
+    "cpu_tatoeba_transformer", ["training.steps=200", "training.validations=5"]
 )
 data = prepare(experiment.data)
 assert len(data.train) > 40_000, "the bundled text is not whole: install the course again"
@@ -233,7 +233,7 @@ show(
 # %% tags=["nbval-ignore-output"]
 run = load_run(folder)
 result = evaluate_run(run)
-assert result.bleu.score > 3, "300 steps give more: restart the kernel and run all cells"
+assert result.bleu.score > 3, "200 steps give more: restart the kernel and run all cells"
 assert "nrefs:var" in result.bleu.signature, (
     "not as on our machines: restart the kernel and run all cells"
 )
@@ -255,7 +255,7 @@ assert len(comparison) == 10, "not as on this page: restart the kernel and run a
 comparison
 
 # %% [markdown]
-# The training was 300 steps, whatever your machine took for them, so your scores are near the ones
+# The training was 200 steps, whatever your machine took for them, so your scores are near the ones
 # stored on this page. For a better model, give it 2,000 steps (`training.steps=2000` where the
 # experiment is loaded) and run the cells again.
 #

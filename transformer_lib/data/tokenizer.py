@@ -27,7 +27,7 @@ class Tokenizer:
         model: a serialized SentencePiece model.
 
     Raises:
-        UserError: the bytes are no SentencePiece model, or its special tokens are not
+        UserError: the bytes are not a SentencePiece model, or its special tokens are not
             ``<pad> <unk> <s> </s>`` = 0 1 2 3.
     """
 

@@ -78,7 +78,7 @@ TEST = Archive(
     "test-full/newstest2014-deen-ref.de.sgm",
     3_003,
 )
-# The set of the shared task itself, of which some published scores are.
+# The filtered test set of the shared task; some published scores are on it.
 FILTERED_TEST = Archive(
     "https://www.statmt.org/wmt14/test-filtered.tgz",
     "test/newstest2014-deen-src.en.sgm",
@@ -227,7 +227,7 @@ def _lines(tar: tarfile.TarFile, member: tarfile.TarInfo) -> Iterable[bytes]:
 
 
 def _sentences(lines: Iterable[bytes], name: str) -> Iterator[str]:
-    """Lines of a text, or segments of an SGM file. What is no UTF-8 is marked with U+FFFD."""
+    """Lines of a text, or segments of an SGM file. Bytes that are not UTF-8 become U+FFFD."""
     for line in lines:
         text = line.rstrip(b"\r\n").decode("utf-8", errors="replace")
         if not name.endswith(".sgm"):

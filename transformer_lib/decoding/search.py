@@ -34,13 +34,13 @@ def greedy_search(
 ) -> list[list[int]]:
     """The likeliest token at every step, until ``</s>`` or source length + ``max_extra`` tokens.
 
-    Works on the whole batch. Sentences that are finished leave it a quarter at a time, because each
-    leaving copies what the others keep in their caches.
+    Works on the whole batch. Finished sentences are dropped once they are a quarter of the batch,
+    since dropping copies the caches of the others.
     """
     limits = (src != PAD).sum(dim=1) + max_extra
     state = model.init_state(model.encode(src))
     tokens = src.new_full((len(src),), BOS)
-    sentences = torch.arange(len(src), device=src.device)  # of each row
+    sentences = torch.arange(len(src), device=src.device)  # the sentence of each row
     finished = torch.zeros_like(src[:, 0], dtype=torch.bool)
     outputs = src.new_full((len(src), int(limits.max())), EOS)
     for length in range(1, outputs.size(1) + 1):
@@ -161,7 +161,7 @@ def _forbid_never_said(logits: Float[Tensor, "*rows vocab_size"]) -> None:
 def _log_normalizer(
     logits: Float[Tensor, "rows vocab_size"],
 ) -> Float[Tensor, " rows"]:
-    """What turns logits into log-probabilities when subtracted: log Σ exp, a cacheful at a time."""
+    """What turns logits into log-probabilities when subtracted: log Σ exp, a chunk at a time."""
     rows = max(1, elements_per_chunk(logits.device) // logits.size(1))
     return torch.cat([part.float().logsumexp(dim=-1) for part in logits.split(rows)])
 

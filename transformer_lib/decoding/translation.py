@@ -14,7 +14,7 @@ from transformer_lib.decoding.search import beam_search, greedy_search, pad_sequ
 from transformer_lib.errors import UserError
 from transformer_lib.model.seq2seq import Seq2Seq, evaluating
 from transformer_lib.progress import progress_is_shown
-from transformer_lib.vocabulary import EOS
+from transformer_lib.vocabulary import EOS, UNK
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid", strict=True))
@@ -56,6 +56,12 @@ def translate(
     parts: list[list[int]] = []  # what is translated
     owners: list[int] = []  # the sentence that each part is of
     for number, tokens in enumerate(pieces):
+        if tokens and set(tokens) == {UNK}:
+            warnings.warn(
+                f"sentence {number + 1} has no character that the model knows; what it says about "
+                "it means nothing",
+                stacklevel=2,
+            )
         split = _split(tokens, tokenizer, max_len)
         if len(split) > 1:
             warnings.warn(

@@ -74,12 +74,29 @@ class Comparison:
             return f"{better} is better than {worse} by {gap}, significantly (p = {d.p_value:.3f})."
         return f"The difference of {gap} is not significant (p = {d.p_value:.3f})."
 
+    def headline(self) -> str:
+        """The answer, and what speaks against it."""
+        return f"{self.verdict()} {self.budgets()}".rstrip()
+
+    def budgets(self) -> str:
+        """Whether the two were trained alike; empty if they were, within a tenth."""
+        a, b = (evaluation.cost for evaluation in self.evaluations)
+        if all(
+            0.9 * max(x, y) <= min(x, y) for x, y in ((a.seconds, b.seconds), (a.tokens, b.tokens))
+        ):
+            return ""
+        first, second = (
+            f"{name} {cost.seconds / 60:.1f} min and {cost.tokens / 1e6:.2f} M tokens"
+            for name, cost in zip(self.names, (a, b), strict=True)
+        )
+        return f"They had other budgets: {first}, {second}."
+
     def as_text(self) -> str:
         d = self.difference
         lines = [evaluation.as_text() for evaluation in self.evaluations]
         lines.append(
             f"BLEU {d.score_a:.2f} ± {d.interval_a:.2f} against {d.score_b:.2f} ± "
-            f"{d.interval_b:.2f} (95%, paired bootstrap). {self.verdict()}"
+            f"{d.interval_b:.2f} (95%, paired bootstrap). {self.headline()}"
         )
         return "\n".join(lines)
 
@@ -128,7 +145,7 @@ class Comparison:
             )
         return {
             "names": self.names,
-            "verdict": self.verdict(),
+            "verdict": self.headline(),
             "difference": self.difference,
             "evaluations": self.evaluations,
             "test": self.test_set.name,

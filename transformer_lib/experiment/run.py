@@ -259,9 +259,9 @@ def _start(
 ) -> None:
     device = choose_device(experiment.training.device)
     dtype = choose_dtype(device, experiment.training.precision)
-    (folder / "metrics.jsonl").unlink(missing_ok=True)  # of a run killed before it saved anything
     with atomic_path(folder / "tokenizer.model") as temporary:
         temporary.write_bytes(data.tokenizer.model)
+    (folder / "metrics.jsonl").unlink(missing_ok=True)  # of a run killed before it saved anything
     info = RunInfo(
         format=FORMAT,
         model=experiment.model.kind,

@@ -9,19 +9,19 @@ from transformer_lib.files import new_folder
 FORMATS = ("ctranslate2", "huggingface")
 
 
-def export(run: Run, format: str, folder: Path) -> None:
+def export(run: Run, form: str, folder: Path) -> None:
     """Write the run's model and vocabulary into ``folder``, which must not hold anything yet.
 
     Raises:
         UserError: the format has no place for this architecture, its package is missing, or the
             folder is not empty.
     """
-    if format not in FORMATS:
-        raise UserError(f"no format {format!r}; there are {', '.join(FORMATS)}")
+    if form not in FORMATS:
+        raise UserError(f"no format {form!r}; there are {', '.join(FORMATS)}")
     if folder.exists() and any(folder.iterdir()):
         raise UserError(f"{folder} is not empty; choose another folder with --out")
     try:
-        if format == "ctranslate2":
+        if form == "ctranslate2":
             from transformer_lib.export.ctranslate2 import write
         else:
             from transformer_lib.export.huggingface import write

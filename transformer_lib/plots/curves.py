@@ -36,7 +36,7 @@ def learning_curves(
             axes.set_xlabel(name)
             axes.set_xlim(left=0)
         figure.axes[0].set_ylabel(label)
-        figure.axes[0].legend(loc="lower right")
+        figure.axes[0].legend(loc="best")
     return figure
 
 

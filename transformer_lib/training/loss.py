@@ -98,7 +98,7 @@ def _softmax_loss_in_chunks(
     labels: Int[Tensor, "rows 1"],
     smoothing: float,
 ) -> SumsAndGradient:
-    """The same with few operations, a cacheful at a time; the gradient takes the logits' place."""
+    """The same with few operations, a chunk at a time; the gradient takes the logits' place."""
     uniform = smoothing / logits.size(1)
     smoothed = nll = torch.zeros((), device=logits.device)
     rows_in_chunk = max(1, elements_per_chunk(logits.device) // logits.size(1))

@@ -27,15 +27,15 @@ def overview(exercise: str | None = None) -> str:
     return "\n".join(f"{m.id:<5} {m.title}  [{', '.join(m.answers)}]" for m in mistakes)
 
 
-def details(id: str) -> str:
+def details(name: str) -> str:
     """All about one mistake: its code, and what its check says about it.
 
     Raises:
         UserError: there is no such mistake.
     """
-    mistake = next((m for m in bank() if m.id == id.upper()), None)
+    mistake = next((m for m in bank() if m.id in (name.upper(), f"M{name}")), None)
     if mistake is None:
-        raise UserError(f"there is no mistake {id}; the bank goes from M1 to {bank()[-1].id}")
+        raise UserError(f"there is no mistake {name}; the bank goes from M1 to {bank()[-1].id}")
     fields = {"found in": mistake.source, "effect": mistake.effect, "a hint": mistake.hint}
     lines = [f"{mistake.id}: {mistake.title}", ""]
     for name, text in fields.items():

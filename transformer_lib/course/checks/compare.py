@@ -127,4 +127,5 @@ def _describe(x: Any) -> str:
 
 
 def _number(x: Any) -> str:
-    return f"{x:.4g}" if isinstance(x, float) else repr(x)
+    text = f"{x:.4g}" if isinstance(x, float) else repr(x)
+    return text if len(text) <= 300 else f"{text[:300]} …"

@@ -30,9 +30,7 @@ class Trial:
     seed: int
 
 
-def check(
-    candidate: Callable[..., Any], name: str | None = None, seed: int | None = None
-) -> Verdict:
+def check(candidate: Any, name: str | None = None, seed: int | None = None) -> Verdict:
     """Try ``candidate`` as the answer to the exercise of its own name, or of ``name``.
 
     The numbers are new in every call, unless a ``seed`` is given.

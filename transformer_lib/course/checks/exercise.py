@@ -32,7 +32,7 @@ class Exercise:
 
     @property
     def axes(self) -> list[tuple[str, ...]]:
-        """Names of the axes of each output; empty for what is no tensor."""
+        """Names of the axes of each output; empty for what is not a tensor."""
         annotation = get_type_hints(self.use(self.reference)).get("return")
         kinds = get_args(annotation) if get_origin(annotation) is tuple else (annotation,)
         shapes = [getattr(kind, "dim_str", "") for kind in kinds]

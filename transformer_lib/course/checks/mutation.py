@@ -243,7 +243,7 @@ def _changes(node: ast.AST) -> list[_Change]:
 
 
 def report(scores: list[Score]) -> str:
-    """The scores as a table, with every survivor and why it is none."""
+    """The scores as a table, with each surviving mutant and why it is equivalent."""
     bank, diagnosed = sum(s.bank for s in scores), sum(s.diagnosed for s in scores)
     made, caught = sum(s.mutants for s in scores), sum(s.caught for s in scores)
     lines = [

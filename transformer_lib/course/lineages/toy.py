@@ -2,8 +2,8 @@
 
 The tutorial pads its first target and puts the end symbol after the padding: the label after
 "chinese" is ``P``, and ``E`` is to follow ``P``. Its greedy decoder goes on until it says ``E``,
-however long that takes: a model that has not learnt it keeps the program busy for ever. Here the
-end symbol follows the last word, padding follows the end symbol and is no label, and
+however long that takes: a model that has not learned it keeps the program busy for ever. Here the
+end symbol follows the last word, padding follows the end symbol and is not a label, and
 :func:`~transformer_lib.decoding.search.greedy_search` stops at a length limit.
 
 Measured with d_model 64 and two layers: of five untrained models two speak until the limit; after

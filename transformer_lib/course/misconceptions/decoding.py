@@ -35,8 +35,8 @@ def without_limit(next_logits, max_len):
     "greedy_decode",
     title="<s> and </s> stay in the translation",
     source="common",
-    effect="Two tokens that are no words: BLEU counts them as errors.",
-    hint="Your translation contains tokens that are no words. Which?",
+    effect="Two tokens that are not words: BLEU counts them as errors.",
+    hint="Your translation contains tokens that are not words. Which?",
 )
 def specials_kept(next_logits, max_len):
     tokens = [BOS]

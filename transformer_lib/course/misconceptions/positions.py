@@ -23,7 +23,7 @@ def _table(length, d_model, sine_exponents, cosine_exponents, first=0, base=1000
     "positional_encoding",
     title="the exponent is doubled, and the cosine has another one than its sine",
     source="the lecture's first listing: 2·i/d where i already steps by 2, and 2(i+1)/d",
-    effect="The frequencies fall twice as fast, and PE(pos+k) is no rotation of PE(pos) any more.",
+    effect="The frequencies fall twice as fast, and PE(pos+k) is no longer a rotation of PE(pos).",
     hint="Your frequencies fall twice as fast as they should. Does your i count pairs of channels, "
     "or does it already step by 2? And do a sine and its cosine share a frequency?",
 )
@@ -132,7 +132,7 @@ def integer_division(length, d_model):
     "positional_encoding",
     title="every channel has a frequency of its own",
     source="common: pos / 10000^(j/d) for channel j, without rounding j down to an even number",
-    effect="Sine and cosine of a pair drift apart: PE(pos+k) is no rotation of PE(pos).",
+    effect="Sine and cosine of a pair drift apart: PE(pos+k) is not a rotation of PE(pos).",
     hint="Your sines are right, your cosines are too slow. Should the sine and the cosine of a "
     "pair "
     "have the same frequency?",

@@ -129,7 +129,7 @@ def last_merge_first(word, merges):
     "apply_merges",
     title="ends at the first merge that does not apply",
     source="a plausible slip: break where continue was meant",
-    effect="Only words that contain the first learnt pairs are merged at all.",
+    effect="Only words that contain the first learned pairs are merged at all.",
     hint="You stop early. Does a merge that does not apply mean that no later one does?",
 )
 def ends_at_the_first_that_fails(word, merges):

@@ -135,10 +135,10 @@ def mean_nll_over_padding(nll, labels):
 @misconception(
     "M108",
     "label_smoothing",
-    title="padding is learnt",
+    title="padding is learned",
     source="common: ignore_index forgotten",
     effect="Half of the learning goes into saying padding after padding.",
-    hint="Your loss counts positions that nobody will ever read. Which labels are no words?",
+    hint="Your loss counts positions that nobody will ever read. Which labels are not words?",
 )
 def padding_counts(logits, labels, smoothing):
     log_p = logits.log_softmax(dim=-1)

@@ -39,7 +39,7 @@ _HEAD = struct.Struct(">QQ")  # bytes of the JSON document, bytes of the tensors
 
 
 class WireError(Exception):
-    """A value that cannot cross, or bytes that are no message."""
+    """A value that cannot cross, or bytes that are not a message."""
 
 
 def encode(value: Any) -> bytes:
@@ -83,7 +83,7 @@ def decode(message: bytes, parts: bool = False) -> Any:
     try:
         tree = json.loads(document, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise WireError("the message's document is no JSON") from error
+        raise WireError("the message's document is not JSON") from error
     reader = _Reader(_tensors(blob), parts)
     value = reader.rebuild(tree)
     if reader.used != reader.tensors.keys():
@@ -104,7 +104,7 @@ def read(stream: BufferedIOBase, parts: bool = False) -> Any:
         parts: as for :func:`decode`.
 
     Raises:
-        WireError: the stream ends before, or what comes is no message.
+        WireError: the stream ends before, or what comes is not a message.
     """
     head = _exactly(stream, _HEAD.size)
     sizes = _HEAD.unpack(head)

@@ -72,13 +72,15 @@ class Course:
     """A folder with an ``nbgrader_config.py``.
 
     Raises:
-        UserError: it is none.
+        UserError: it is not a course.
     """
 
     def __init__(self, folder: Path):
         self.folder = folder.resolve()
         if not (self.folder / "nbgrader_config.py").exists():
-            raise UserError(f"{folder} is no course: it has no nbgrader_config.py (see --course)")
+            raise UserError(
+                f"{folder} is not a course: it has no nbgrader_config.py (see --course)"
+            )
         loader = PyFileConfigLoader("nbgrader_config.py", path=str(self.folder))
         self.config: Config = loader.load_config()
         self.results = Path(self.config.JudgeOutside.results)

@@ -33,14 +33,14 @@ class Intake:
 
 
 class UnreadableError(Exception):
-    """A file that is no notebook; the message says why."""
+    """A file that is not a notebook; the message says why."""
 
 
 def read_submission(path: Path) -> NotebookNode:
     """Read a notebook that anybody may have written.
 
     Raises:
-        UnreadableError: it is a link, too large, or no notebook.
+        UnreadableError: it is a link, too large, or not a notebook.
     """
     if path.is_symlink():
         raise UnreadableError("is a link to another place")
@@ -58,7 +58,7 @@ def read_submission(path: Path) -> NotebookNode:
     except UnreadableError:
         raise
     except (Exception, RecursionError) as error:
-        raise UnreadableError(f"is no notebook ({type(error).__name__})") from error
+        raise UnreadableError(f"is not a notebook ({type(error).__name__})") from error
     return notebook
 
 
@@ -231,8 +231,8 @@ def verify(path: Path) -> tuple[str, bool]:
     except UnreadableError as error:
         return f"✗ {path} {error}", False
     mine = notebook.metadata.get("transformer_lib", {})
-    expected, name = mine.get("cells"), mine.get("name")
-    if not isinstance(name, str) or not isinstance(expected, dict) or not expected:
+    expected, name = _expected(mine.get("cells")), mine.get("name")
+    if not isinstance(name, str) or not expected:
         return (
             f"✗ {path} is not a notebook of an assignment of this course, or an editor has removed "
             "the metadata that says so: copy your answers into a fresh copy of the assignment",
@@ -251,6 +251,14 @@ def verify(path: Path) -> tuple[str, bool]:
     done = len(answers) - len(open_ones)
     line = f"✓ {path.name} is well-formed; {done} of {len(answers)} answers are there"
     return line + (f", open: {', '.join(open_ones)}" if open_ones else ""), True
+
+
+def _expected(cells: Any) -> dict[str, str]:
+    """The names and digests of the released cells, in their order; none if they are not there."""
+    if not isinstance(cells, list):
+        return {}
+    pairs = [pair for pair in cells if isinstance(pair, list) and len(pair) == 2]
+    return {str(name): str(digest) for name, digest in pairs}
 
 
 def _problems(notebook: NotebookNode, expected: dict[str, str]) -> list[str]:

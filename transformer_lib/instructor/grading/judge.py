@@ -203,7 +203,9 @@ class _Run:
                 if self.cells[left_out].grade_id == grade_id:
                     return _ended(cell, f"the cell {grade_id} ended the process: {reason}")
         result = _Test(self.judge, cell).run(connection)
-        if connection.ask("kinds", []) != []:  # a disturbed worker shows here, and not later
+        if (
+            connection.ask("kinds", []) != []
+        ):  # does the worker still answer? then it may go on with the next cell
             raise Ended("it answers with something else")
         return result
 

@@ -158,7 +158,7 @@ def load_master(path: Path) -> Master:
     """Read a master notebook.
 
     Raises:
-        UserError: it is not there or is no notebook.
+        UserError: it is not there or is not a notebook.
     """
     try:
         text = path.read_text(encoding="utf-8")

@@ -195,10 +195,10 @@ def released(master: NotebookNode, name: str) -> NotebookNode:
         steps.CheckCellMetadata,
     ):
         notebook, resources = step(config=config).preprocess(notebook, resources)
-    cells = {
-        grade_id: source_digest(cell.source)
+    cells = [
+        [grade_id, source_digest(cell.source)]
         for cell in notebook.cells
         if (grade_id := cell.metadata.get("nbgrader", {}).get("grade_id"))
-    }
+    ]
     notebook.metadata.setdefault("transformer_lib", {}).update(name=name, cells=cells)
     return notebook

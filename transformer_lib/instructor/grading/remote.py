@@ -192,7 +192,7 @@ def _alike(error: StudentError) -> Exception:
 
 
 def _after(arguments: tuple[Any, ...], after: list[Any]) -> tuple[Any, ...]:
-    """The arguments as the call left them; those that are no data do not come back."""
+    """The arguments as the call left them; those that are not data do not come back."""
     return tuple(
         mine if theirs is None else theirs for mine, theirs in zip(arguments, after, strict=True)
     )

@@ -77,23 +77,34 @@ def write_report(course: Course, assignment: str, target: Path) -> ClassReport:
     return report
 
 
-def read_results(course: Course, assignment: str) -> dict[str, list[Result]]:
-    """The results of each student, one for each of the assignment's notebooks."""
-    found: dict[str, list[Result]] = {}
+def read_results(course: Course, assignment: str) -> dict[str, dict[str, Result]]:
+    """The results of each student, by the names of the assignment's notebooks."""
+    found: dict[str, dict[str, Result]] = {}
     for notebook in course.masters(assignment):
         for student in course.students(assignment):
             stored = StoredResult(course.results, assignment, notebook, student)
             if result := stored.read():
-                found.setdefault(student, []).append(result)
+                found.setdefault(student, {})[notebook] = result
     return found
 
 
-def make_report(assignment: str, results: dict[str, list[Result]]) -> ClassReport:
+def make_report(assignment: str, results: dict[str, dict[str, Result]]) -> ClassReport:
+    """From the results of each student, by notebook. Tests that are worth nothing are left out.
+
+    Raises:
+        UserError: nothing was graded yet.
+    """
     if not results:
         raise UserError(f"{assignment} was not graded yet: transformer-lib grade {assignment}")
+    several = len({notebook for mine in results.values() for notebook in mine}) > 1
     tests = {
-        student: {name: test for result in both for name, test in result.tests.items()}
-        for student, both in results.items()
+        student: {
+            f"{notebook}: {name}" if several else name: test
+            for notebook, result in mine.items()
+            for name, test in result.tests.items()
+            if test.max_points > 0
+        }
+        for student, mine in results.items()
     }
     names = list(dict.fromkeys(name for one in tests.values() for name in one))
     maximum = {name: max(one[name].max_points for one in tests.values() if name in one)
@@ -120,7 +131,7 @@ def make_report(assignment: str, results: dict[str, list[Result]]) -> ClassRepor
             for name, test in one.items()
             if test.ended
         ],
-        sum(result.isolation == "none" for both in results.values() for result in both),
+        sum(result.isolation == "none" for mine in results.values() for result in mine.values()),
     )
 
 

@@ -138,13 +138,10 @@ def make_sheet(
         questions.append((again, texts[::-1]))
     for place in random.permutation(regular)[:degraded].tolist():
         entry, texts = questions[place]
-        others = [
-            words
-            for other, given in questions[:regular]
-            if other.sentence != entry.sentence
-            for words in given
-        ]
-        damaged = _damage(texts[0], others, random)
+        here = [outputs[system][entry.sentence] for system in outputs]
+        others = [text for other, given in questions[:regular] for text in given
+                  if other.sentence != entry.sentence]  # fmt: skip
+        damaged = _damage(texts[0], _words(others) - _words(here), random)
         if kind == "direct":
             questions.append((Entry(entry.sentence, entry.systems, "degraded"), (damaged,)))
         else:
@@ -164,16 +161,16 @@ def make_sheet(
     return sheet, Key(sheet.digest, (first, second), seed, entries)
 
 
-def _damage(text: str, others: Sequence[str], random: np.random.Generator) -> str:
-    """Half of the words, in one run, replaced by as many that other sentences have and it has not.
+def _words(texts: Sequence[str]) -> set[str]:
+    return {word for text in texts for word in text.split()}
 
-    Where others have no such word, it loses the run instead.
-    """
+
+def _damage(text: str, strange: set[str], random: np.random.Generator) -> str:
+    """Half of the words, in one run, replaced by as many strange ones."""
     words = text.split()
-    strange = sorted({word for other in others for word in other.split()} - set(words))
     count = max(1, len(words) // 2)
     start = int(random.integers(0, len(words) - count + 1)) if words else 0
-    drawn = [str(word) for word in random.choice(strange, count)] if strange else []
+    drawn = [str(word) for word in random.choice(sorted(strange), count)] if strange else ["…"]
     return " ".join([*words[:start], *drawn, *words[start + count :]])
 
 
@@ -189,12 +186,12 @@ def write_task(folder: Path, sheet: Sheet, key: Key) -> None:
 
 
 def read_sheet(path: Path) -> Sheet:
-    """Raises UserError: the file cannot be read or is no sheet."""
+    """Raises UserError: the file cannot be read or is not a sheet."""
     return _read(Sheet, path)
 
 
 def read_key(path: Path) -> Key:
-    """Raises UserError: the file cannot be read or is no key."""
+    """Raises UserError: the file cannot be read or is not a key."""
     return _read(Key, path)
 
 
@@ -220,19 +217,21 @@ def read_ratings(path: Path, sheet: Sheet) -> Ratings:
     return ratings
 
 
-def _to_json(type_: type[Content], value: Content) -> str:
-    return pydantic.TypeAdapter(type_).dump_json(value, indent=1).decode()
+NAMES: dict[type, str] = {Sheet: "a sheet", Key: "a key", Ratings: "ratings"}
 
 
-def _read(type_: type[Content], path: Path) -> Content:
+def _to_json(kind: type[Content], value: Content) -> str:
+    return pydantic.TypeAdapter(kind).dump_json(value, indent=1).decode()
+
+
+def _read(kind: type[Content], path: Path) -> Content:
     try:
-        return pydantic.TypeAdapter(type_).validate_json(path.read_bytes())
+        return pydantic.TypeAdapter(kind).validate_json(path.read_bytes())
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
     except pydantic.ValidationError as error:
         problem = error.errors()[0]
         where = ".".join(str(part) for part in problem["loc"])
         raise UserError(
-            f"{path} is no {type_.__name__.lower()}: {where + ': ' if where else ''}"
-            f"{problem['msg']}"
+            f"{path} does not hold {NAMES[kind]}: {where + ': ' if where else ''}{problem['msg']}"
         ) from error

@@ -35,20 +35,20 @@ def merge_pair(symbols: list[str], pair: Pair) -> list[str]:
 
 
 def _apply_cases(random: torch.Generator) -> dict[str, Case]:
-    learnt = [("e", "r"), ("l", "o"), ("lo", "w"), ("▁", "n"), ("▁n", "e"), ("w", "er")]
+    learned = [("e", "r"), ("l", "o"), ("lo", "w"), ("▁", "n"), ("▁n", "e"), ("w", "er")]
     return {
-        "values": Case("▁lower", learnt),
-        "a merge that does not apply": Case("▁newer", learnt),
-        "an early merge stands in the way": Case("▁ner", learnt),
-        "letters never met": Case("▁x" + "".join(_symbols(random, 3, "yz")), learnt),
-        "a repeated pair": Case("lolowerer", learnt),
-        "nothing learnt": Case("▁low", []),
+        "values": Case("▁lower", learned),
+        "a merge that does not apply": Case("▁newer", learned),
+        "an early merge stands in the way": Case("▁ner", learned),
+        "letters never met": Case("▁x" + "".join(_symbols(random, 3, "yz")), learned),
+        "a repeated pair": Case("lolowerer", learned),
+        "nothing learned": Case("▁low", []),
     }
 
 
 @exercise("tokens", _apply_cases)
 def apply_merges(word: str, merges: list[Pair]) -> list[str]:
-    """The word cut into pieces: the merges, in the order in which they were learnt."""
+    """The word cut into pieces: the merges, in the order in which they were learned."""
     symbols = list(word)
     for pair in merges:
         symbols = merge_pair(symbols, pair)

@@ -1,0 +1,97 @@
+"""What docs/gpu.md installs, the core without any extra, is enough for all that it names."""
+
+import re
+import subprocess
+import sys
+from importlib import metadata
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+
+def core_distributions():
+    """The names of what the core needs, and of what that needs."""
+    found, left = set(), ["transformer-lib"]
+    while left:
+        name = canonicalize_name(left.pop())
+        if name in found:
+            continue
+        try:
+            needs = metadata.requires(name) or []
+        except metadata.PackageNotFoundError:  # for another system, or not needed here
+            continue
+        found.add(name)
+        for line in needs:
+            need = Requirement(line)
+            if need.marker is None or need.marker.evaluate({"extra": ""}):
+                left.append(need.name)
+    return found
+
+
+def blocked_modules():
+    core = core_distributions()
+    owners = metadata.packages_distributions()
+    return sorted(
+        module
+        for module, distributions in owners.items()
+        if not {canonicalize_name(d) for d in distributions} & core and not module.startswith("_")
+    )
+
+
+BLOCK = """
+import sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in BLOCKED:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Missing())
+"""
+
+
+def run_in_core(program, *arguments):
+    program = f"BLOCKED = {set(blocked_modules())!r}\n{BLOCK}\n{program}"
+    return subprocess.run(
+        [sys.executable, "-c", program, *map(str, arguments)], capture_output=True, text=True
+    )
+
+
+CLI = "from transformer_lib.cli import main; main()"
+
+
+def test_every_module_of_the_toolkit_and_of_the_course_can_be_imported():
+    program = """
+import importlib, pkgutil, transformer_lib
+for info in pkgutil.walk_packages(transformer_lib.__path__, "transformer_lib."):
+    if not info.name.startswith(("transformer_lib.instructor", "transformer_lib.export.")):
+        if not info.name.endswith((".__main__", ".sandboxed.worker")):
+            importlib.import_module(info.name)
+print("ok")
+"""
+    result = run_in_core(program)
+    assert result.stdout == "ok\n", result.stderr[-2000:]
+
+
+def test_the_commands_of_the_gpu_page_work(toy_config, tmp_path):
+    runs = [tmp_path / "a", tmp_path / "b"]
+    for seed, run in enumerate(runs):
+        words = ["train", toy_config, "--steps", "4", "--set", f"seed={seed}", "--out", run]
+        assert run_in_core(CLI, *words).returncode == 0
+    for words in (["evaluate", runs[0], "--explain"], ["average", runs[0], "--last", "2"],
+                  ["compare", *runs, "--out", tmp_path / "report.html"]):  # fmt: skip
+        result = run_in_core(CLI, *words)
+        assert result.returncode == 0, result.stderr[-2000:]
+    assert (tmp_path / "report.html").exists()
+
+
+def test_what_an_extra_is_needed_for_says_which(tmp_path):
+    for words, extra in (
+        (["grade", "x"], "grading"),
+        (["verify-submission", "x.ipynb"], "notebooks"),
+        (["rate", "make", "a", "b"], "rating"),
+    ):
+        result = run_in_core(CLI, *words)
+        assert result.returncode == 2
+        assert re.search(rf"is missing: pip install 'transformer-lib\[{extra}\]'", result.stderr)
+        assert "Traceback" not in result.stderr
