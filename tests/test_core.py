@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from importlib import metadata
+from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -29,25 +30,38 @@ def core_distributions():
 
 
 def blocked_modules():
+    import setuptools  # which brings copies of some packages that it needs
+
     core = core_distributions()
+    vendored = {path.stem for path in (Path(setuptools.__file__).parent / "_vendor").iterdir()}
     owners = metadata.packages_distributions()
     return sorted(
         module
         for module, distributions in owners.items()
-        if not {canonicalize_name(d) for d in distributions} & core and not module.startswith("_")
+        if not {canonicalize_name(d) for d in distributions} & core
+        and not module.startswith("_")
+        and module not in vendored
     )
 
 
-BLOCK = """
+BLOCK = '''
 import sys
 
-class Missing:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in BLOCKED:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+class Without:
+    """A finder that does not find what is blocked."""
 
-sys.meta_path.insert(0, Missing())
-"""
+    def __init__(self, finder):
+        self.finder = finder
+
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] not in BLOCKED:
+            return self.finder.find_spec(name, path, target)
+
+    def __getattr__(self, name):
+        return getattr(self.finder, name)
+
+sys.meta_path[:] = [Without(finder) for finder in sys.meta_path]
+'''
 
 
 def run_in_core(program, *arguments):

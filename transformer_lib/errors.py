@@ -1,7 +1,7 @@
 """An error the user can fix: printed as one line, without a traceback."""
 
 import difflib
-import importlib.util
+import importlib
 from collections.abc import Iterable
 
 
@@ -15,8 +15,11 @@ def require(package: str, extra: str) -> None:
     Raises:
         UserError: it is not; how to install it.
     """
-    if importlib.util.find_spec(package) is None:
-        raise UserError(f"{package} is missing: pip install 'transformer-lib[{extra}]'")
+    try:
+        importlib.import_module(package)
+    except ImportError as error:
+        message = f"{package} is missing: pip install 'transformer-lib[{extra}]'"
+        raise UserError(message) from error
 
 
 def did_you_mean(wrong: str, names: Iterable[str]) -> str:

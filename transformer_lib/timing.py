@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import torch
-from torch.utils.benchmark import Timer
 
 
 def fastest(function: Callable[[], object], seconds: float = 0.5) -> float:
@@ -12,5 +11,7 @@ def fastest(function: Callable[[], object], seconds: float = 0.5) -> float:
     PyTorch's timer calls it until it is warm. What the function starts on a GPU or on MPS it must
     wait for itself (:func:`transformer_lib.device.synchronize`).
     """
+    from torch.utils.benchmark import Timer  # takes setuptools along, which is slow to import
+
     timer = Timer("function()", globals={"function": function}, num_threads=torch.get_num_threads())
     return min(timer.blocked_autorange(min_run_time=seconds).times)

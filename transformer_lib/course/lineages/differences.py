@@ -83,7 +83,7 @@ def describe(sentence: str) -> str:
     for lineage in LINEAGES.values():
         lines += ["", f"{lineage.name}: {lineage.source}"]
         lines += [f"  odd    {oddity}" for oddity in lineage.oddities]
-        lines += [f"  {id:<6} {titles[id]}" for id in lineage.mistakes]
+        lines += [f"  {name:<6} {titles[name]}" for name in lineage.mistakes]
     return "\n".join(lines)
 
 

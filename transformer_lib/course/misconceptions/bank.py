@@ -41,19 +41,19 @@ _BANK: dict[str, Misconception] = {}
 _ANSWERS: dict[str, dict[str, Answer]] = defaultdict(dict)
 
 
-def misconception(id: str, exercise: str, **fields: str) -> Callable[[Answer], Answer]:
+def misconception(number: str, exercise: str, **fields: str) -> Callable[[Answer], Answer]:
     """Enter a mistake into the bank; the decorated function is what it makes of ``exercise``."""
-    assert id not in _BANK, f"two misconceptions are called {id}"
-    _BANK[id] = Misconception(id, **fields)
-    return also(id, exercise)
+    assert number not in _BANK, f"two misconceptions are called {number}"
+    _BANK[number] = Misconception(number, **fields)
+    return also(number, exercise)
 
 
-def also(id: str, exercise: str) -> Callable[[Answer], Answer]:
-    """The decorated function is what the mistake ``id`` makes of one more exercise."""
+def also(number: str, exercise: str) -> Callable[[Answer], Answer]:
+    """The decorated function is what the mistake of this number makes of one more exercise."""
 
     def enter(function: Answer) -> Answer:
-        assert exercise not in _ANSWERS[id], f"{id} answers {exercise} twice"
-        _ANSWERS[id][exercise] = function
+        assert exercise not in _ANSWERS[number], f"{number} answers {exercise} twice"
+        _ANSWERS[number][exercise] = function
         return function
 
     return enter
