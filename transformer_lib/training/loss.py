@@ -120,7 +120,7 @@ class _OutputLoss(torch.autograd.Function):
         # Products are in the type of the states; what is summed over chunks is in the weights' own.
         narrow = weight.to(states.dtype)
         states_gradient = torch.zeros_like(states) if with_gradient else None
-        weight_gradient = torch.zeros_like(weight) if with_gradient else None
+        weight_gradient = None
         smoothed = nll = torch.zeros((), device=states.device)
         elements = max(elements_per_chunk(states.device), LOGITS_AT_ONCE)
         with torch.autocast(states.device.type, enabled=False):
@@ -129,9 +129,14 @@ class _OutputLoss(torch.autograd.Function):
                 logits = F.linear(chunk, narrow)
                 *sums, gradient = softmax_loss(logits, labels[rows, None], smoothing)
                 smoothed, nll = smoothed + sums[0], nll + sums[1]
-                if states_gradient is not None and weight_gradient is not None:
+                if states_gradient is not None:
                     states_gradient[rows] = gradient @ narrow
-                    weight_gradient += gradient.t() @ chunk
+                    part = (gradient.t() @ chunk).to(weight.dtype)
+                    weight_gradient = (
+                        part if weight_gradient is None else weight_gradient.add_(part)
+                    )
+        if with_gradient and weight_gradient is None:  # nothing but padding
+            weight_gradient = torch.zeros_like(weight)
         ctx.save_for_backward(states_gradient, weight_gradient)
         ctx.mark_non_differentiable(nll)
         return smoothed, nll
