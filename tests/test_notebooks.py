@@ -1,5 +1,6 @@
 """Rules that hold for every notebook of the course."""
 
+import ast
 import re
 from pathlib import Path
 
@@ -63,6 +64,19 @@ def test_ignored_outputs_are_asserted_and_nothing_is_skipped(notebook):
         if "nbval-ignore-output" in tags:
             assert re.search(r"\bassert\b|\bassert_close\(|\bcheck\(", cell.source), cell.source
         assert "NBVAL" not in cell.source
+
+
+def test_every_assertion_says_what_to_do(notebook):
+    for cell in code_cells(notebook):
+        for node in ast.walk(ast.parse(cell.source)):
+            assert not isinstance(node, ast.Assert) or node.msg is not None, ast.unparse(node)
+
+
+def test_trainings_are_counted_in_steps(notebook):
+    """By minutes, a slow or busy machine would have another result."""
+    for cell in code_cells(notebook):
+        assert "training.minutes" not in cell.source
+        assert not re.search(r"while .*(time|perf_counter)\(\)", cell.source), cell.source
 
 
 def test_cells_are_short(notebook):

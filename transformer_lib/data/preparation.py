@@ -3,7 +3,6 @@
 import hashlib
 import json
 import shutil
-import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -17,7 +16,7 @@ from transformer_lib.data.corpora import DataConfig, Splits, TestSet, fingerprin
 from transformer_lib.data.store import PairStore
 from transformer_lib.data.tokenizer import Tokenizer
 from transformer_lib.errors import UserError
-from transformer_lib.files import cache_folder, locked, read_lines, write_text
+from transformer_lib.files import cache_folder, locked, new_folder, read_lines, write_text
 from transformer_lib.progress import progress_is_shown
 from transformer_lib.vocabulary import EOS
 
@@ -59,30 +58,14 @@ def prepare(
     if not _is_complete(folder):
         with locked(folder):  # of two processes one prepares, the other one waits and finds it done
             if not _is_complete(folder):
-                _make_folder(config, files, folder)
+                shutil.rmtree(folder, ignore_errors=True)
+                with new_folder(folder) as making:
+                    _make(config, load_corpus(config, files), making)
     return open_prepared(folder)
 
 
 def _is_complete(folder: Path) -> bool:
     return (folder / "report.json").exists()
-
-
-def _make_folder(config: DataConfig, files: Path | None, folder: Path) -> None:
-    """Make it under another name, then rename: a folder of the right name is a complete one."""
-    making = None
-    try:
-        making = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
-        _make(config, load_corpus(config, files), making)
-        shutil.rmtree(folder, ignore_errors=True)
-        making.rename(folder)
-    except OSError as error:
-        raise UserError(
-            f"cannot write {folder}: {error.strerror or error}; nothing was kept, free some "
-            "space or choose another folder with TRANSFORMER_LIB_CACHE"
-        ) from error
-    finally:
-        if making is not None:
-            shutil.rmtree(making, ignore_errors=True)
 
 
 def open_prepared(folder: Path) -> PreparedData:
