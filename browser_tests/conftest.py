@@ -1,5 +1,6 @@
-"""A JupyterLab on a copy of the chapters, and a Chromium that reaches nothing but that."""
+"""A JupyterLab on a work copy of the course, and a Chromium that reaches nothing but that."""
 
+import importlib.util
 import json
 import os
 import shutil
@@ -15,7 +16,7 @@ from urllib.error import URLError
 import pytest
 from playwright.sync_api import sync_playwright
 
-CHAPTERS = Path(__file__).parent.parent / "chapters"
+ROOT = Path(__file__).parent.parent
 SETTINGS = {
     # Every cell is in the page, not only those in sight.
     "notebook-extension/tracker": {"windowingMode": "none"},
@@ -26,15 +27,24 @@ TOKEN = "browser-tests"
 
 @pytest.fixture(scope="session")
 def lab(tmp_path_factory):
-    """The address of a running JupyterLab, as a function of the notebook."""
+    """The address of a notebook, or of "", in a JupyterLab as ``make lab`` opens it."""
+    specification = importlib.util.spec_from_file_location("lab", ROOT / "scripts" / "lab.py")
+    script = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(script)
     folder = tmp_path_factory.mktemp("lab")
-    shutil.copytree(CHAPTERS, folder / "chapters", ignore=shutil.ignore_patterns("text"))
-    with running_lab(folder / "chapters", folder) as address:
-        yield lambda notebook: f"{address}/lab/tree/{notebook}?token={TOKEN}&reset"
+    script.update(folder / "work")
+    settings = script.environment(folder / "page")
+    with running_lab(folder / "work", folder, settings) as address:
+
+        def at(notebook: str) -> str:
+            path = notebook if "/" in notebook or not notebook else f"chapters/{notebook}"
+            return f"{address}/lab/tree/{path}?token={TOKEN}&reset"
+
+        yield at
 
 
 @contextmanager
-def running_lab(root: Path, folder: Path) -> Iterator[str]:
+def running_lab(root: Path, folder: Path, variables: dict[str, str] | None = None) -> Iterator[str]:
     """A JupyterLab on ``root``, whose settings and log lie in ``folder``; its address."""
     for name, values in SETTINGS.items():
         path = folder / "settings" / "@jupyterlab" / f"{name}.jupyterlab-settings"
@@ -50,6 +60,7 @@ def running_lab(root: Path, folder: Path) -> Iterator[str]:
     ]  # fmt: skip
     environment = {
         **os.environ,
+        **(variables or {}),
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "JUPYTERLAB_SETTINGS_DIR": str(folder / "settings"),
         "JUPYTERLAB_WORKSPACES_DIR": str(folder / "workspaces"),

@@ -24,7 +24,7 @@ def main() -> None:
         for file in KEPT:
             shutil.copyfile(run / file, folder / file)
         weights = {n: p.detach().half() for n, p in load_run(run).model.named_parameters()}
-        save_model(folder / "model.safetensors", weights, {})
+        save_model(folder / "model.safetensors", weights)
         print(f"{folder}: {sum(f.stat().st_size for f in folder.iterdir()) / 1e6:.1f} MB")
 
 

@@ -342,7 +342,7 @@ def test_everybody_gets_a_result_and_is_in_the_csv(course, template):
     }  # fmt: skip
     assert not [row.trouble for row in rows.values() if row.trouble]
     assert rows["bert"].remarks == [NO_ANSWER]
-    assert "no notebook (NotJSONError)" in rows["cleo"].remarks[0]
+    assert "not a notebook (NotJSONError)" in rows["cleo"].remarks[0]
     assert rows["dan"].remarks == ["there is no small.ipynb; small (1).ipynb was taken for it"]
     assert rows["fay"].result.tests["test_scale"].reason == "there is no scale"
     assert (course.folder / "submitted" / "cleo" / "small" / "small.ipynb.as-handed-in").exists()
