@@ -12,6 +12,7 @@ import sys
 import textwrap
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import grading_help
 import psutil
@@ -403,13 +404,20 @@ def secrets(tmp_path, monkeypatch):
 
 def test_nothing_of_the_machine_is_to_be_seen(judge, attack, secrets):
     judge.sandbox.close()  # so that it starts with the secret in the environment
+    # The Python environment may lie in somebody's home: the folders above it are there, and empty.
+    shown = [sys.prefix, sys.base_prefix, str(sandbox.PACKAGE)]
+    shown += [str(folder) for path in shown for folder in Path(path).parents]
     result = attack(
         f"""
         import glob, os
-        found = []
+        found, shown = [], {shown!r}
+        for folder in shown[3:]:
+            if folder.startswith(("/home", "/root")):
+                found += [f for f in os.listdir(folder) if os.path.join(folder, f) not in shown]
         for path in [{str(secrets)!r}, "/etc/passwd", "/etc/shadow", "/etc/hostname",
                      *glob.glob("/home/*"), *glob.glob("/root/.[a-oq-z]*"), *glob.glob("/var/*"),
                      *glob.glob("/proc/*"), *glob.glob("/sys/*"), *glob.glob("/run/*")]:
+            if path in shown: continue
             try: open(path); found.append(path)
             except IsADirectoryError: found.append(path)
             except OSError: pass

@@ -41,6 +41,8 @@ class TestResult:
         ended: whether the answer ended its process, or had to be ended.
     """
 
+    __test__ = False  # not a test for pytest
+
     points: float
     max_points: float
     outputs: list[Output] = field(default_factory=list)
