@@ -1,8 +1,8 @@
 """Open JupyterLab on a work copy of the course; without a screen, only print the address.
 
-The work copy, the folder ``work``, holds the chapters and the assignments as students get them.
-What a student changes there, git never sees, so that ``git pull`` always works. A new version of
-the course replaces the notebooks that were not changed, and comes beside those that were.
+The work copy, the folder ``workspace``, holds the chapters and the assignments as students get
+them. What a student changes there, git never sees, so that ``git pull`` always works. A new version
+of the course replaces the notebooks that were not changed, and comes beside those that were.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-WORK = ROOT / "work"
+WORK = ROOT / "workspace"
 COPIED = ".copied.json"  # in the work copy: the SHA-256 of each file as it was copied
 
 SETTINGS = Path(sys.prefix) / "share" / "jupyter" / "lab" / "settings" / "overrides.json"

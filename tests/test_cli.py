@@ -430,3 +430,19 @@ def test_the_page_of_settings_is_current():
     assert made == (root / "docs" / "configuration.md").read_text(encoding="utf-8"), (
         "run `make docs`"
     )
+
+
+def test_a_run_with_a_name_of_its_own_goes_on(monkeypatch, capsys, toy_config, tmp_path):
+    """Named in its file, or by --set: the file's own name does not matter."""
+    monkeypatch.chdir(tmp_path)
+    toy_config.write_text('name = "mine"\n' + toy_config.read_text())
+    train = ("train", toy_config, "--steps")
+    assert called(monkeypatch, capsys, *train, 4)[0] == 0
+    assert called(monkeypatch, capsys, *train, 8, "--resume")[0] == 0
+    assert read_metrics(tmp_path / "runs" / "mine")[-1]["step"] == 8
+    named = ("--set", "name=other")
+    assert called(monkeypatch, capsys, *train, 4, *named)[0] == 0
+    assert called(monkeypatch, capsys, *train, 8, *named, "--resume")[0] == 0
+    out = tmp_path / "runs" / "other"
+    code, _, err = called(monkeypatch, capsys, *train, 9, "--resume", "--out", out)
+    assert (code, "holds a run of other, not of mine" in err) == (2, True)

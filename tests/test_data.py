@@ -371,3 +371,13 @@ def test_a_vocabulary_of_the_wrong_size_names_the_right_one(
     assert "trainer_interface" not in str(wrong.value)
     right = int(re.search(r"vocab_size=(\d+) or", str(wrong.value))[1])
     prepare(files_config(toy_files, vocab_size=right), toy_files, cache=tmp_path)
+
+
+def test_a_file_with_another_checksum_stays_until_the_right_one_is_there(server, tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"older")
+    with pytest.raises(UserError, match="has SHA-256"):
+        download(server, path, "0" * 64)
+    assert path.read_bytes() == b"older"
+    download(server, path, hashlib.sha256(Server.content).hexdigest())
+    assert path.read_bytes() == Server.content

@@ -126,14 +126,13 @@ def train(
     if minutes is not None and steps is not None:
         raise UserError("give --minutes or --steps, not both")
     chosen = [*(settings or []), *([f"training.device={device}"] if device else [])]
+    experiment = load_config(config, chosen)
+    folder = out or Path("runs") / experiment.name
     if resume:
-        folder = out or Path("runs") / Path(config).stem
-        experiment = with_overrides(read_experiment(folder), chosen, str(folder))
-        if experiment.name != Path(config).stem:
-            raise UserError(f"{folder} holds a run of {experiment.name}, not of {config}")
-    else:
-        experiment = load_config(config, chosen)
-        folder = out or Path("runs") / experiment.name
+        name, experiment = experiment.name, read_experiment(folder)
+        if experiment.name != name:
+            raise UserError(f"{folder} holds a run of {experiment.name}, not of {name}")
+        experiment = with_overrides(experiment, chosen, str(folder))
     if minutes is not None or steps is not None:
         training = changed(experiment.training, minutes=minutes, steps=steps)
         experiment = replace(experiment, training=training)
@@ -144,7 +143,10 @@ def train(
     finished = train_run(experiment, folder, files, resume, _print_validation, announce)
     message = f"trained: {folder}"
     if not finished:
-        again = shlex.join(["transformer-lib", "train", config, "--resume", "--out", str(folder)])
+        named = [word for setting in chosen if setting.startswith("name=")
+                 for word in ("--set", setting)]  # fmt: skip
+        words = ["transformer-lib", "train", config, "--resume", "--out", str(folder), *named]
+        again = shlex.join(words)
         message = f"interrupted and saved; continue with: {again}"
     if os.environ.get("RANK", "0") == "0":  # one of several processes speaks for all
         typer.echo(message, err=True)

@@ -69,8 +69,11 @@ def atomic_path(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def new_folder(path: Path) -> Iterator[Path]:
+def new_folder(path: Path, elsewhere: str = "another folder") -> Iterator[Path]:
     """A temporary folder beside ``path`` to fill; renamed to ``path`` on success, else removed.
+
+    Args:
+        elsewhere: what to choose instead, for the complaint.
 
     Raises:
         UserError: any OSError of the body, or ``path`` is there already and not empty.
@@ -85,7 +88,7 @@ def new_folder(path: Path) -> Iterator[Path]:
     except OSError as error:
         raise UserError(
             f"cannot write {path}: {error.strerror or error}; nothing was changed, "
-            "free some space or choose another folder"
+            f"free some space or choose {elsewhere}"
         ) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)

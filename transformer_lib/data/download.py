@@ -28,15 +28,14 @@ def download(url: str, path: Path, expected_sha256: str | None, attempts: int = 
     Raises:
         UserError: the server cannot be reached, or what it sends has another checksum.
     """
-    if path.exists() and (expected_sha256 is None or sha256(path) == expected_sha256):
-        return path
     with locked(path):
-        if not path.exists():
-            _download(url, path, expected_sha256, attempts)
-        elif expected_sha256 is not None and sha256(path) != expected_sha256:
-            path.unlink()
+        if not _is_there(path, expected_sha256):
             _download(url, path, expected_sha256, attempts)
     return path
+
+
+def _is_there(path: Path, expected_sha256: str | None) -> bool:
+    return path.exists() and (expected_sha256 is None or sha256(path) == expected_sha256)
 
 
 def _download(url: str, path: Path, expected_sha256: str | None, attempts: int) -> None:

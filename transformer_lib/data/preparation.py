@@ -59,7 +59,7 @@ def prepare(
         with locked(folder):  # of two processes one prepares, the other one waits and finds it done
             if not _is_complete(folder):
                 shutil.rmtree(folder, ignore_errors=True)
-                with new_folder(folder) as making:
+                with new_folder(folder, "another one with TRANSFORMER_LIB_CACHE") as making:
                     _make(config, load_corpus(config, files), making)
     return open_prepared(folder)
 

@@ -73,6 +73,8 @@ def translate(
         owners += [number] * len(split)
 
     outputs: list[list[int]] = [[] for _ in parts]
+    if not model.output_weight.isfinite().all():
+        raise UserError("the model's weights are not finite (NaN); its training has failed")
     with evaluating(model):
         for rows in tqdm(
             _batches(parts, config.batch_tokens // config.beam_size),
@@ -93,8 +95,6 @@ def translate(
 
 def _search(model: Seq2Seq, sentences: list[list[int]], config: DecodingConfig) -> list[list[int]]:
     src = pad_sequences(sentences).to(model.output_weight.device)
-    if not model.output_weight.isfinite().all():
-        raise UserError("the model's weights are not finite (NaN); its training has failed")
     if config.beam_size == 1:
         return greedy_search(model, src, config.max_extra)
     beams = beam_search(model, src, config.beam_size, config.alpha, config.max_extra)

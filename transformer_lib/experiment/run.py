@@ -220,7 +220,7 @@ def training_progress(run: Run) -> Record:
 
 def _open_run(folder: Path, device: str, weights: Path | None = None) -> Run:
     info = _read_info(folder)
-    experiment = read_experiment(folder)
+    experiment = _read_experiment(folder)
     tokenizer = Tokenizer.load(folder / "tokenizer.model")
     model = build_model(experiment, len(tokenizer))
     load_model(weights or _weights(folder), model)
@@ -277,13 +277,12 @@ def _start(
 
 
 def _check_same(folder: Path, experiment: Experiment, data: PreparedData) -> None:
-    _read_info(folder)
     if Tokenizer.load(folder / "tokenizer.model").model != data.tokenizer.model:
         raise UserError(
             f"{folder} was trained with another vocabulary than {data.folder}; a model cannot "
             "change its vocabulary: resume with the same data settings, or start a new run"
         )
-    before, now = asdict(read_experiment(folder)), asdict(experiment)
+    before, now = asdict(_read_experiment(folder)), asdict(experiment)
     for changeable in ("device", "steps", "minutes"):
         before["training"][changeable] = now["training"][changeable]
     for section, values in before.items():
@@ -336,5 +335,9 @@ def read_experiment(folder: Path) -> Experiment:
         UserError: the folder is not a run, or is damaged.
     """
     _read_info(folder)
+    return _read_experiment(folder)
+
+
+def _read_experiment(folder: Path) -> Experiment:
     path = folder / "experiment.json"
     return experiment_from_json("\n".join(read_lines(path)), str(path))
