@@ -21,14 +21,21 @@ from assignments import from_twin  # noqa: E402
 MASTERS = sorted((ASSIGNMENTS / "source").glob("*/*.ipynb"))
 
 
-@pytest.fixture(params=MASTERS, ids=lambda path: path.stem)
+@pytest.fixture(scope="module", params=MASTERS, ids=lambda path: path.stem)
 def path(request):
     return request.param
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def master(path):
     return load_master(path)
+
+
+@pytest.fixture(scope="module")
+def judge(master):
+    judge = Judge(master)
+    yield judge
+    judge.close()
 
 
 @pytest.fixture
@@ -69,14 +76,10 @@ def test_the_release_runs_to_its_end_with_nothing_attempted(release):
 
 
 @pytest.mark.sandbox
-def test_the_solution_has_full_marks_and_an_empty_answer_none(master, release):
-    judge = Judge(master)
-    try:
-        solved = judge.judge(master.cells).tests
-        untouched = [read_cell(cell) for cell in nbformat.read(release, 4).cells]
-        empty = judge.judge(untouched).tests
-    finally:
-        judge.close()
+def test_the_solution_has_full_marks_and_an_empty_answer_none(judge, master, release):
+    solved = judge.judge(master.cells).tests
+    untouched = [read_cell(cell) for cell in nbformat.read(release, 4).cells]
+    empty = judge.judge(untouched).tests
     points = {cell.grade_id: cell.points for cell in master.cells if cell.is_test}
     assert {name: test.points for name, test in solved.items()} == points
     assert {name: test.points for name, test in empty.items()} == dict.fromkeys(points, 0)
@@ -84,23 +87,19 @@ def test_the_solution_has_full_marks_and_an_empty_answer_none(master, release):
 
 
 @pytest.mark.sandbox
-@pytest.mark.parametrize("name", ["positions", "attention", "norms", "experiment"])
-def test_a_wrong_answer_to_one_task_costs_no_other_task_a_point(name):
+def test_a_wrong_answer_to_one_task_costs_no_other_task_a_point(judge, master, path):
     """Each task in turn is answered with nothing; all others are solved."""
-    master = load_master(next(path for path in MASTERS if path.stem == name))
-    judge = Judge(master)
-    try:
-        for task in master.tasks:
-            wrong = {cell.grade_id for cell in master.answers_of(task)}
-            tests = {master.cells[n].grade_id for n in task if master.cells[n].is_test}
-            cells = [
-                replace(cell, source="") if cell.grade_id in wrong or cell.is_manual else cell
-                for cell in master.cells
-            ]
-            for name, test in judge.judge(cells).tests.items():
-                assert (test.points == test.max_points) == (name not in tests), (wrong, name, test)
-    finally:
-        judge.close()
+    # The translator's last task trains a model each time it is answered: there, only it is not.
+    tasks = master.tasks[-1:] if path.stem == "translator" else master.tasks
+    for task in tasks:
+        wrong = {cell.grade_id for cell in master.answers_of(task)}
+        tests = {master.cells[n].grade_id for n in task if master.cells[n].is_test}
+        cells = [
+            replace(cell, source="") if cell.grade_id in wrong or cell.is_manual else cell
+            for cell in master.cells
+        ]
+        for name, test in judge.judge(cells).tests.items():
+            assert (test.points == test.max_points) == (name not in tests), (wrong, name, test)
 
 
 def test_points_add_up_and_every_question_has_a_marking_scheme(master):

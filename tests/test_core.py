@@ -1,5 +1,6 @@
 """What docs/gpu.md installs, the core without any extra, is enough for all that it names."""
 
+import json
 import re
 import subprocess
 import sys
@@ -87,15 +88,27 @@ print("ok")
     assert result.stdout == "ok\n", result.stderr[-2000:]
 
 
+ONE_AFTER_ANOTHER = """
+import json, sys
+from transformer_lib.cli import main
+for words in map(json.loads, sys.argv[1:]):
+    sys.argv[1:] = words
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code, words
+"""
+
+
 def test_the_commands_of_the_gpu_page_work(toy_config, tmp_path):
     runs = [tmp_path / "a", tmp_path / "b"]
-    for seed, run in enumerate(runs):
-        words = ["train", toy_config, "--steps", "4", "--set", f"seed={seed}", "--out", run]
-        assert run_in_core(CLI, *words).returncode == 0
-    for words in (["evaluate", runs[0], "--explain"], ["average", runs[0], "--last", "2"],
-                  ["compare", *runs, "--out", tmp_path / "report.html"]):  # fmt: skip
-        result = run_in_core(CLI, *words)
-        assert result.returncode == 0, result.stderr[-2000:]
+    train = ["train", toy_config, "--steps", "4"]
+    commands = [[*train, "--set", f"seed={seed}", "--out", run] for seed, run in enumerate(runs)]
+    commands += [["evaluate", runs[0], "--explain"], ["average", runs[0], "--last", "2"],
+                 ["compare", *runs, "--out", tmp_path / "report.html"]]  # fmt: skip
+    words = [json.dumps([str(word) for word in command]) for command in commands]
+    result = run_in_core(ONE_AFTER_ANOTHER, *words)
+    assert result.returncode == 0, result.stderr[-2000:]
     assert (tmp_path / "report.html").exists()
 
 

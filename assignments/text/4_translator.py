@@ -321,8 +321,8 @@ assert not [n for n in silent if "key.bias" not in n], "every weight has its par
 # %% answer="learn"
 def learn(sources, targets, steps, new_sources):
     ### BEGIN SOLUTION
-    model = Translator(30, 64, 4, 2)
-    optimizer = torch.optim.Adam(model.parameters(), lr=2e-3, betas=(0.9, 0.98))
+    model = Translator(30, 64, 4, 1)
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3, betas=(0.9, 0.98), fused=True)
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: min((step + 1) / 60, (60 / (step + 1)) ** 0.5)
     )
@@ -430,7 +430,7 @@ train = [known[i] for i in range(len(known)) if i not in held_out]
 new = [known[i] for i in sorted(held_out) if tuple(known[i][0]) not in seen]
 
 model = Translator(len(words) + 4, 96, 4, 2)
-optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, betas=(0.9, 0.98))
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, betas=(0.9, 0.98), fused=True)
 
 
 def padded(rows):
@@ -439,7 +439,7 @@ def padded(rows):
 
 
 losses = []
-for step in range(1, 251):
+for step in range(1, 201):
     chosen = [train[i] for i in torch.randint(len(train), (64,)).tolist()]
     src = padded([[number[w] for w in a] for a, _ in chosen])
     tgt = [[number[w] for w in b] for _, b in chosen]

@@ -208,7 +208,7 @@ assert abs(twice - (3 + 1 / 3)) < 1e-6, "for good: the last crossing counts"
 
 # %% manual="experiment_training" points=4 tags=["nbval-ignore-output"]
 ### BEGIN SOLUTION
-STEPS = 40  # so that the notebook runs in a test; 2,000 and more give a translator
+STEPS = 20  # so that the notebook runs in a test; 2,000 and more give a translator
 CONFIGS = {"Transformer": "cpu_tatoeba_transformer", "RNN": "cpu_tatoeba_rnn"}
 
 folder = Path(tempfile.mkdtemp())  # a folder of your own, so that you find the runs again

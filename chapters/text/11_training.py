@@ -120,7 +120,7 @@ def small_model(mistake):
 def train_small(mistake, next_batch, steps):
     model = small_model(mistake)
     rate = 0.3 if mistake == "rate × 100" else 3e-3
-    optimizer = torch.optim.Adam(model.parameters(), lr=rate, betas=(0.9, 0.98))
+    optimizer = torch.optim.Adam(model.parameters(), lr=rate, betas=(0.9, 0.98), fused=True)
     for _ in range(steps):
         src = next_batch()
         tgt_input = src if mistake == "not shifted" else shift_right(src)
@@ -172,7 +172,7 @@ assert len(data.train) > 40_000, "the bundled text is not whole: install the cou
 # %%
 torch.manual_seed(0)
 fresh = build_transformer(TransformerConfig("transformer", 64, 128, 4, 2, 2), len(data.tokenizer))
-batches = batching.plan_batches(data.train.src.lengths, data.train.tgt.lengths, 512, seed=(0,))
+batches = batching.plan_batches(data.train.src.lengths, data.train.tgt.lengths, 384, seed=(0,))
 batch = make_batch(data.train, batches[0])
 with torch.no_grad():
     states = fresh.decode(batch.tgt_input, fresh.encode(batch.src))
@@ -305,7 +305,7 @@ def train_on_text(rate, steps=120):
     torch.manual_seed(0)
     config = TransformerConfig("transformer", 64, 128, 4, 2, 2, dropout=0.0)
     model = build_transformer(config, len(data.tokenizer))
-    optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98))
+    optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), fused=True)
     losses = []
     for number, indices in enumerate(islice(batches, steps), start=1):
         optimizer.param_groups[0]["lr"] = rate(number / (steps + 1))
@@ -336,8 +336,8 @@ assert final["after a warm-up"][2] < final["from the first step"][2], (
 # %% [markdown]
 # Too low learns slowly, too high not at all. At the height that is best here the warm-up costs a
 # little, for 30 steps of the 120 are half wasted. At four times that height it makes the difference
-# between learning and not learning: it widens the range of rates that work. How much it matters
-# grows with the depth (chapter 9).
+# between learning slowly and not learning: it widens the range of rates that work. How much it
+# matters grows with the depth (chapter 9).
 #
 # And the end? The course's Transformer, 5,000 steps, once with each schedule: equation (3) with a
 # warm-up of 1,000 steps brought 54.1 BLEU, `budget` 55.8
@@ -506,7 +506,7 @@ assert cosine > 0.99, "not as on our machines: restart the kernel and run all ce
 #
 # ## All of it, live
 #
-# A training of 160 steps, whose curve grows while you watch. `on_validation` is called
+# A training of 120 steps, whose curve grows while you watch. `on_validation` is called
 # whenever the library has looked at the validation sentences:
 
 # %%
@@ -522,7 +522,7 @@ from transformer_lib.training.metrics import read_metrics
 
 # %% tags=["nbval-ignore-output"]
 experiment = load_config(
-    "cpu_tatoeba_transformer", ["training.steps=160", "training.validations=8"]
+    "cpu_tatoeba_transformer", ["training.steps=120", "training.validations=6"]
 )
 
 
@@ -543,7 +543,7 @@ assert losses[-1] < losses[0], "not as on our machines: restart the kernel and r
 
 # %% [markdown]
 # Everything that was varied above stands in one file, the experiment. Try your own:
-# `["training.steps=160", "training.learning_rate=0.02"]`, or `"training.warmup_share=0.01"`, or
+# `["training.steps=120", "training.learning_rate=0.02"]`, or `"training.warmup_share=0.01"`, or
 # `"training.schedule=noam", "training.warmup_steps=400"`.
 #
 # ## Common mistakes

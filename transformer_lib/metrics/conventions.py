@@ -9,11 +9,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
+from typing import TYPE_CHECKING
 
 from sacrebleu.metrics import BLEU
-from sacremoses import MosesTokenizer
 
 from transformer_lib.metrics.bleu import MetricScore, bleu, score
+
+if TYPE_CHECKING:
+    from sacremoses import MosesTokenizer
 
 PAPER = "Moses tokens, compounds split (the paper)"
 _HYPHEN = re.compile(r"(\S)-(\S)")
@@ -71,5 +74,7 @@ def _tokenized_bleu(
 
 
 @cache
-def _moses() -> MosesTokenizer:
+def _moses() -> "MosesTokenizer":
+    from sacremoses import MosesTokenizer  # takes half a second: only for who needs it
+
     return MosesTokenizer(lang="de")
