@@ -38,6 +38,7 @@ import torch
 from torch import nn
 
 from transformer_lib.checks import check
+from transformer_lib.course.results import mean_and_spread, over_seeds
 from transformer_lib.data import prepare
 from transformer_lib.data.batching import make_batch, plan_batches
 from transformer_lib.data.corpora import DataConfig
@@ -170,7 +171,8 @@ for name, norm in {"layer norm": LayerNorm(8), "batch norm": BatchNorm(8)}.items
 #
 # ## Trained with each
 #
-# One layer each of encoder and decoder, 150 steps on the bundled text, all alike but for the norm:
+# One layer each of encoder and decoder, 150 steps on the bundled text, all alike but for the norm,
+# five times each from different random weights:
 
 # %% tags=["nbval-ignore-output"]
 data = prepare(DataConfig())
@@ -180,7 +182,6 @@ assert len(data.train) > 40_000, "the bundled text is not whole: install the cou
 # %%
 def build(make_norm, d_model=128):
     """A small Transformer with any norm."""
-    torch.manual_seed(0)
     stacks = build_stacks(
         attention=partial(MultiHeadAttention, d_model, 4),
         feed_forward=partial(FeedForward, d_model, 256),
@@ -205,16 +206,16 @@ def loss_of(model, sentences):
 # length are together, and at random, where they are not.
 
 # %%
-def train(model, steps=150):
+def train(model, seed, steps=150):
     optimizer = torch.optim.Adam(model.parameters(), lr=2e-3, betas=(0.9, 0.98), fused=True)
-    for sentences in islice(plan_batches(*LENGTHS, 256, seed=(0,)), steps):
+    for sentences in islice(plan_batches(*LENGTHS, 512, seed=(seed,)), steps):
         loss = loss_of(model, sentences)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
 
 
-held_out = plan_batches(*LENGTHS, 256, seed=(0,))[1000:1040]
+held_out = plan_batches(*LENGTHS, 512, seed=(0,))[500:540]
 mixed = np.array_split(np.random.default_rng(0).permutation(np.concatenate(held_out)), 40)
 
 
@@ -223,33 +224,38 @@ def measure(model, batches, training):
     model.train(training)
     return sum(loss_of(model, sentences).item() for sentences in batches) / len(batches)
 
-# %% tags=["nbval-ignore-output"]
+# %%
 NORMS = {"layer norm": LayerNorm, "batch norm": BatchNorm, "none": lambda d_model: nn.Identity()}
-result = {}
-for name, make_norm in NORMS.items():
-    model = build(make_norm)
-    train(model)
-    result[name] = {
+
+
+def losses_with(norm, seed):
+    torch.manual_seed(seed)
+    model = build(NORMS[norm])
+    train(model, seed)
+    return {
         "training mode": measure(model, held_out, True),
         "evaluation mode": measure(model, held_out, False),
         "training mode, lengths mixed": measure(model, mixed, True),
     }
-result = pd.DataFrame(result).T
-spread = result.max(axis=1) - result.min(axis=1)
+
+
+runs = over_seeds(losses_with, {norm: (norm,) for norm in NORMS}, "08_norms")
+means = runs.drop(columns="seed").groupby("case").mean()
+spread = means.max(axis=1) - means.min(axis=1)
 assert spread["batch norm"] > 0.3 > spread["layer norm"], (
     "not as on our machines: restart the kernel and run all cells"
 )
-result.style.format(precision=2)
+mean_and_spread(runs)
 
 # %% [markdown]
 # Two of the nine stand out, both of batch norm. In training mode it is as good as the others. The
-# same weights on the same sentences in evaluation mode lose 0.3 nats, because the running means are
+# same weights on the same sentences in evaluation mode lose 0.4 nats, because the running means are
 # not those of the batch; and where short and long sentences share a batch, most of the block is
-# padding, and nearly 0.8 nats are gone. With layer norm one loss is as good as the other, whatever
-# the mode and the company.
+# padding, and a whole nat is gone. With layer norm one loss is as good as the other, whatever the
+# mode and the company.
 #
-# And no norm at all? It does as well as the others here. A model of one layer needs none; chapter 9
-# shows from which depth on it is needed, and where to put it.
+# And no norm at all? It does no worse than the others here. A model of one layer needs none;
+# chapter 9 shows where depth makes it necessary, and where to put it.
 #
 # ## Variants that look alike
 #

@@ -37,6 +37,7 @@ import torch
 from torch import nn
 
 from transformer_lib.checks import check
+from transformer_lib.course.results import mean_and_spread, over_seeds
 from transformer_lib.data.corpora import DataConfig, load_corpus
 from transformer_lib.decoding.search import pad_sequences
 from transformer_lib.metrics.bleu import bleu
@@ -408,7 +409,7 @@ for name, weight in {
 # With σ = 1 the numbers grow twentyfold in each layer. $1/\sqrt{n}$ keeps the size, and with the
 # library's (which is PyTorch's) each layer makes it a little smaller, by $1/\sqrt 3$. The paper
 # does not say what it did. What does it matter? A small post-norm Transformer with four layers on
-# each side, 100 steps, the library's matrices multiplied by a factor:
+# each side, 150 steps, the library's matrices multiplied by a factor:
 
 # %% tags=["nbval-ignore-output"]
 from itertools import islice
@@ -421,21 +422,26 @@ data = prepare(DataConfig())
 assert len(data.train) > 40_000, "the bundled text is not whole: install the course again"
 
 # %% [markdown]
-# As in chapter 3, a short training by hand:
+# As in chapter 3, a short training by hand, over five seeds:
 
 # %%
-def train(start, steps=100, warmup=20, learning_rate=2e-3):
-    """The mean loss of the last thirty steps; ``start(matrix)`` changes each matrix before."""
-    torch.manual_seed(0)
-    config = TransformerConfig("transformer", 64, 128, 4, 4, 4, dropout=0.0)
-    model = build_transformer(config, len(data.tokenizer))
+def start(model, factor):
+    """Multiply each matrix by the factor; without one, set all weights to the same number."""
     for matrix in [*model.encoder.parameters(), *model.decoder.parameters()]:
         if matrix.dim() == 2:
             with torch.no_grad():
-                start(matrix)
+                matrix.mul_(factor) if factor is not None else matrix.fill_(0.05)
+
+
+def train(factor, seed, steps=150, warmup=30, learning_rate=2e-3):
+    """The mean loss of the last thirty steps."""
+    torch.manual_seed(seed)
+    config = TransformerConfig("transformer", 64, 128, 4, 4, 4, dropout=0.0)
+    model = build_transformer(config, len(data.tokenizer))
+    start(model, factor)
     optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), fused=True)
     losses = []
-    epoch = plan_batches(data.train.src.lengths, data.train.tgt.lengths, 256, seed=(0,))
+    epoch = plan_batches(data.train.src.lengths, data.train.tgt.lengths, 512, seed=(seed,))
     for step, indices in enumerate(islice(epoch, steps), start=1):
         optimizer.param_groups[0]["lr"] = learning_rate * min(1.0, step / warmup)
         batch = make_batch(data.train, indices)
@@ -445,40 +451,40 @@ def train(start, steps=100, warmup=20, learning_rate=2e-3):
         (sums.smoothed / sums.tokens).backward()
         optimizer.step()
         losses.append(sums.smoothed.item() / sums.tokens)
-    return sum(losses[-30:]) / 30, model
+    hidden = model.encoder.layers[0].feed_forward.hidden.weight.detach()
+    return {
+        "loss after 150 steps": sum(losses[-30:]) / 30,
+        "difference of two hidden units": (hidden[0] - hidden[1]).abs().max().item(),
+    }
 
-# %% tags=["nbval-ignore-output"]
-FACTORS = (0.0, 0.1, 1.0, 3.0, 10.0)
-final = {f"{f:g} ×": train(lambda weight, f=f: weight.mul_(f))[0] for f in FACTORS}
-final["all equal"], symmetric = train(lambda weight: weight.fill_(0.05))
+# %%
+cases = {f"{factor:g} ×": (factor,) for factor in (0.0, 0.1, 1.0, 3.0, 10.0)}
+runs = over_seeds(train, cases | {"all equal": (None,)}, "10_size_of_the_weights")
+loss = runs.groupby("case", sort=False)["loss after 150 steps"].agg(["mean", "std"])
 show(
     bars(
-        {"loss": list(final.values())}, list(final), ("size at the start", "loss after 100 steps")
+        {"loss": loss["mean"]},
+        list(loss.index),
+        ("size at the start", "loss after 150 steps"),
+        {"loss": loss["std"]},
     ),
-    "Loss after 100 steps by the size of the random weights: best with the library's, worse with "
+    "Loss after 150 steps by the size of the random weights: best with the library's, worse with "
     "smaller and larger ones, and with equal ones.",
 )
-print({name: round(loss, 2) for name, loss in final.items()})
-assert min(final, key=final.get) == "1 ×", (
+assert loss["mean"].idxmin() == "1 ×", (
     "not as on our machines: restart the kernel and run all cells"
 )
+mean_and_spread(runs)
 
 # %% [markdown]
 # Both sides cost a lot. At zero no branch ever says anything: both of its matrices are zero, so
-# neither gets a gradient, and only the embeddings learn. Too small is even worse here than zero:
-# the branches wake late, when the learning rate is at its full height. Too large, and softmax and
-# ReLU start in places from which there is hardly a way back.
+# neither gets a gradient, and only the embeddings learn. Too small is on average even worse than
+# zero: the branches wake late, when the learning rate is at its full height. Too large, and softmax
+# and ReLU start in places from which there is hardly a way back.
 #
 # The last bar is another mistake: every weight has the same, sensible size, and even the same
-# value. What has become of the 128 hidden units of a feed-forward network?
-
-# %%
-hidden = symmetric.encoder.layers[0].feed_forward.hidden.weight.detach()
-print(
-    "largest difference between any two of the 128 units:", (hidden - hidden[0]).abs().max().item()
-)
-
-# %% [markdown]
+# value. What has become of the 128 hidden units of a feed-forward network? The second column says
+# it.
 # They are all the same, after training as before. Equal units get equal gradients and stay equal
 # for ever: 128 units are one. Random numbers are there to tell them apart.
 #

@@ -75,9 +75,12 @@ def points(
 
 
 def bars(
-    series: Mapping[str, Sequence[float]], groups: Sequence[str], labels: tuple[str, str]
+    series: Mapping[str, Sequence[float]],
+    groups: Sequence[str],
+    labels: tuple[str, str],
+    spreads: Mapping[str, Sequence[float]] | None = None,
 ) -> Figure:
-    """A bar of each series for each group; ``labels`` of the two axes."""
+    """A bar of each series for each group, ± its spread if given; ``labels`` of the two axes."""
     with matplotlib.rc_context(RC):
         figure = new_figure(6.0, 3.2)
         axes = figure.axes[0]
@@ -86,7 +89,8 @@ def bars(
             zip(series.items(), cycle(("", "//", "..", "xx")), strict=False)
         ):
             x = [i + (number - (len(series) - 1) / 2) * width for i in range(len(groups))]
-            axes.bar(x, values, width, label=name, hatch=hatch, alpha=0.9)
+            error = spreads[name] if spreads else None
+            axes.bar(x, values, width, yerr=error, capsize=3, label=name, hatch=hatch, alpha=0.9)
         axes.set_xticks(range(len(groups)), groups)
         axes.set_xlabel(labels[0])
         axes.set_ylabel(labels[1])

@@ -1,0 +1,111 @@
+"""Trainings over several seeds, so that a difference can be told from luck.
+
+What takes minutes comes measured with the course: ``make results`` runs the chapters, measures all
+of it anew and stores it beside this file. A stored result is used only for the very program that
+it was measured with. Change the program, and your machine measures yours.
+"""
+
+import hashlib
+import inspect
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import CodeType
+from typing import Any, TypeAlias
+
+import pandas as pd
+import torch
+from tqdm.auto import tqdm
+
+from transformer_lib.files import write_text
+from transformer_lib.randomness import seeded
+
+Plain: TypeAlias = str | int | float | bool | None
+MEASURE_ANEW = "TRANSFORMER_LIB_MEASURE"  # set by `make results`
+
+
+def over_seeds(
+    measure: Callable[..., Mapping[str, float]],
+    cases: Mapping[str, Sequence[Plain]],
+    stored: str,
+    seeds: int = 5,
+) -> pd.DataFrame:
+    """Measure each case with the seeds 0, 1, …: one row per case and seed.
+
+    The random numbers outside are left as they are.
+
+    Args:
+        measure: called with the values of a case and ``seed=``; returns numbers by their names.
+        cases: the values to call it with, by the name of the case.
+        stored: name of the result that comes with the course, if it is of the same program.
+
+    Returns:
+        A table with the columns ``case``, ``seed`` and those that ``measure`` returns.
+    """
+    program = _digest(measure, cases, seeds)
+    path = Path(__file__).parent / f"{stored}.json"
+    made = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    anew = MEASURE_ANEW in os.environ
+    if made.get("program") != program or anew:
+        rows = [(name, values, seed) for name, values in cases.items() for seed in range(seeds)]
+        runs = [
+            {"case": name, "seed": seed, **_run(measure, values, seed)}
+            for name, values, seed in tqdm(rows, unit="run")
+        ]
+        made = {"program": program, "torch": torch.__version__.partition("+")[0], "runs": runs}
+        if anew:
+            write_text(path, json.dumps(made, indent=1, ensure_ascii=False) + "\n")
+        else:
+            print(f"{seeds} seeds each, measured just now")
+            return pd.DataFrame(runs)
+    print(f"{seeds} seeds each, measured before, with PyTorch {made['torch']}")
+    return pd.DataFrame(made["runs"])
+
+
+def mean_and_spread(runs: pd.DataFrame, digits: int = 2) -> pd.DataFrame:
+    """For each case the mean over the seeds ± the standard deviation, as text."""
+    groups = runs.drop(columns="seed").groupby("case", sort=False)
+    both = zip(groups.mean().items(), groups.std().items(), strict=True)
+    columns = {
+        name: [f"{m:.{digits}f} ± {s:.{digits}f}" for m, s in zip(mean, spread, strict=True)]
+        for (name, mean), (_, spread) in both
+    }
+    return pd.DataFrame(columns, index=groups.mean().index.rename(None))
+
+
+def _run(measure: Callable, values: Sequence[Plain], seed: int) -> dict[str, float]:
+    with seeded(seed):
+        return {name: float(number) for name, number in measure(*values, seed=seed).items()}
+
+
+def _digest(measure: Callable, cases: Mapping[str, Sequence[Plain]], seeds: int) -> str:
+    plain = {name: list(values) for name, values in cases.items()}
+    program = json.dumps([list(_sources(measure, set())), plain, seeds])
+    return hashlib.sha256(program.encode()).hexdigest()[:16]
+
+
+def _sources(thing: Any, seen: set[int]) -> Iterator[str]:
+    """The source of a function or class, and of all of its own module that it uses."""
+    thing = inspect.unwrap(thing)
+    if id(thing) in seen:
+        return
+    seen.add(id(thing))
+    if inspect.isclass(thing):
+        for member in vars(thing).values():
+            if inspect.isfunction(member):
+                yield from _sources(member, seen)
+        return
+    yield inspect.getsource(thing)
+    for name in sorted(_names(thing.__code__)):
+        used = thing.__globals__.get(name)
+        if isinstance(used, str | int | float | tuple):
+            yield f"{name} = {used!r}"
+        elif inspect.isroutine(used) or inspect.isclass(used):
+            if used.__module__ == thing.__module__:
+                yield from _sources(used, seen)
+
+
+def _names(code: CodeType) -> set[str]:
+    inner = (_names(c) for c in code.co_consts if isinstance(c, CodeType))
+    return set(code.co_names).union(*inner)
