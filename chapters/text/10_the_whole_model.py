@@ -432,7 +432,7 @@ def start(model, factor):
             with torch.no_grad():
                 matrix.mul_(factor) if factor is not None else matrix.fill_(0.05)
 
-
+# %%
 def train(factor, seed, steps=150, warmup=30, learning_rate=2e-3):
     """The mean loss of the last thirty steps."""
     torch.manual_seed(seed)

@@ -322,6 +322,9 @@ cases = {
     f"{peak:g} {name}": (peak, warmup) for name, warmup in WARMUPS.items() for peak in PEAKS
 }
 runs = over_seeds(train_on_text, cases, "11_height_and_warmup")
+mean_and_spread(runs)
+
+# %%
 loss = runs.groupby("case")["loss"].agg(["mean", "std", "min"])
 rows = {name: loss.loc[[f"{peak:g} {name}" for peak in PEAKS]] for name in WARMUPS}
 show(
@@ -337,7 +340,6 @@ show(
 assert loss["min"]["0.016 after a warm-up"] < loss["min"]["0.016 from the first step"] - 0.3, (
     "not as on our machines: restart the kernel and run all cells"
 )
-mean_and_spread(runs)
 
 # %% [markdown]
 # Too low learns slowly, too high not at all. At the height that is best here the warm-up costs a

@@ -101,9 +101,12 @@ def _sources(thing: Any, seen: set[int]) -> Iterator[str]:
         used = thing.__globals__.get(name)
         if isinstance(used, str | int | float | tuple):
             yield f"{name} = {used!r}"
-        elif inspect.isroutine(used) or inspect.isclass(used):
-            if used.__module__ == thing.__module__:
-                yield from _sources(used, seen)
+        elif _is_program(used) and used.__module__ == thing.__module__:
+            yield from _sources(used, seen)
+
+
+def _is_program(thing: Any) -> bool:
+    return inspect.isroutine(thing) or inspect.isclass(thing)
 
 
 def _names(code: CodeType) -> set[str]:
