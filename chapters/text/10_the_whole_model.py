@@ -432,6 +432,9 @@ def start(model, factor):
             with torch.no_grad():
                 matrix.mul_(factor) if factor is not None else matrix.fill_(0.05)
 
+# %% [markdown]
+# Beside the loss, it measures how far apart two hidden units are in the end:
+
 # %%
 def train(factor, seed, steps=150, warmup=30, learning_rate=2e-3):
     """The mean loss of the last thirty steps."""

@@ -307,7 +307,8 @@ def train_on_text(peak, warmup, seed, steps=120):
     config = TransformerConfig("transformer", 64, 128, 4, 2, 2, dropout=0.0)
     model = build_transformer(config, len(data.tokenizer))
     optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), fused=True)
-    epoch = batching.plan_batches(data.train.src.lengths, data.train.tgt.lengths, 512, seed=(seed,))
+    lengths = data.train.src.lengths, data.train.tgt.lengths
+    epoch = batching.plan_batches(*lengths, 512, seed=(seed,))
     losses = []
     for number, indices in enumerate(islice(epoch, steps), start=1):
         optimizer.param_groups[0]["lr"] = peak * min(1.0, number / warmup)
@@ -324,6 +325,9 @@ cases = {
 runs = over_seeds(train_on_text, cases, "11_height_and_warmup")
 mean_and_spread(runs)
 
+# %% [markdown]
+# As a picture:
+
 # %%
 loss = runs.groupby("case")["loss"].agg(["mean", "std", "min"])
 rows = {name: loss.loc[[f"{peak:g} {name}" for peak in PEAKS]] for name in WARMUPS}
@@ -334,8 +338,8 @@ show(
         ("height of the rate", "loss after 120 steps"),
         {name: row["std"] for name, row in rows.items()},
     ),
-    "Loss after 120 steps for four heights of the rate: lowest at the second one, where the warm-up "
-    "costs a little; at the highest it saves some of the runs.",
+    "Loss after 120 steps for four heights of the rate: lowest at the second one, where the "
+    "warm-up costs a little; at the highest it saves some of the runs.",
 )
 assert loss["min"]["0.016 after a warm-up"] < loss["min"]["0.016 from the first step"] - 0.3, (
     "not as on our machines: restart the kernel and run all cells"

@@ -96,7 +96,7 @@ def _sources(thing: Any, seen: set[int]) -> Iterator[str]:
             if inspect.isfunction(member):
                 yield from _sources(member, seen)
         return
-    yield inspect.getsource(thing)
+    yield "".join(inspect.getsource(thing).split())  # wrapped otherwise, it is the same program
     for name in sorted(_names(thing.__code__)):
         used = thing.__globals__.get(name)
         if isinstance(used, str | int | float | tuple):
