@@ -52,15 +52,16 @@ check: $(READY)
 	$(BIN)/mypy
 
 test: check
-	# Two processes with one thread each: two times two threads on two cores wait for each other.
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --nbval -n 2 --dist loadscope --no-loadscope-reorder
+	# With one thread each, for two times two threads on two cores wait for each other. Three processes,
+	# for tests of grading wait much.
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --nbval -n 3 --dist loadscope --no-loadscope-reorder
 
 # What `make test` leaves out.
 test-long: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -n 2 --all -m long
 
 test-all: check
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --nbval -n 2 --dist loadscope --no-loadscope-reorder --all
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --nbval -n 3 --dist loadscope --no-loadscope-reorder --all
 
 # Takes the system's Chromium (Debian: apt install chromium), or that of `playwright install chromium`.
 test-browser: $(READY)

@@ -6,7 +6,10 @@ import sys
 
 from jaxtyping import install_import_hook
 
-install_import_hook("transformer_lib", "beartype.beartype")
+WITH_SHAPES = ("model", "decoding.search", "training.loss", "data.batching", "plots.attention",
+               "evaluation.alignment", "course.checks.topics", "course.lineages",
+               "course.figures.positions")  # fmt: skip
+install_import_hook([f"transformer_lib.{name}" for name in WITH_SHAPES], "beartype.beartype")
 
 import pytest  # noqa: E402
 import torch  # noqa: E402

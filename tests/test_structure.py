@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import WITH_SHAPES
 
 import transformer_lib
 
@@ -127,3 +128,11 @@ def test_importing_the_package_does_not_import_torch():
     assert subprocess.check_output([sys.executable, "-c", program], text=True) == "False\n"
     program = "import sys, transformer_lib.cli; print('torch' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", program], text=True) == "False\n"
+
+
+def test_shapes_in_signatures_are_checked():
+    """Every module whose signatures have shapes is one that conftest.py has checked."""
+    for path in PACKAGE.rglob("*.py"):
+        if "jaxtyping" in {module.partition(".")[0] for _, module, _ in imports_of(path)}:
+            name = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+            assert name.startswith(WITH_SHAPES), f"{name}: add it to WITH_SHAPES in conftest.py"

@@ -213,7 +213,7 @@ CONFIGS = {"Transformer": "cpu_tatoeba_transformer", "RNN": "cpu_tatoeba_rnn"}
 
 folder = Path(tempfile.mkdtemp())  # a folder of your own, so that you find the runs again
 for name, config in CONFIGS.items():
-    settings = [f"training.steps={STEPS}", "training.validations=3"]
+    settings = [f"training.steps={STEPS}", "training.validations=2"]
     assert train(load_config(config, settings), folder / name), "interrupted: run this cell again"
 metrics = {name: read_metrics(folder / name) for name in CONFIGS}
 show(learning_curves(metrics), "Validation BLEU of both systems over time, tokens and FLOPs.")
