@@ -38,7 +38,7 @@ def lab(tmp_path_factory):
 
         def at(notebook: str) -> str:
             path = notebook if "/" in notebook or not notebook else f"chapters/{notebook}"
-            return f"{address}/lab/tree/{path}?token={TOKEN}&reset"
+            return f"{address}/lab{'/tree/' if path else ''}{path}?token={TOKEN}&reset"
 
         yield at
 
