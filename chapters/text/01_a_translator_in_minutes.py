@@ -327,7 +327,7 @@ show_chart(attention_explorer(weights, tgt_pieces, src_pieces))
 # The decoder proposes one token; a loop makes a sentence of it. `next_logits(tokens)` takes the
 # list of all tokens so far, beginning with `BOS` (the number of `<s>`), and returns a score for
 # each piece of the vocabulary. Append the likeliest piece again and again. Stop at `EOS` (`</s>`),
-# or when there are `max_len` tokens. Return the translation alone, without `BOS` and `EOS`.
+# or when the translation has `max_len` tokens. Return it alone, without `BOS` and `EOS`.
 
 # %%
 print(f"PAD = {PAD}, BOS = {BOS}, EOS = {EOS}")

@@ -4,8 +4,11 @@ from dataclasses import dataclass
 from itertools import permutations
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from transformer_lib.course.checks.patterns import Sizes, pattern
 
 Aspect = Literal["shape", "dtype", "values"]
 ASPECTS: tuple[Aspect, ...] = ("shape", "dtype", "values")  # in the order of looking
@@ -17,6 +20,7 @@ class Mismatch:
 
     aspect: Aspect
     message: str
+    telling: bool = False  # whether the numbers say something by themselves
 
 
 def compare(
@@ -26,6 +30,7 @@ def compare(
     axes: tuple[tuple[str, ...], ...] = (),
     *,
     tolerance: float,
+    sizes: Sizes | None = None,
 ) -> Mismatch | None:
     """What is different, or None.
 
@@ -33,13 +38,19 @@ def compare(
         names: of the results, if there are several.
         axes: of each result, the names of its axes.
         tolerance: relative, and absolute for numbers below 1; ``NaN`` equals ``NaN``.
+        sizes: of the arguments' axes, by name; what the numbers say of themselves is said only if
+            these are given.
     """
     if isinstance(expected, tuple | list):
         if not isinstance(got, tuple | list):
-            return Mismatch("shape", f"expected {_describe(expected)}, got {_describe(got)}")
+            return Mismatch("shape", _other_kind(names[0], expected, got))
         if len(got) != len(expected):
-            what = "items" if isinstance(expected, list) else "results"
-            return Mismatch("shape", f"expected {len(expected)} {what}, got {len(got)}")
+            if isinstance(expected, list):
+                says = f"{names[0]}: expected {_number(expected)}, got {_number(got)}"
+                if more := _more_or_less(expected, list(got)):
+                    return Mismatch("shape", f"{says}: {more}", telling=True)
+                return Mismatch("shape", says)
+            return Mismatch("shape", f"expected {len(expected)} results, got {len(got)}")
         mismatches = [
             compare(
                 one,
@@ -47,15 +58,26 @@ def compare(
                 names[i : i + 1] if len(names) == len(expected) else (f"{names[0]}[{i}]",),
                 axes[i : i + 1] if len(axes) == len(expected) else (),
                 tolerance=tolerance,
+                sizes=sizes,
             )
             for i, (one, other) in enumerate(zip(expected, got, strict=True))
         ]
         found = [mismatch for mismatch in mismatches if mismatch]
-        return min(found, key=lambda m: ASPECTS.index(m.aspect), default=None)
+        first = min(found, key=lambda m: (ASPECTS.index(m.aspect), not m.telling), default=None)
+        right = [n for n, m in zip(names, mismatches, strict=False) if m is None]
+        if first and sizes is not None and len(names) == len(expected) > len(found):
+            are = "is" if len(right) == 1 else "are"
+            return Mismatch(first.aspect, f"{first.message}; {_and(right)} {are} right")
+        return first
     if isinstance(expected, Tensor):
         if not isinstance(got, Tensor):
-            return Mismatch("shape", f"{names[0]}: expected a tensor, got {_describe(got)}")
-        return _compare_tensors(expected, got, names[0], axes[0] if axes else (), tolerance)
+            return Mismatch("shape", _other_kind(names[0], expected, got))
+        named = axes[0] if axes else ()
+        return _compare_tensors(expected, got, names[0], named, tolerance, sizes)
+    if isinstance(expected, np.ndarray) or isinstance(got, np.ndarray):
+        if isinstance(expected, np.ndarray) and np.array_equal(expected, got, equal_nan=True):
+            return None
+        return Mismatch("shape", _other_kind(names[0], expected, got))
     if isinstance(got, Tensor):
         if got.numel() != 1:
             return Mismatch("shape", f"{names[0]}: expected {_describe(expected)}, got a tensor")
@@ -65,11 +87,36 @@ def compare(
             return None
     elif expected == got and isinstance(expected, bool) == isinstance(got, bool):
         return None
-    return Mismatch("values", f"{names[0]}: expected {_number(expected)}, got {_number(got)}")
+    ours, theirs = _numbers(expected, got)
+    message = f"{names[0]}: expected {ours}, got {theirs}"
+    if sizes is not None and isinstance(expected, float) and isinstance(got, int | float):
+        both = torch.tensor([expected], dtype=torch.double), torch.tensor([got], dtype=torch.double)
+        if says := pattern(*both, (), sizes, tolerance):
+            message += f"; {says}"
+    return Mismatch("values", message)
+
+
+def _more_or_less(expected: list[Any], got: list[Any]) -> str:
+    """Lists of different lengths that are the same but at an end."""
+    extra = len(got) - len(expected)
+    if extra > 0 and got[:-extra] == expected:
+        return f"{_and(list(map(repr, got[-extra:])))} at the end is too much"
+    if extra > 0 and got[extra:] == expected:
+        return f"{_and(list(map(repr, got[:extra])))} at the beginning is too much"
+    if extra < 0 and got == expected[:extra]:
+        return f"{_and(list(map(repr, expected[extra:])))} at the end is missing"
+    if extra < 0 and got == expected[-extra:]:
+        return f"{_and(list(map(repr, expected[:-extra])))} at the beginning is missing"
+    return ""
 
 
 def _compare_tensors(
-    expected: Tensor, got: Tensor, name: str, axes: tuple[str, ...], tolerance: float
+    expected: Tensor,
+    got: Tensor,
+    name: str,
+    axes: tuple[str, ...],
+    tolerance: float,
+    sizes: Sizes | None,
 ) -> Mismatch | None:
     if expected.shape != got.shape:
         return Mismatch("shape", f"{name}: {_explain_shape(expected, got, axes)}")
@@ -82,11 +129,12 @@ def _compare_tensors(
     named = zip(axes, index, strict=False)
     place = ", ".join(f"{axis} {i}" for axis, i in named if not axis.isdigit())
     at = f"{name}{list(index)}" if index else name
-    return Mismatch(
-        "values",
-        f"{at}{f' ({place})' if place else ''}: expected {_number(expected[index].item())}, "
-        f"got {_number(got[index].item())}; {int(wrong.sum())} of {wrong.numel()} numbers differ",
-    )
+    ours, theirs = _numbers(expected[index].item(), got[index].item())
+    message = f"{at}{f' ({place})' if place else ''}: expected {ours}, got {theirs}"
+    if wrong.numel() > 1:
+        message += f"; {int(wrong.sum())} of {wrong.numel()} numbers differ"
+    says = pattern(expected, got, axes, sizes, tolerance) if sizes is not None else ""
+    return Mismatch("values", f"{message}; {says}" if says else message, bool(says))
 
 
 def _close(expected: Tensor, got: Tensor, tolerance: float) -> Tensor:
@@ -113,19 +161,68 @@ def _explain_shape(expected: Tensor, got: Tensor, axes: tuple[str, ...]) -> str:
     ]  # fmt: skip
     if missing:
         return f"{shapes}: is the axis {missing[0]} missing?"
+    if extra := got.ndim - expected.ndim:
+        ones = (1,) * abs(extra)
+        if tuple(got.shape) == (*ones, *expected.shape):
+            return f"{shapes}: {_counted(extra, 'axis', 'axes')} of length 1 in front too many"
+        if tuple(expected.shape) == (*ones, *got.shape):
+            return f"{shapes}: {_counted(-extra, 'axis', 'axes')} of length 1 in front missing"
+        return f"{shapes}: {got.ndim} axes, not {expected.ndim}"
+    wrong = [i for i, (a, b) in enumerate(zip(expected.shape, got.shape, strict=True)) if a != b]
+    if len(wrong) == 1:
+        place, axis = wrong[0], axes[wrong[0]]
+        name = "an axis that should have length 1" if axis == "1" else f"the axis {axis}"
+        return f"{shapes}: {name} has length {got.size(place)}, not {expected.size(place)}"
     return shapes
 
 
+def _counted(count: int, one: str, many: str) -> str:
+    return f"one {one}" if count == 1 else f"{count} {many}"
+
+
 def _and(words: list[str]) -> str:
-    return " and ".join([", ".join(words[:-1]), words[-1]])
+    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+
+
+def _other_kind(name: str, expected: Any, got: Any) -> str:
+    """A sentence about a result that is not even of the right kind."""
+    wanted = _describe(expected)
+    if got is None:
+        return f"{name}: expected {wanted}, got nothing (None): is a return missing?"
+    if isinstance(got, np.ndarray):
+        return (
+            f"{name}: expected {wanted}, got a NumPy array: torch.from_numpy makes a tensor of it"
+        )
+    if isinstance(expected, Tensor) and isinstance(got, tuple | list):
+        if len(got) > 1 and any(isinstance(x, Tensor) and x.shape == expected.shape for x in got):
+            return f"{name}: expected one tensor, got {_describe(got)}: return the one alone"
+        return f"{name}: expected one tensor, got {_describe(got)}"
+    if callable(got):
+        return f"{name}: expected {wanted}, got the function {getattr(got, '__name__', got)} itself"
+    return f"{name}: expected {wanted}, got {_describe(got)}"
 
 
 def _describe(x: Any) -> str:
-    if isinstance(x, tuple | list):
+    if isinstance(x, tuple):
         return f"{len(x)} results"
+    if isinstance(x, list):
+        return f"a list of {len(x)}"
+    if isinstance(x, Tensor):
+        return "a tensor"
     return "nothing (None)" if x is None else f"a {type(x).__name__}"
 
 
-def _number(x: Any) -> str:
-    text = f"{x:.4g}" if isinstance(x, float) else repr(x)
+def _numbers(expected: Any, got: Any) -> tuple[str, str]:
+    """Both, with as many digits as it takes to tell them apart."""
+    for digits in (4, 6, 9):
+        texts = _number(expected, digits), _number(got, digits)
+        if texts[0] != texts[1]:
+            break
+    return texts
+
+
+def _number(x: Any, digits: int = 4) -> str:
+    if isinstance(x, float):
+        return f"{x + 0.0:.{digits}g}"  # + 0.0 makes 0 of −0
+    text = repr(x)
     return text if len(text) <= 300 else f"{text[:300]} …"

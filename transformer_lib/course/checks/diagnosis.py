@@ -3,7 +3,7 @@
 import inspect
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -11,8 +11,9 @@ import torch
 from transformer_lib.course.checks.compare import ASPECTS, compare
 from transformer_lib.course.checks.exercise import EXERCISES, Exercise
 from transformer_lib.course.checks.observe import Case, Outcome, alike, observe
+from transformer_lib.course.checks.parts import parts_say
 from transformer_lib.course.checks.verdict import Finding, Verdict
-from transformer_lib.course.misconceptions.bank import wrong_answers
+from transformer_lib.course.misconceptions.bank import Misconception, wrong_answers
 from transformer_lib.course.sandboxed.explain import explain_error
 from transformer_lib.errors import did_you_mean
 from transformer_lib.randomness import seeded
@@ -67,20 +68,67 @@ def judge(candidate: Callable[..., Any], exercise: Exercise, trial: Trial) -> Ve
     if _is_not_attempted(outcomes):
         return Verdict(exercise.name, attempted=False)
     findings = tuple(_findings(exercise, trial, outcomes))
-    known = []
+    hints: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    known: list[Misconception] = []
     if any(finding.status == "failed" for finding in findings):
         known = [
             mistake
             for mistake in wrong_answers(exercise.name)
             if _all_alike(outcomes, trial.wrong[mistake.id], exercise.tolerance)
         ]
+        hints = tuple(f"{mistake.id}: {mistake.hint}" for mistake in known)
+        if not known and (likely := _nearly(exercise, trial, outcomes)):
+            mistake, cases = likely
+            known, hints = [mistake], (f"{mistake.id}, but for {_and(cases)}: {mistake.hint}",)
+        notes = tuple(_notes(exercise, trial, outcomes))
     return Verdict(
         exercise.name,
         findings,
-        hints=tuple(f"{mistake.id}: {mistake.hint}" for mistake in known),
+        hints=hints,
         mistakes=tuple(mistake.id for mistake in known),
+        notes=notes,
         seed=trial.seed,
     )
+
+
+def _nearly(
+    exercise: Exercise, trial: Trial, outcomes: Outcomes
+) -> tuple[Misconception, list[str]] | None:
+    """The mistake that matches in most of the cases in which it shows, and where it does not."""
+    found = []
+    for mistake in wrong_answers(exercise.name):
+        wrong = trial.wrong[mistake.id]
+        shows = [
+            label
+            for label, right in trial.right.items()
+            if not alike(right, wrong[label], exercise.tolerance)
+            and wrong[label].error is None
+            and wrong[label].repeatable
+        ]
+        matches = [x for x in shows if alike(outcomes[x], wrong[x], exercise.tolerance)]
+        others = [x for x in outcomes if x not in matches]
+        if shows and matches and len(matches) > len(shows) / 2 and shows[0] in matches:
+            found.append((len(matches), mistake, others))
+    best = max(found, key=lambda one: one[0], default=None)
+    if best is None or [one[0] for one in found].count(best[0]) > 1:
+        return None
+    different = [
+        x for x in best[2] if not alike(outcomes[x], trial.wrong[best[1].id][x], exercise.tolerance)
+    ]
+    return best[1], [f"“{x}”" for x in different]
+
+
+def _notes(exercise: Exercise, trial: Trial, outcomes: Outcomes) -> list[str]:
+    """What the parts tell of the first case that went wrong."""
+    names = list(inspect.signature(exercise.use(exercise.reference)).parameters)
+    for label, outcome in outcomes.items():
+        right = trial.right[label]
+        if not right.calls or outcome.error:
+            continue
+        if compare(right.value, outcome.value, tolerance=exercise.tolerance):
+            return parts_say(names, trial.cases[label], right, outcome)
+    return []
 
 
 def find_exercise(name: str) -> Exercise:
@@ -120,11 +168,12 @@ def _outcomes(exercise: Exercise, answer: Callable[..., Any], cases: dict[str, C
 
 
 def _all_alike(a: Outcomes, b: Outcomes, tolerance: float) -> bool:
-    """Whether nothing tells two answers apart. Those that are random anywhere are alike."""
-    random_a, random_b = (any(not o.repeatable for o in x.values()) for x in (a, b))
-    if random_a or random_b:
-        return random_a and random_b
+    """Whether nothing tells two answers apart. Where both are random, they are alike."""
     return all(alike(a[label], b[label], tolerance) for label in a)
+
+
+def _and(words: list[str]) -> str:
+    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
 
 
 def _is_not_attempted(outcomes: Outcomes) -> bool:
@@ -158,7 +207,10 @@ def _findings(exercise: Exercise, trial: Trial, outcomes: Outcomes):
             exercise.outputs,
             tuple(exercise.axes),
             tolerance=exercise.tolerance,
+            sizes=exercise.sizes(trial.cases[label]),
         )
+        if mismatch is not None and (call := _call(exercise.name, trial.cases[label])):
+            mismatch = replace(mismatch, message=f"{call}: {mismatch.message}")
         if mismatch is None:
             yield from (Finding(name, "passed") for name in names)
         elif number > 0:
@@ -169,6 +221,20 @@ def _findings(exercise: Exercise, trial: Trial, outcomes: Outcomes):
             yield Finding(mismatch.aspect, "failed", mismatch.message)
             yield from (Finding(name, "not reached") for name in names[place + 1 :])
     yield from _side_effects(exercise, trial, outcomes)
+
+
+def _call(name: str, case: Case, width: int = 80) -> str:
+    """The call as one would write it, if that is short and shows all."""
+    if not case.args or not all(_is_small(x) for x in case.args):
+        return ""
+    text = f"{name}({', '.join(map(repr, case.args))})"
+    return text if len(text) <= width else ""
+
+
+def _is_small(x: Any) -> bool:
+    if isinstance(x, list | tuple):
+        return all(map(_is_small, x))
+    return x is None or isinstance(x, str | int | float)
 
 
 def _side_effects(exercise: Exercise, trial: Trial, outcomes: Outcomes):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, get_args, get_origin, get_type_hints
 
 import torch
+from torch import Tensor
 
 from transformer_lib.course.checks.observe import Case
 
@@ -37,6 +38,17 @@ class Exercise:
         kinds = get_args(annotation) if get_origin(annotation) is tuple else (annotation,)
         shapes = [getattr(kind, "dim_str", "") for kind in kinds]
         return [() if "..." in shape else tuple(map(_axis, shape.split())) for shape in shapes]
+
+    def sizes(self, case: Case) -> dict[str, int]:
+        """Lengths of the arguments' axes, by their names in the reference's annotations."""
+        hints = get_type_hints(self.use(self.reference))
+        hints.pop("return", None)
+        sizes: dict[str, int] = {}
+        for hint, x in zip(hints.values(), case.args, strict=False):
+            dimensions = getattr(hint, "dim_str", "").split()
+            if isinstance(x, Tensor) and len(dimensions) == x.ndim:
+                sizes |= {_axis(d): n for d, n in zip(dimensions, x.shape, strict=True)}
+        return {name: n for name, n in sizes.items() if name.isidentifier()}
 
 
 def _axis(dimension: str) -> str:

@@ -1,7 +1,8 @@
 """What a function does when it is called: its result, and all else that can be seen of it."""
 
 import copy
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,6 +10,8 @@ import torch
 from torch import Tensor
 
 from transformer_lib.course.checks.compare import compare
+from transformer_lib.course.sandboxed.explain import explain_error
+from transformer_lib.course.sandboxed.given import Part
 from transformer_lib.course.sandboxed.wire import is_data
 
 
@@ -25,13 +28,25 @@ class Case:
         return [n for n, x in enumerate(self.args) if _is_float_tensor(x)]
 
 
+@dataclass(frozen=True)
+class Call:
+    """A call of a part that was given: fingerprints of what it got and of what it gave.
+
+    ``part`` is the place of the part among the arguments: (2,) or, in a list of parts, (2, 0).
+    """
+
+    part: tuple[int, ...]
+    arguments: tuple[str, ...]
+    result: str
+
+
 @dataclass
 class Outcome:
     """What came of a call.
 
     ``changed`` are the numbers of the arguments that the call altered; ``repeatable`` is whether a
     second call gave the same; ``gradients`` are those that reach the float tensors among the
-    arguments.
+    arguments; ``calls`` are those of the parts among them, in their order.
     """
 
     value: Any = None
@@ -39,6 +54,7 @@ class Outcome:
     changed: list[int] = field(default_factory=list)
     repeatable: bool = True
     gradients: list[Tensor | None] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
 
 
 def observe(function: Callable[..., Any], case: Case) -> Outcome:
@@ -56,18 +72,48 @@ def observe(function: Callable[..., Any], case: Case) -> Outcome:
         for number, (before, after) in enumerate(zip(case.args, args, strict=True))
         if is_data(before) and compare(before, after, tolerance=0.0)
     ]
-    return Outcome(value, None, changed, not compare(value, again, tolerance=0.0), gradients)
+    calls = [call for _, call in sorted(_calls(case.args, args), key=lambda timed: timed[0])]
+    repeatable = not compare(value, again, tolerance=0.0)
+    return Outcome(value, None, changed, repeatable, gradients, calls)
+
+
+def _calls(parts: Any, logs: Any, place: tuple[int, ...] = ()) -> Iterator[tuple[int, Call]]:
+    """When and how each part was called, by the log in it or, from another process, in its place.
+
+    What comes from elsewhere is not trusted: an entry of another form is left out.
+    """
+    if isinstance(parts, list | tuple) and isinstance(logs, list | tuple):
+        for number, (part, log) in enumerate(zip(parts, logs, strict=False)):
+            yield from _calls(part, log, (*place, number))
+    elif isinstance(parts, Part):
+        for entry in logs.log if isinstance(logs, Part) else logs:
+            match entry:
+                case [int(when), list(arguments), str(result)] if all(
+                    isinstance(argument, str) for argument in arguments
+                ):
+                    yield when, Call(place, tuple(arguments), result)
 
 
 def alike(a: Outcome, b: Outcome, tolerance: float) -> bool:
-    """Whether nothing tells the two apart. Errors of one type are alike."""
+    """Whether nothing tells the two apart. Errors are alike that say the same, but for numbers."""
     if a.error or b.error:
-        return type(a.error) is type(b.error)
+        return _said(a.error) == _said(b.error)
+    if not (a.repeatable and b.repeatable):
+        return a.repeatable == b.repeatable
     return (
         a.changed == b.changed
         and compare(a.value, b.value, tolerance=tolerance) is None
         and compare(a.gradients, b.gradients, tolerance=tolerance) is None
     )
+
+
+def _said(error: Exception | None) -> tuple[str, str]:
+    """The kind of an error and its words, without the numbers and names in them."""
+    if error is None:
+        return "", ""
+    kind = getattr(error, "kind", type(error).__name__)
+    words = explain_error(error).rpartition(f"{kind}: ")[2]
+    return kind, re.sub(r"'[^']*'|[\d.]+", "#", words)
 
 
 def _is_float_tensor(x: Any) -> bool:

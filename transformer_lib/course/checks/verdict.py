@@ -21,12 +21,17 @@ class Finding:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The answer of a check. ``hints`` are about the known mistakes that the code behaves like."""
+    """The answer of a check.
+
+    ``hints`` are about the known mistakes that the code behaves like, ``notes`` say what was seen
+    of the parts that it was given.
+    """
 
     exercise: str
     findings: tuple[Finding, ...] = ()
     hints: tuple[str, ...] = ()
     mistakes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     attempted: bool = True
     seed: int | None = None
 
@@ -63,13 +68,12 @@ class Verdict:
         return f"{len(failed)} of {len(self.findings)} properties failed; {failed[0].name}: {first}"
 
     def __repr__(self) -> str:
-        lines = [self.headline]
+        lines = [self.headline, *(f"  → {said}" for said in (*self.hints, *self.notes))]
         width = max((len(f.name) for f in self.findings), default=0)
         lines += [
             f"  {SIGNS[f.status]} {f.name:{width}}  {f.message or f.status}".rstrip()
             for f in self.findings
         ]
-        lines += [f"  → {hint}" for hint in self.hints]
         if self.seed is not None and self.attempted and not self.passed:
             lines.append(f"  (the same numbers again: seed={self.seed})")
         return "\n".join(lines)
@@ -91,7 +95,7 @@ class Verdict:
         hints = "".join(
             '<p style="margin:0.4em 0;padding-left:0.6em;border-left:3px solid '
             f'var(--jp-brand-color1, #1976d2)">{html.escape(hint)}</p>'
-            for hint in self.hints
+            for hint in (*self.hints, *self.notes)
         )
         again = (
             f'<p style="opacity:0.7">the same numbers again: <code>seed={self.seed}</code></p>'

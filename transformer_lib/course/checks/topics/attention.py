@@ -67,6 +67,7 @@ def _weight_cases(random: torch.Generator) -> dict[str, Case]:
         "as many queries as keys": Case(*arguments(2, 4, 4, 3)),
         "one key": Case(*arguments(1, 3, 1, 5)),
         "wide vectors": Case(*(x * 0.4 for x in arguments(3, 2, 4, 80))),
+        "large scores": Case(*(x * 30.0 for x in arguments(2, 3, 4, 6))),
     }
 
 

@@ -19,11 +19,13 @@ def _cases(random: torch.Generator) -> dict[str, Case]:
         return x, scale, shift
 
     x, scale, shift = arguments(2, 3, 6)
-    x[0, 1] = x[0, 1, 0]
+    small, far = 0.01 * x, 0.1 * x + 30.0
+    x[0, 1] = 3.0  # its mean is 3 to the last bit, in whatever order one adds
     return {
         "values": Case(*arguments(3, 4, 6), 1e-5, gradient=True),
         "a vector of equal numbers": Case(x, scale, shift, 1e-5),
-        "a small deviation": Case(0.01 * x, scale, shift, 1e-3),
+        "a small deviation": Case(small, scale, shift, 1e-3),
+        "far from zero": Case(far, scale, shift, 1e-5),
         "a batch of one": Case(*arguments(1, 5, 8), 1e-5),
         "double precision": Case(*arguments(2, 3, 4, dtype=torch.float64), 1e-5),
     }
@@ -76,17 +78,29 @@ def _module_cases(random: torch.Generator) -> dict[str, Case]:
         "values": Case(x(3, 4, 6), gradient=True),
         "a batch of one": Case(x(1, 5, 8)),
         "two axes": Case(x(4, 5)),
+        "a small deviation": Case(0.002 * x(2, 3, 6)),
+        "a vector of equal numbers": Case(torch.full((2, 3, 4), 3.0)),
     }
 
 
 def _use_norm(norm: Callable[[int], nn.Module]):
-    """Makes a new norm, which scales by 1 and shifts by 0, and applies it."""
+    """Makes a norm and applies it: new, scaling by 1 and shifting by 0, and as after training."""
 
-    def use(x: Tensor) -> tuple[Any, int]:
-        module = norm(x.size(-1))
-        return module(x), sum(parameter.numel() for parameter in module.parameters())
+    def use(x: Tensor) -> tuple[Any, Any, int]:
+        new, used = norm(x.size(-1)), norm(x.size(-1))
+        for parameter in used.parameters():
+            if parameter.requires_grad:  # whatever its name is: what is 1 scales, what is 0 shifts
+                moved = torch.linspace(0.5, 1.5, parameter.numel()).view_as(parameter)
+                parameter.data += moved if parameter.any() else -moved
+        trained = sum(p.numel() for p in new.parameters() if p.requires_grad)
+        return new(x), used(x), trained
 
     return use
 
 
-exercise("norms", _module_cases, outputs=("output", "trained numbers"), use=_use_norm)(LayerNorm)
+exercise(
+    "norms",
+    _module_cases,
+    outputs=("a new norm's output", "output with other parameters", "trained numbers"),
+    use=_use_norm,
+)(LayerNorm)

@@ -100,6 +100,8 @@ def _batch_cases(random: torch.Generator) -> dict[str, Case]:
         "values": Case(lengths(12), 80),
         "a small budget": Case(lengths(8), 30),
         "one sentence": Case([7], 10),
+        "a batch that is just full": Case([6, 5, 4, 9], 10),
+        "sentences longer than a batch": Case([15, 12], 10),
     }
 
 

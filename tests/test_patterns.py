@@ -1,0 +1,159 @@
+"""What a check says beyond right and wrong: patterns in numbers, calls of parts, near matches."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from transformer_lib.course.checks import check
+from transformer_lib.course.checks.compare import compare
+from transformer_lib.course.checks.patterns import pattern
+
+X = torch.randn(4, 5, 6, generator=torch.Generator().manual_seed(0))
+AXES = ("batch", "query", "key")
+SIZES = {"d_k": 6, "query": 5}
+
+SAID = {
+    "a factor with a name": (X / math.sqrt(6), "times the right ones; 0.408 = 1/√6, and 6 is d_k"),
+    "a factor": (3.7 * X, "all of yours are 3.7 times the right ones"),
+    "a sign": (-X, "opposite sign"),
+    "a constant": (X + 1, "all of yours are 1 too large"),
+    "zeros": (0 * X, "all of yours are 0"),
+    "NaN": (X * math.nan, "all of yours are NaN"),
+    "a transposition": (X[:, :, :5].transpose(1, 2), "axis query and the axis key transposed"),
+    "backwards": (X.flip(1), "backwards along the axis query"),
+    "a shift": (X.roll(1, 2), "shifted by one along the axis key"),
+    "other places": (X.flatten().flip(0).view_as(X), "the right numbers in other places"),
+    "a function": (X.tanh(), "the tanh of the right ones"),
+    "one slice": (
+        torch.cat([X[:, :4], 9 * X[:, 4:].square()], dim=1),
+        "along the axis query only the last of 5 is wrong",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", SAID)
+def test_the_numbers_say_what_is_wrong(what):
+    got, said = SAID[what]
+    right = X[:, :, : got.size(2)]
+    assert said in pattern(right, got, AXES, SIZES, 1e-4)
+
+
+def test_weights_say_which_axis_and_which_scale():
+    weights = X.softmax(-1)
+    assert "along the axis query" in pattern(weights, X.softmax(1), AXES, SIZES, 1e-4)
+    sharp = (X * math.sqrt(6)).softmax(-1)
+    said = pattern(weights, sharp, AXES, SIZES, 1e-4)
+    assert "before the softmax your scores were 2.45 times the right ones" in said
+    assert "2.45 = √6" in said
+
+
+def test_numbers_without_a_pattern_say_nothing():
+    other = torch.randn(4, 5, 6, generator=torch.Generator().manual_seed(1))
+    assert pattern(X, other, AXES, SIZES, 1e-4) == ""
+
+
+@pytest.mark.parametrize(
+    ("expected", "got", "said"),
+    [
+        (X, None, "is a return missing?"),
+        (X, X.numpy(), "a NumPy array"),
+        (X, (X, 1), "return the one alone"),
+        (X, torch.tanh, "the function tanh itself"),
+        (X, X[None], "one axis of length 1 in front too many"),
+        (X, X[:, :4], "the axis query has length 4, not 5"),
+        ([9, 4], [9, 4, 3], "3 at the end is too much"),
+        ([9, 4], [2, 9, 4], "2 at the beginning is too much"),
+        ([9, 4, 7], [9, 4], "7 at the end is missing"),
+    ],
+)
+def test_results_of_another_kind_have_a_sentence(expected, got, said):
+    mismatch = compare(expected, got, axes=(AXES,), tolerance=1e-4, sizes={})
+    assert said in mismatch.message
+
+
+def test_arrays_can_be_compared():
+    assert compare(np.ones(3), np.ones(3), tolerance=0.0) is None
+    assert compare(np.ones(3), np.zeros(3), tolerance=0.0) is not None
+
+
+def never_called(x, sublayer, norm, dropout):
+    return norm(x + sublayer(x))
+
+
+def called_twice(x, sublayer, norm, dropout):
+    return norm(norm(x) + dropout(sublayer(x)))
+
+
+def no_residual(x, sublayer, norm, dropout):
+    return norm(dropout(sublayer(x)))
+
+
+def dropout_last(x, sublayer, norm, dropout):
+    return dropout(norm(x + sublayer(x)))
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (never_called, "dropout is never called"),
+        (called_twice, "norm is called twice, not once"),
+        (no_residual, "norm gets just what dropout gives"),
+        (dropout_last, "dropout gets what norm gives"),
+    ],
+)
+def test_the_parts_say_how_they_were_called(answer, said):
+    verdict = check(answer, "post_norm", seed=1)
+    assert not verdict.passed
+    assert said in " / ".join(verdict.notes)
+    assert said in repr(verdict)
+    assert said in verdict._repr_html_()
+
+
+def test_a_sum_has_the_names_of_its_terms():
+    def encoder_layer(x, mask, self_attention, feed_forward, norm1, norm2):
+        y = norm1(x + self_attention(x, x, mask))
+        return norm2(x + feed_forward(y))
+
+    notes = check(encoder_layer, seed=1).notes
+    assert notes == ("norm2 gets x + what feed_forward gives",)
+
+
+def test_the_parts_of_a_right_answer_say_nothing():
+    def post_norm(x, sublayer, norm, dropout):
+        return norm(dropout(sublayer(x)) + x)
+
+    verdict = check(post_norm, seed=1)
+    assert verdict.passed
+    assert verdict.notes == ()
+
+
+def test_two_mistakes_at_once_have_the_one_that_matches_nearly_everywhere():
+    def attention(query, key, value, mask):
+        scores = query @ key.transpose(-2, -1)
+        if mask is not None:
+            scores = scores.masked_fill(~mask, -1e9)
+        weights = scores.softmax(-1)
+        return weights @ value, weights
+
+    verdict = check(attention, seed=1)
+    assert verdict.mistakes == ("M33",)
+    assert "but for “a query that may see nothing”" in verdict.hints[0]
+
+
+def test_a_small_call_is_shown():
+    def length_penalty(length, alpha):
+        return ((5 + length) / 6) ** -alpha
+
+    verdict = check(length_penalty, seed=1)
+    assert "length_penalty(" in repr(verdict)
+    assert "1 divided by the right one" in repr(verdict)
+
+
+def test_a_part_called_with_too_many_arguments_says_how_it_is_called():
+    def encoder_layer(x, mask, self_attention, feed_forward, norm1, norm2):
+        return norm2(feed_forward(norm1(self_attention(x, x, x, mask))))
+
+    said = repr(check(encoder_layer, seed=1))
+    assert "this Attention is called with (x, memory, mask), and got 4 arguments" in said
