@@ -10,7 +10,7 @@ from transformer_lib.data.batching import shift_right
 from transformer_lib.decoding.search import pad_sequences
 from transformer_lib.training.loss import label_smoothed_cross_entropy
 from transformer_lib.training.schedule import noam_rate
-from transformer_lib.vocabulary import EOS, PAD
+from transformer_lib.vocabulary import EOS, PAD, UNK
 
 
 def _target_cases(random: torch.Generator) -> dict[str, Case]:
@@ -62,7 +62,9 @@ def label_smoothing(
 def _loss_cases(random: torch.Generator) -> dict[str, Case]:
     def arguments(batch: int, length: int) -> tuple[Tensor, Tensor]:
         nll = 0.5 + torch.rand(batch, length, generator=random)
-        return nll, _labels(batch, length, 20, random)
+        labels = _labels(batch, length, 20, random)
+        labels[0, :2] = torch.tensor([UNK, EOS])  # of the special pieces only padding is left out
+        return nll, labels
 
     return {
         "values": Case(*arguments(3, 5), gradient=True),
