@@ -157,3 +157,29 @@ def test_a_part_called_with_too_many_arguments_says_how_it_is_called():
 
     said = repr(check(encoder_layer, seed=1))
     assert "this Attention is called with (x, memory, mask), and got 4 arguments" in said
+
+
+def test_what_comes_out_for_other_arguments_is_said():
+    def self_attention(x, w_q, w_k, w_v):
+        scores = (x @ w_k) @ (x @ w_q).transpose(1, 2) / math.sqrt(w_q.size(1))
+        return scores.softmax(-1) @ (x @ w_v)
+
+    said = check(self_attention, seed=1).notes
+    assert said == ("yours is what comes out if w_q and w_k change places",)
+
+    def feed_forward(x, w1, b1, w2, b2):
+        return x + torch.relu(x @ w1 + b1) @ w2 + b2
+
+    assert check(feed_forward, seed=1).notes == ("yours is the right one plus x",)
+
+    def noam_rate(step, d_model, warmup_steps):
+        return 2 * d_model**-0.5 * min(step**-0.5, step * warmup_steps**-1.5)
+
+    assert check(noam_rate, seed=1).notes == ("yours is always 2 times the right one",)
+
+
+def test_what_no_change_explains_is_left_alone():
+    def feed_forward(x, w1, b1, w2, b2):
+        return torch.relu(x @ w1) @ w2 + b1.sum() * b2.cos()
+
+    assert check(feed_forward, seed=1).notes == ()

@@ -13,6 +13,7 @@ from transformer_lib.course.checks.exercise import EXERCISES, Exercise
 from transformer_lib.course.checks.observe import Case, Outcome, alike, observe
 from transformer_lib.course.checks.parts import parts_say
 from transformer_lib.course.checks.verdict import Finding, Verdict
+from transformer_lib.course.checks.whatif import what_if
 from transformer_lib.course.misconceptions.bank import Misconception, wrong_answers
 from transformer_lib.course.sandboxed.explain import explain_error
 from transformer_lib.errors import did_you_mean
@@ -81,7 +82,7 @@ def judge(candidate: Callable[..., Any], exercise: Exercise, trial: Trial) -> Ve
         if not known and (likely := _nearly(exercise, trial, outcomes)):
             mistake, cases = likely
             known, hints = [mistake], (f"{mistake.id}, but for {_and(cases)}: {mistake.hint}",)
-        notes = tuple(_notes(exercise, trial, outcomes))
+        notes = tuple(_notes(exercise, trial, outcomes, bool(known)))
     return Verdict(
         exercise.name,
         findings,
@@ -119,14 +120,23 @@ def _nearly(
     return best[1], [f"“{x}”" for x in different]
 
 
-def _notes(exercise: Exercise, trial: Trial, outcomes: Outcomes) -> list[str]:
-    """What the parts tell of the first case that went wrong."""
-    names = list(inspect.signature(exercise.use(exercise.reference)).parameters)
+def _notes(exercise: Exercise, trial: Trial, outcomes: Outcomes, known: bool) -> list[str]:
+    """What the parts tell of the first case that went wrong; else, what explains the numbers."""
+    reference = exercise.use(exercise.reference)
+    names = list(inspect.signature(reference).parameters)
+    said = _parts_say(names, trial, outcomes, exercise.tolerance)
+    if not said and not known:
+        cases = trial.cases, trial.right, outcomes
+        said = list(filter(None, [what_if(reference, names, *cases, exercise.tolerance)]))
+    return said
+
+
+def _parts_say(names: list[str], trial: Trial, outcomes: Outcomes, tolerance: float) -> list[str]:
     for label, outcome in outcomes.items():
         right = trial.right[label]
         if not right.calls or outcome.error:
             continue
-        if compare(right.value, outcome.value, tolerance=exercise.tolerance):
+        if compare(right.value, outcome.value, tolerance=tolerance):
             return parts_say(names, trial.cases[label], right, outcome)
     return []
 

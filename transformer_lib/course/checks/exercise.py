@@ -40,11 +40,13 @@ class Exercise:
         return [() if "..." in shape else tuple(map(_axis, shape.split())) for shape in shapes]
 
     def sizes(self, case: Case) -> dict[str, int]:
-        """Lengths of the arguments' axes, by their names in the reference's annotations."""
+        """Whole numbers among the arguments, and lengths of their axes, by name."""
         hints = get_type_hints(self.use(self.reference))
         hints.pop("return", None)
         sizes: dict[str, int] = {}
-        for hint, x in zip(hints.values(), case.args, strict=False):
+        for name, hint, x in zip(hints, hints.values(), case.args, strict=False):
+            if type(x) is int:
+                sizes[name] = x
             dimensions = getattr(hint, "dim_str", "").split()
             if isinstance(x, Tensor) and len(dimensions) == x.ndim:
                 sizes |= {_axis(d): n for d, n in zip(dimensions, x.shape, strict=True)}

@@ -131,12 +131,14 @@ def _factor(
 def _name_of(factor: float, sizes: Sizes) -> str:
     """Where a factor may come from: ' (0.408 = 1/√6, and 6 is d_k)'."""
     sign, size = ("−" if factor < 0 else ""), abs(factor)
+    found = []
     for name, n in sizes.items():
         forms = {f"√{n}": n**0.5, f"1/√{n}": n**-0.5, f"{n}": n, f"1/{n}": 1 / n}
         for form, value in forms.items():
-            if n > 1 and math.isclose(size, value, rel_tol=1e-3):
-                return f"; {_short(factor)} = {sign}{form}, and {n} is {name}"
-    return ""
+            if n > 2 and math.isclose(size, value, rel_tol=1e-3):
+                equals = "" if form == f"{n}" else f"{_short(factor)} = {sign}{form}, and "
+                found.append(f"; {equals}{n} is {name}")
+    return found[0] if len(found) == 1 else ""  # several could be it: then none is named
 
 
 def _places(
@@ -150,7 +152,10 @@ def _places(
     for i in range(expected.ndim):
         for j in range(i):
             if _close(got, expected.transpose(i, j), tolerance):
-                yield f"yours is the right one with {axis(j)} and {axis(i)} transposed"
+                if names and names[i] == names[j]:
+                    yield f"yours is the right one, transposed: rows for columns ({names[i]})"
+                else:
+                    yield f"yours is the right one with {axis(j)} and {axis(i)} transposed"
     for i in range(expected.ndim):
         if expected.size(i) > 1 and _close(got, expected.flip(i), tolerance):
             yield f"yours is the right one, backwards along {axis(i)}"
