@@ -67,7 +67,7 @@ def compare(
         right = [n for n, m in zip(names, mismatches, strict=False) if m is None]
         if first and sizes is not None and len(names) == len(expected) > len(found):
             are = "is" if len(right) == 1 else "are"
-            return Mismatch(first.aspect, f"{first.message}; {_and(right)} {are} right")
+            return Mismatch(first.aspect, f"{first.message}; {listed(right)} {are} right")
         return first
     if isinstance(expected, Tensor):
         if not isinstance(got, Tensor):
@@ -100,13 +100,13 @@ def _more_or_less(expected: list[Any], got: list[Any]) -> str:
     """Lists of different lengths that are the same but at an end."""
     extra = len(got) - len(expected)
     if extra > 0 and got[:-extra] == expected:
-        return f"{_and(list(map(repr, got[-extra:])))} at the end is too much"
+        return f"{listed(list(map(repr, got[-extra:])))} at the end is too much"
     if extra > 0 and got[extra:] == expected:
-        return f"{_and(list(map(repr, got[:extra])))} at the beginning is too much"
+        return f"{listed(list(map(repr, got[:extra])))} at the beginning is too much"
     if extra < 0 and got == expected[:extra]:
-        return f"{_and(list(map(repr, expected[extra:])))} at the end is missing"
+        return f"{listed(list(map(repr, expected[extra:])))} at the end is missing"
     if extra < 0 and got == expected[-extra:]:
-        return f"{_and(list(map(repr, expected[:-extra])))} at the beginning is missing"
+        return f"{listed(list(map(repr, expected[:-extra])))} at the beginning is missing"
     return ""
 
 
@@ -154,7 +154,7 @@ def _explain_shape(expected: Tensor, got: Tensor, axes: tuple[str, ...]) -> str:
         if tuple(expected.shape[i] for i in order) == tuple(got.shape):
             moved = [axis for i, axis in enumerate(axes) if order[i] != i]
             named = ", ".join(axes[i] for i in order)
-            return f"{shapes}: that is ({named}); are {_and(moved)} in the wrong order?"
+            return f"{shapes}: that is ({named}); are {listed(moved)} in the wrong order?"
     missing = [
         axis for i, axis in enumerate(axes)
         if expected.shape[:i] + expected.shape[i + 1 :] == got.shape
@@ -180,7 +180,8 @@ def _counted(count: int, one: str, many: str) -> str:
     return f"one {one}" if count == 1 else f"{count} {many}"
 
 
-def _and(words: list[str]) -> str:
+def listed(words: list[str]) -> str:
+    """One, two and three."""
     return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from transformer_lib.course.checks.compare import ASPECTS, compare
+from transformer_lib.course.checks.compare import ASPECTS, compare, listed
 from transformer_lib.course.checks.exercise import EXERCISES, Exercise
 from transformer_lib.course.checks.observe import Case, Outcome, alike, observe
 from transformer_lib.course.checks.parts import parts_say
@@ -81,7 +81,7 @@ def judge(candidate: Callable[..., Any], exercise: Exercise, trial: Trial) -> Ve
         hints = tuple(f"{mistake.id}: {mistake.hint}" for mistake in known)
         if not known and (likely := _nearly(exercise, trial, outcomes)):
             mistake, cases = likely
-            known, hints = [mistake], (f"{mistake.id}, but for {_and(cases)}: {mistake.hint}",)
+            known, hints = [mistake], (f"{mistake.id}, but for {listed(cases)}: {mistake.hint}",)
         notes = tuple(_notes(exercise, trial, outcomes, bool(known)))
     return Verdict(
         exercise.name,
@@ -180,10 +180,6 @@ def _outcomes(exercise: Exercise, answer: Callable[..., Any], cases: dict[str, C
 def _all_alike(a: Outcomes, b: Outcomes, tolerance: float) -> bool:
     """Whether nothing tells two answers apart. Where both are random, they are alike."""
     return all(alike(a[label], b[label], tolerance) for label in a)
-
-
-def _and(words: list[str]) -> str:
-    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
 
 
 def _is_not_attempted(outcomes: Outcomes) -> bool:

@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
+from transformer_lib.course.checks.compare import listed
 from transformer_lib.course.checks.observe import Case, Outcome
 from transformer_lib.course.sandboxed.given import fingerprint
 
@@ -23,7 +24,7 @@ def parts_say(names: Sequence[str], case: Case, right: Outcome, got: Outcome) ->
     expected, counted = (Counter(call.part for call in o.calls) for o in (right, got))
     never = [part for part in parts if not counted[part]]
     if never:
-        return [f"{_and([_name(part, names) for part in never])} {_is(never)} never called"]
+        return [f"{listed([_name(part, names) for part in never])} {_is(never)} never called"]
     often = [part for part in parts if counted[part] != expected[part]]
     if often:
         return [
@@ -90,7 +91,3 @@ def _times(count: int) -> str:
 
 def _is(many: list[Any]) -> str:
     return "is" if len(many) == 1 else "are"
-
-
-def _and(words: list[str]) -> str:
-    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
