@@ -86,7 +86,8 @@ def _calls(parts: Any, logs: Any, place: tuple[int, ...] = ()) -> Iterator[tuple
         for number, (part, log) in enumerate(zip(parts, logs, strict=False)):
             yield from _calls(part, log, (*place, number))
     elif isinstance(parts, Part):
-        for entry in logs.log if isinstance(logs, Part) else logs:
+        log = logs.log if isinstance(logs, Part) else logs
+        for entry in log if isinstance(log, list) else []:
             match entry:
                 case [int(when), list(arguments), str(result)] if all(
                     isinstance(argument, str) for argument in arguments

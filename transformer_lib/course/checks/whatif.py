@@ -1,5 +1,6 @@
 """What the right answer would give for other arguments: “yours is what comes out if …”."""
 
+import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
@@ -47,7 +48,7 @@ def what_if(
 def _explains(
     reference: Callable[..., Any], change: Change, case: Case, got: Outcome, tolerance: float
 ) -> bool:
-    arguments = list(case.args)
+    arguments = copy.deepcopy(list(case.args))  # parts keep a log, and it must stay empty
     try:
         change(arguments)
         value = reference(*arguments)
