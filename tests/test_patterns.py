@@ -8,7 +8,11 @@ import torch
 
 from transformer_lib.course.checks import check
 from transformer_lib.course.checks.compare import compare
+from transformer_lib.course.checks.diagnosis import draw_trial, find_exercise, judge
+from transformer_lib.course.checks.observe import Case, Outcome
+from transformer_lib.course.checks.parts import calls_of
 from transformer_lib.course.checks.patterns import pattern
+from transformer_lib.course.sandboxed.given import FixedDropout
 
 X = torch.randn(4, 5, 6, generator=torch.Generator().manual_seed(0))
 AXES = ("batch", "query", "key")
@@ -183,3 +187,22 @@ def test_what_no_change_explains_is_left_alone():
         return torch.relu(x @ w1) @ w2 + b1.sum() * b2.cos()
 
     assert check(feed_forward, seed=1).notes == ()
+
+
+def test_a_trial_can_be_used_again():
+    """What is tried on the parts while explaining one answer must not count for the next."""
+
+    def wrong(tokens, table, positions, dropout):
+        return dropout(3.0 * table[tokens] + positions[: tokens.size(1)].cos())
+
+    exercise = find_exercise("embed_with_positions")
+    trial = draw_trial(exercise, seed=1)
+    first, second = (judge(wrong, exercise, trial) for _ in range(2))
+    assert repr(first) == repr(second)
+    assert not any("is called" in note for note in first.notes)
+
+
+@pytest.mark.parametrize("log", [5, "text", [3], [["now", [], ""]], [[1, [2], ""]], None])
+def test_a_log_of_another_form_is_not_believed(log):
+    case = Case(torch.ones(2, 3), FixedDropout())
+    assert calls_of(case, Outcome(after=(torch.ones(2, 3), log))) == []

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from transformer_lib.course.checks.patterns import Sizes, pattern
+from transformer_lib.course.checks.patterns import Sizes, close, pattern
 
 Aspect = Literal["shape", "dtype", "values"]
 ASPECTS: tuple[Aspect, ...] = ("shape", "dtype", "values")  # in the order of looking
@@ -83,7 +83,7 @@ def compare(
             return Mismatch("shape", f"{names[0]}: expected {_describe(expected)}, got a tensor")
         got = got.item()
     if isinstance(expected, float) and isinstance(got, int | float):
-        if _close(torch.tensor(float(expected)), torch.tensor(float(got)), tolerance).all():
+        if close(torch.tensor(float(expected)), torch.tensor(float(got)), tolerance).all():
             return None
     elif expected == got and isinstance(expected, bool) == isinstance(got, bool):
         return None
@@ -122,7 +122,7 @@ def _compare_tensors(
         return Mismatch("shape", f"{name}: {_explain_shape(expected, got, axes)}")
     if expected.dtype != got.dtype:
         return Mismatch("dtype", f"{name}: expected {expected.dtype}, got {got.dtype}")
-    wrong = ~_close(expected, got, tolerance)
+    wrong = ~close(expected, got, tolerance)
     if not wrong.any():
         return None
     index = tuple(wrong.nonzero()[0].tolist())
@@ -135,14 +135,6 @@ def _compare_tensors(
         message += f"; {int(wrong.sum())} of {wrong.numel()} numbers differ"
     says = pattern(expected, got, axes, sizes, tolerance) if sizes is not None else ""
     return Mismatch("values", f"{message}; {says}" if says else message, bool(says))
-
-
-def _close(expected: Tensor, got: Tensor, tolerance: float) -> Tensor:
-    if not expected.dtype.is_floating_point:
-        return expected == got
-    return torch.isclose(
-        got.double(), expected.double(), rtol=tolerance, atol=tolerance, equal_nan=True
-    )
 
 
 def _explain_shape(expected: Tensor, got: Tensor, axes: tuple[str, ...]) -> str:
@@ -163,10 +155,11 @@ def _explain_shape(expected: Tensor, got: Tensor, axes: tuple[str, ...]) -> str:
         return f"{shapes}: is the axis {missing[0]} missing?"
     if extra := got.ndim - expected.ndim:
         ones = (1,) * abs(extra)
+        count = "one axis" if len(ones) == 1 else f"{len(ones)} axes"
         if tuple(got.shape) == (*ones, *expected.shape):
-            return f"{shapes}: {_counted(extra, 'axis', 'axes')} of length 1 in front too many"
+            return f"{shapes}: {count} of length 1 in front too many"
         if tuple(expected.shape) == (*ones, *got.shape):
-            return f"{shapes}: {_counted(-extra, 'axis', 'axes')} of length 1 in front missing"
+            return f"{shapes}: {count} of length 1 in front missing"
         return f"{shapes}: {got.ndim} axes, not {expected.ndim}"
     wrong = [i for i, (a, b) in enumerate(zip(expected.shape, got.shape, strict=True)) if a != b]
     if len(wrong) == 1:
@@ -174,10 +167,6 @@ def _explain_shape(expected: Tensor, got: Tensor, axes: tuple[str, ...]) -> str:
         name = "an axis that should have length 1" if axis == "1" else f"the axis {axis}"
         return f"{shapes}: {name} has length {got.size(place)}, not {expected.size(place)}"
     return shapes
-
-
-def _counted(count: int, one: str, many: str) -> str:
-    return f"one {one}" if count == 1 else f"{count} {many}"
 
 
 def listed(words: list[str]) -> str:

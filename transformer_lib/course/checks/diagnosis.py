@@ -107,38 +107,33 @@ def _nearly(
             and wrong[label].error is None
             and wrong[label].repeatable
         ]
-        matches = [x for x in shows if alike(outcomes[x], wrong[x], exercise.tolerance)]
-        others = [x for x in outcomes if x not in matches]
-        if shows and matches and len(matches) > len(shows) / 2 and shows[0] in matches:
-            found.append((len(matches), mistake, others))
-    best = max(found, key=lambda one: one[0], default=None)
-    if best is None or [one[0] for one in found].count(best[0]) > 1:
-        return None
-    different = [
-        x for x in best[2] if not alike(outcomes[x], trial.wrong[best[1].id][x], exercise.tolerance)
-    ]
-    return best[1], [f"“{x}”" for x in different]
+        differs = [x for x in outcomes if not alike(outcomes[x], wrong[x], exercise.tolerance)]
+        matches = [x for x in shows if x not in differs]
+        if len(matches) > len(shows) / 2 and shows[0] in matches:
+            found.append((len(matches), mistake, [f"“{x}”" for x in differs]))
+    most = max((count for count, _, _ in found), default=0)
+    best = [(mistake, differs) for count, mistake, differs in found if count == most]
+    return best[0] if len(best) == 1 else None
 
 
 def _notes(exercise: Exercise, trial: Trial, outcomes: Outcomes, known: bool) -> list[str]:
     """What the parts tell of the first case that went wrong; else, what explains the numbers."""
     reference = exercise.use(exercise.reference)
     names = list(inspect.signature(reference).parameters)
-    said = _parts_say(names, trial, outcomes, exercise.tolerance)
+    wrong = [
+        label
+        for label, outcome in outcomes.items()
+        if outcome.error is None
+        and compare(trial.right[label].value, outcome.value, tolerance=exercise.tolerance)
+    ]
+    if not wrong:
+        return []
+    label = wrong[0]
+    said = parts_say(names, trial.cases[label], trial.right[label], outcomes[label])
     if not said and not known:
         cases = trial.cases, trial.right, outcomes
-        said = list(filter(None, [what_if(reference, names, *cases, exercise.tolerance)]))
+        said = list(filter(None, [what_if(reference, names, *cases, label, exercise.tolerance)]))
     return said
-
-
-def _parts_say(names: list[str], trial: Trial, outcomes: Outcomes, tolerance: float) -> list[str]:
-    for label, outcome in outcomes.items():
-        right = trial.right[label]
-        if not right.calls or outcome.error:
-            continue
-        if compare(right.value, outcome.value, tolerance=tolerance):
-            return parts_say(names, trial.cases[label], right, outcome)
-    return []
 
 
 def find_exercise(name: str) -> Exercise:

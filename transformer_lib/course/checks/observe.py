@@ -2,7 +2,7 @@
 
 import copy
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,6 @@ from torch import Tensor
 
 from transformer_lib.course.checks.compare import compare
 from transformer_lib.course.sandboxed.explain import explain_error
-from transformer_lib.course.sandboxed.given import Part
 from transformer_lib.course.sandboxed.wire import is_data
 
 
@@ -28,25 +27,14 @@ class Case:
         return [n for n, x in enumerate(self.args) if _is_float_tensor(x)]
 
 
-@dataclass(frozen=True)
-class Call:
-    """A call of a part that was given: fingerprints of what it got and of what it gave.
-
-    ``part`` is the place of the part among the arguments: (2,) or, in a list of parts, (2, 0).
-    """
-
-    part: tuple[int, ...]
-    arguments: tuple[str, ...]
-    result: str
-
-
 @dataclass
 class Outcome:
     """What came of a call.
 
     ``changed`` are the numbers of the arguments that the call altered; ``repeatable`` is whether a
     second call gave the same; ``gradients`` are those that reach the float tensors among the
-    arguments; ``calls`` are those of the parts among them, in their order.
+    arguments; ``after`` is what the arguments have become, and of parts, from another process, the
+    logs.
     """
 
     value: Any = None
@@ -54,7 +42,7 @@ class Outcome:
     changed: list[int] = field(default_factory=list)
     repeatable: bool = True
     gradients: list[Tensor | None] = field(default_factory=list)
-    calls: list[Call] = field(default_factory=list)
+    after: Sequence[Any] = ()
 
 
 def observe(function: Callable[..., Any], case: Case) -> Outcome:
@@ -72,27 +60,8 @@ def observe(function: Callable[..., Any], case: Case) -> Outcome:
         for number, (before, after) in enumerate(zip(case.args, args, strict=True))
         if is_data(before) and compare(before, after, tolerance=0.0)
     ]
-    calls = [call for _, call in sorted(_calls(case.args, args), key=lambda timed: timed[0])]
     repeatable = not compare(value, again, tolerance=0.0)
-    return Outcome(value, None, changed, repeatable, gradients, calls)
-
-
-def _calls(parts: Any, logs: Any, place: tuple[int, ...] = ()) -> Iterator[tuple[int, Call]]:
-    """When and how each part was called, by the log in it or, from another process, in its place.
-
-    What comes from elsewhere is not trusted: an entry of another form is left out.
-    """
-    if isinstance(parts, list | tuple) and isinstance(logs, list | tuple):
-        for number, (part, log) in enumerate(zip(parts, logs, strict=False)):
-            yield from _calls(part, log, (*place, number))
-    elif isinstance(parts, Part):
-        log = logs.log if isinstance(logs, Part) else logs
-        for entry in log if isinstance(log, list) else []:
-            match entry:
-                case [int(when), list(arguments), str(result)] if all(
-                    isinstance(argument, str) for argument in arguments
-                ):
-                    yield when, Call(place, tuple(arguments), result)
+    return Outcome(value, None, changed, repeatable, gradients, args)
 
 
 def alike(a: Outcome, b: Outcome, tolerance: float) -> bool:

@@ -2,16 +2,59 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
 from transformer_lib.course.checks.compare import listed
 from transformer_lib.course.checks.observe import Case, Outcome
-from transformer_lib.course.sandboxed.given import fingerprint
+from transformer_lib.course.sandboxed.given import Part, fingerprint, logs
 
 TIMES = {1: "once", 2: "twice"}
 ORDINALS = ("first", "second", "third", "fourth")
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of a part that was given: fingerprints of what it got and of what it gave.
+
+    ``part`` is the place of the part among the arguments: (2,) or, in a list of parts, (2, 0).
+    """
+
+    part: tuple[int, ...]
+    arguments: tuple[str, ...]
+    result: str
+
+
+def calls_of(case: Case, outcome: Outcome) -> list[Call]:
+    """The calls of the parts of a case, in their order."""
+    plain = logs(outcome.after)
+    if not any(isinstance(x, Part) for x in _leaves(outcome.after)):
+        plain = outcome.after  # from another process the logs come in the places of the parts
+    return [call for _, call in sorted(_calls(case.args, plain), key=lambda timed: timed[0])]
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, list | tuple):
+        for part in value:
+            yield from _leaves(part)
+    else:
+        yield value
+
+
+def _calls(parts: Any, plain: Any, place: tuple[int, ...] = ()) -> Iterator[tuple[int, Call]]:
+    """When and how each part was called; an entry of another form is not believed."""
+    if isinstance(parts, list | tuple) and isinstance(plain, list | tuple):
+        for number, (part, log) in enumerate(zip(parts, plain, strict=False)):
+            yield from _calls(part, log, (*place, number))
+    elif isinstance(parts, Part) and isinstance(plain, list):
+        for entry in plain:
+            match entry:
+                case [int(when), list(arguments), str(result)] if all(
+                    isinstance(argument, str) for argument in arguments
+                ):
+                    yield when, Call(place, tuple(arguments), result)
 
 
 def parts_say(names: Sequence[str], case: Case, right: Outcome, got: Outcome) -> list[str]:
@@ -20,50 +63,48 @@ def parts_say(names: Sequence[str], case: Case, right: Outcome, got: Outcome) ->
     Args:
         names: of the arguments of the exercise; a part among them has the name of its argument.
     """
-    parts = list(dict.fromkeys(call.part for call in right.calls))
-    expected, counted = (Counter(call.part for call in o.calls) for o in (right, got))
-    never = [part for part in parts if not counted[part]]
+    ours, theirs = calls_of(case, right), calls_of(case, got)
+    parts = list(dict.fromkeys(call.part for call in ours))
+    expected, counted = Counter(c.part for c in ours), Counter(c.part for c in theirs)
+    never = [_name(part, names) for part in parts if not counted[part]]
     if never:
-        return [f"{listed([_name(part, names) for part in never])} {_is(never)} never called"]
+        return [f"{listed(never)} {'is' if len(never) == 1 else 'are'} never called"]
     often = [part for part in parts if counted[part] != expected[part]]
     if often:
         return [
             f"{_name(part, names)} is called {_times(counted[part])}, not {_times(expected[part])}"
             for part in often
         ]
-    said = [*_arguments(parts, names, case, right, got), *_returned(names, case, right, got)]
+    known = _known(names, case, ours), _known(names, case, theirs)
+    said: list[str] = []
+    for part in parts:
+        pairs = zip(
+            *([c for c in calls if c.part == part] for calls in (ours, theirs)), strict=True
+        )
+        for expected_call, call in pairs:
+            said += _arguments(_name(part, names), expected_call, call, *known)
+    wanted, given = (
+        k.get(fingerprint(o.value), "") for k, o in zip(known, (right, got), strict=True)
+    )
+    if wanted != given:
+        said.append(f"you return just {given}" if given else f"you do not return {wanted}")
     return said[:2]
 
 
 def _arguments(
-    parts: list[tuple[int, ...]], names: Sequence[str], case: Case, right: Outcome, got: Outcome
+    name: str, right: Call, got: Call, ours: dict[str, str], theirs: dict[str, str]
 ) -> Iterator[str]:
-    ours, theirs = (_known(names, case, outcome) for outcome in (right, got))
-    for part in parts:
-        calls = ([c for c in o.calls if c.part == part] for o in (right, got))
-        for expected, actual in zip(*calls, strict=True):
-            if len(expected.arguments) != len(actual.arguments):
-                continue
-            for place, (a, b) in enumerate(zip(expected.arguments, actual.arguments, strict=True)):
-                wanted, given = _what(a, ours), _what(b, theirs)
-                if wanted == given:
-                    continue
-                where = f" as its {ORDINALS[place]} argument" if len(actual.arguments) > 1 else ""
-                if given:
-                    alone = given.startswith("what ") and "+" in wanted
-                    just = "just " if alone else ""
-                    yield f"{_name(part, names)} gets {just}{given}{where}"
-                else:
-                    yield f"{_name(part, names)} does not get {wanted}{where}"
-
-
-def _returned(names: Sequence[str], case: Case, right: Outcome, got: Outcome) -> Iterator[str]:
-    ours = _known(names, case, right).get(fingerprint(right.value), "")
-    theirs = _known(names, case, got).get(fingerprint(got.value), "")
-    if ours != theirs and theirs:
-        yield f"you return just {theirs}"
-    elif ours != theirs:
-        yield f"you do not return {ours}"
+    """Where one call of a part gets something else than in the right answer."""
+    if len(right.arguments) != len(got.arguments):
+        return
+    for place, (a, b) in enumerate(zip(right.arguments, got.arguments, strict=True)):
+        wanted, given = _what(a, ours), _what(b, theirs)
+        where = f" as its {ORDINALS[place]} argument" if len(got.arguments) > 1 else ""
+        if given and given != wanted:
+            just = "just " if given.startswith("what ") and "+" in wanted else ""
+            yield f"{name} gets {just}{given}{where}"
+        elif given != wanted:
+            yield f"{name} does not get {wanted}{where}"
 
 
 def _what(print_: str, known: dict[str, str]) -> str:
@@ -72,9 +113,9 @@ def _what(print_: str, known: dict[str, str]) -> str:
     return " + ".join(sorted(terms, key=len)) if all(terms) else ""
 
 
-def _known(names: Sequence[str], case: Case, outcome: Outcome) -> dict[str, str]:
+def _known(names: Sequence[str], case: Case, calls: list[Call]) -> dict[str, str]:
     """What each fingerprint is of: an argument, or the result of a part."""
-    known = {call.result: f"what {_name(call.part, names)} gives" for call in outcome.calls}
+    known = {call.result: f"what {_name(call.part, names)} gives" for call in calls}
     tensors = [
         (name, x) for name, x in zip(names, case.args, strict=False) if isinstance(x, Tensor)
     ]
@@ -87,7 +128,3 @@ def _name(part: tuple[int, ...], names: Sequence[str]) -> str:
 
 def _times(count: int) -> str:
     return TIMES.get(count, f"{count} times")
-
-
-def _is(many: list[Any]) -> str:
-    return "is" if len(many) == 1 else "are"

@@ -40,10 +40,17 @@ def _one_number(expected: Tensor, got: Tensor, sizes: Sizes, tolerance: float) -
     return _factor(*both, sizes, tolerance, named_only=True) or _reciprocal(*both, tolerance)
 
 
-def _close(a: Tensor, b: Tensor, tolerance: float) -> bool:
-    return a.shape == b.shape and torch.allclose(
-        a.double(), b.double(), rtol=tolerance, atol=tolerance, equal_nan=True
+def close(expected: Tensor, got: Tensor, tolerance: float) -> Tensor:
+    """Which numbers are the same, as far as the tolerance goes."""
+    if not expected.dtype.is_floating_point:
+        return expected == got
+    return torch.isclose(
+        got.double(), expected.double(), rtol=tolerance, atol=tolerance, equal_nan=True
     )
+
+
+def _close(got: Tensor, expected: Tensor, tolerance: float) -> bool:
+    return got.shape == expected.shape and bool(close(expected, got, tolerance).all())
 
 
 def _linear(expected: Tensor, got: Tensor, sizes: Sizes, tolerance: float) -> str:
@@ -198,9 +205,7 @@ def _sums(expected: Tensor, got: Tensor, i: int, tolerance: float, axis) -> str:
 
 def _slices(expected: Tensor, got: Tensor, axis, names, tolerance: float) -> Iterator[str]:
     """All right but for some places along one axis."""
-    wrong = ~torch.isclose(
-        got.double(), expected.double(), rtol=tolerance, atol=tolerance, equal_nan=True
-    )
+    wrong = ~close(expected, got, tolerance)
     for i in range(expected.ndim):
         size = expected.size(i)
         bad = wrong.movedim(i, 0).reshape(size, -1).any(dim=1).nonzero().flatten().tolist()

@@ -2,6 +2,7 @@
 
 import copy
 import math
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
 from typing import Any
@@ -13,6 +14,7 @@ from transformer_lib.course.checks.compare import compare
 from transformer_lib.course.checks.observe import Case, Outcome
 
 Change = Callable[[list[Any]], None]  # of the arguments, in place
+Explanation = Callable[[Case, Outcome], Any]  # a case and what is right for it -> another result
 
 
 def what_if(
@@ -21,40 +23,54 @@ def what_if(
     cases: dict[str, Case],
     right: dict[str, Outcome],
     got: dict[str, Outcome],
+    wrong: str,
     tolerance: float,
 ) -> str:
     """The change of the arguments that turns the right answer into the student's, as a sentence.
 
-    It must explain every case without an error, and change the result in one of them at least.
+    It must explain every case without an error. ``wrong`` names one in which the result is wrong.
     """
-    cases = {label: case for label, case in cases.items() if got[label].error is None}
-    if not cases:
-        return ""
-    for label in cases:
-        if compare(right[label].value, got[label].value, tolerance=tolerance):
-            wrong = label
-            break
-    else:
-        return ""
-    for said, change in _changes(names, cases[wrong]):
-        if _explains(reference, change, cases[wrong], got[wrong], tolerance) and all(
-            _explains(reference, change, case, got[label], tolerance)
-            for label, case in cases.items()
-        ):
-            return f"yours is what comes out if {said}"
-    return _with_an_argument(names, cases, right, got, tolerance)
+    worked = [wrong, *(x for x in cases if x != wrong and got[x].error is None)]
+
+    def explains(explanation: Explanation) -> bool:
+        def same(label: str) -> bool:
+            try:
+                value = explanation(cases[label], right[label])
+            except Exception:  # other arguments may not even fit
+                return False
+            return compare(value, got[label].value, tolerance=tolerance) is None
+
+        return all(map(same, worked))
+
+    explanations = _explanations(reference, names, cases[wrong], right[wrong].value)
+    found = (said for said, explanation in explanations if explains(explanation))
+    return next(found, "") or _always([(right[x].value, got[x].value) for x in cases])
 
 
-def _explains(
-    reference: Callable[..., Any], change: Change, case: Case, got: Outcome, tolerance: float
-) -> bool:
-    arguments = copy.deepcopy(list(case.args))  # parts keep a log, and it must stay empty
-    try:
-        change(arguments)
-        value = reference(*arguments)
-    except Exception:
-        return False
-    return compare(value, got.value, tolerance=tolerance) is None
+def _explanations(
+    reference: Callable[..., Any], names: Sequence[str], case: Case, value: Any
+) -> Iterator[tuple[str, Explanation]]:
+    """What may have been done instead, each with the words for it."""
+
+    def with_change(change: Change) -> Explanation:
+        def explanation(case: Case, right: Outcome) -> Any:
+            arguments = copy.deepcopy(list(case.args))  # parts keep a log, and it must stay empty
+            change(arguments)
+            return reference(*arguments)
+
+        return explanation
+
+    def with_argument(place: int, operation: Callable[[Any, Any], Any]) -> Explanation:
+        return lambda case, right: operation(right.value, case.args[place])
+
+    for said, change in _changes(names, case):
+        yield f"yours is what comes out if {said}", with_change(change)
+    for place, (name, x) in enumerate(zip(names, case.args, strict=False)):
+        both = isinstance(x, Tensor) and isinstance(value, Tensor)
+        if both and x.is_floating_point() and x.shape == value.shape:
+            yield f"yours is the right one plus {name}", with_argument(place, operator.add)
+            yield f"yours is the right one minus {name}", with_argument(place, operator.sub)
+            yield f"yours is the right one times {name}", with_argument(place, operator.mul)
 
 
 def _changes(names: Sequence[str], case: Case) -> Iterator[tuple[str, Change]]:
@@ -146,37 +162,11 @@ def _size(axis: int) -> str:
     return {1: "last size", 2: "last size but one"}.get(axis, f"{axis}th size from the end")
 
 
-def _with_an_argument(
-    names: Sequence[str],
-    cases: dict[str, Case],
-    right: dict[str, Outcome],
-    got: dict[str, Outcome],
-    tolerance: float,
-) -> str:
-    """The right result, and one argument beside it: plus, minus or times."""
-    operations: dict[str, Callable[[Any, Any], Any]] = {
-        "the right one plus {}": lambda y, x: y + x,
-        "the right one minus {}": lambda y, x: y - x,
-        "the right one times {}": lambda y, x: y * x,
-    }
-    if said := _always(list(right.values()), [got[label] for label in right]):
-        return said
-    given = min(len(case.args) for case in cases.values())
-    for place, name in enumerate(names[:given]):
-        for said, operation in operations.items():
-            if all(
-                _is(operation, right[label].value, case.args[place], got[label].value, tolerance)
-                for label, case in cases.items()
-            ):
-                return "yours is " + said.format(name)
-    return ""
-
-
-def _always(right: list[Outcome], got: list[Outcome]) -> str:
+def _always(pairs: list[tuple[Any, Any]]) -> str:
     """Single numbers that are the same number of times the right ones, case for case."""
-    pairs = [(_number(a.value), _number(b.value)) for a, b in zip(right, got, strict=True)]
-    ratios = [b / a for a, b in pairs if a and b is not None]
-    if len(ratios) < 2 or len(ratios) < len(pairs) or len({a for a, _ in pairs}) < 2:
+    numbers = [(_number(right), _number(got)) for right, got in pairs]
+    ratios = [b / a for a, b in numbers if a and b is not None]
+    if len(ratios) < len(pairs) or len({a for a, _ in numbers}) < 2:
         return ""
     first = ratios[0]
     if not all(map(math.isfinite, ratios)) or abs(first) < 1e-6 or abs(first - 1) < 0.01:
@@ -190,9 +180,3 @@ def _number(value: Any) -> float | None:
     if isinstance(value, Tensor) and value.numel() == 1:
         return float(value.item())
     return float(value) if isinstance(value, int | float) and value is not True else None
-
-
-def _is(operation: Callable, y: Any, x: Any, theirs: Any, tolerance: float) -> bool:
-    if not all(isinstance(v, Tensor) and v.is_floating_point() for v in (x, y, theirs)):
-        return False
-    return x.shape == y.shape and compare(operation(y, x), theirs, tolerance=tolerance) is None

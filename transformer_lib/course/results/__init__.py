@@ -47,31 +47,30 @@ def over_seeds(
     path = Path(__file__).parent / f"{stored}.json"
     made = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     anew = MEASURE_ANEW in os.environ
-    if made.get("program") != program or anew:
+    known = made.get("program") == program and not anew
+    if not known:
         rows = [(name, values, seed) for name, values in cases.items() for seed in range(seeds)]
         runs = [
             {"case": name, "seed": seed, **_run(measure, values, seed)}
             for name, values, seed in tqdm(rows, unit="run")
         ]
         made = {"program": program, "torch": torch.__version__.partition("+")[0], "runs": runs}
-        if anew:
-            write_text(path, json.dumps(made, indent=1, ensure_ascii=False) + "\n")
-        else:
-            print(f"{seeds} seeds each, measured just now")
-            return pd.DataFrame(runs)
-    print(f"{seeds} seeds each, measured before, with PyTorch {made['torch']}")
+    if anew:
+        write_text(path, json.dumps(made, indent=1, ensure_ascii=False) + "\n")
+    when = f"before, with PyTorch {made['torch']}" if known or anew else "just now"
+    print(f"{seeds} seeds each, measured {when}")
     return pd.DataFrame(made["runs"])
 
 
 def mean_and_spread(runs: pd.DataFrame, digits: int = 2) -> pd.DataFrame:
     """For each case the mean over the seeds ± the standard deviation, as text."""
     groups = runs.drop(columns="seed").groupby("case", sort=False)
-    both = zip(groups.mean().items(), groups.std().items(), strict=True)
+    means, spreads = groups.mean().rename_axis(None), groups.std()
     columns = {
-        name: [f"{m:.{digits}f} ± {s:.{digits}f}" for m, s in zip(mean, spread, strict=True)]
-        for (name, mean), (_, spread) in both
+        name: [f"{m:.{digits}f} ± {s:.{digits}f}" for m, s in zip(mean, spreads[name], strict=True)]
+        for name, mean in means.items()
     }
-    return pd.DataFrame(columns, index=groups.mean().index.rename(None))
+    return pd.DataFrame(columns, index=means.index)
 
 
 def _run(measure: Callable, values: Sequence[Plain], seed: int) -> dict[str, float]:

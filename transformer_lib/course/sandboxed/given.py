@@ -7,7 +7,6 @@ with a part.
 
 import hashlib
 import inspect
-from collections import deque
 from collections.abc import Callable
 from itertools import count
 from typing import Any
@@ -25,50 +24,68 @@ MAX_CALLS = 100  # more are not written down
 class Part(nn.Module):
     """Something callable that is made of plain data, its ``fields``, and keeps a log of its calls.
 
-    An entry of the log is plain data too: when it was (a number that only grows), a fingerprint of
-    each argument, and one of the result.
+    An entry of the log: when it was (a number that only grows), the arguments, and the result.
     """
 
     def __init__(self, *fields: Any):
         super().__init__()
         self.fields = fields
-        self.log: list[list[Any]] = []
+        self.log: list[tuple[int, list[Any], Any]] = []
 
     def __call__(self, *arguments: Any) -> Any:
-        when = next(TICKS)
-        wanted = list(inspect.signature(self.forward).parameters)
-        if len(arguments) != len(wanted):
-            called = f"({', '.join(wanted)})"
+        when, got = next(TICKS), [_copy(x) for x in arguments]
+        try:
+            result = super().__call__(*arguments)
+        except TypeError as error:
+            wanted = list(inspect.signature(self.forward).parameters)
+            if len(arguments) == len(wanted):
+                raise
             raise TypeError(
-                f"this {type(self).__name__} is called with {called}, and got {len(arguments)} "
-                f"argument{'s' * (len(arguments) != 1)}"
-            )
-        result = super().__call__(*arguments)
+                f"this {type(self).__name__} is called with ({', '.join(wanted)}), and got "
+                f"{len(arguments)} argument{'s' * (len(arguments) != 1)}"
+            ) from error
         if len(self.log) < MAX_CALLS:
-            prints = [_known_sum(x) or fingerprint(x) for x in arguments]
-            for x in (*arguments, result):
-                _remember(x)
-            self.log.append([when, prints, fingerprint(result)])
+            self.log.append((when, got, _copy(result)))
         return result
 
 
-_SEEN: deque[tuple[str, Tensor]] = deque(maxlen=12)  # what parts last got and gave
+def _copy(value: Any) -> Any:
+    return value.detach().clone() if isinstance(value, Tensor) else None
 
 
-def _remember(value: Any) -> None:
-    if isinstance(value, Tensor) and value.is_floating_point():
-        name = fingerprint(value)
-        if name not in {other for other, _ in _SEEN}:
-            _SEEN.append((name, value.detach()))
+def logs(value: Any) -> Any:
+    """The logs of the parts in nested lists, each in its part's place, as plain data.
+
+    A tensor is told by its :func:`fingerprint`; the sum of two that were seen before, by both of
+    theirs with a + between.
+    """
+    seen: dict[str, Tensor] = {}
+    plain: dict[int, list[Any]] = {}
+    for when, arguments, result in sorted(_entries(value), key=lambda entry: entry[0]):
+        prints = [_known_sum(x, seen) or fingerprint(x) for x in arguments]
+        plain[when] = [when, prints, fingerprint(result)]
+        seen |= {fingerprint(x): x for x in (*arguments, result) if isinstance(x, Tensor)}
+    return _in_place(value, plain)
 
 
-def _known_sum(value: Any) -> str:
-    """If a tensor is the sum of two that were seen: the fingerprints of both, with a + between."""
+def _entries(value: Any) -> list[tuple[int, list[Any], Any]]:
+    if isinstance(value, list | tuple):
+        return [entry for part in value for entry in _entries(part)]
+    return value.log if isinstance(value, Part) else []
+
+
+def _in_place(value: Any, plain: dict[int, list[Any]]) -> Any:
+    if isinstance(value, list | tuple):
+        return [_in_place(part, plain) for part in value]
+    return [plain[when] for when, _, _ in value.log] if isinstance(value, Part) else None
+
+
+def _known_sum(value: Any, seen: dict[str, Tensor]) -> str:
     if not isinstance(value, Tensor) or not value.is_floating_point():
         return ""
-    seen = [(name, x) for name, x in _SEEN if x.shape == value.shape and x.dtype == value.dtype]
-    for number, (one, x) in enumerate(seen):
-        for other, y in seen[: number + 1]:
+    like = [(n, x) for n, x in seen.items() if x.shape == value.shape and x.dtype == value.dtype]
+    for number, (one, x) in enumerate(like):
+        for other, y in like[: number + 1]:
             if torch.allclose(x + y, value, rtol=1e-6, atol=1e-6):
                 return "+".join(sorted((one, other)))
     return ""

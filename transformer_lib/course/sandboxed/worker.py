@@ -29,7 +29,7 @@ from traitlets.config import Config
 
 from transformer_lib.course.sandboxed import wire
 from transformer_lib.course.sandboxed.explain import explain_error
-from transformer_lib.course.sandboxed.given import Part
+from transformer_lib.course.sandboxed.given import logs
 from transformer_lib.course.sandboxed.isolation import UIDS
 
 MAX_TEXT = 100_000  # characters of one output
@@ -232,7 +232,8 @@ class Worker:
         if outputs:
             self.graphs[self.calls] = ([*inputs, *wanted], outputs)
             self.graphs.pop(self.calls - MAX_GRAPHS, None)
-        after = [x if wire.is_data(x) else _logs(x) for x in passed]
+        pairs = zip(passed, logs(passed), strict=True)
+        after = [x if wire.is_data(x) else log for x, log in pairs]
         return [self.calls, value, [x.requires_grad for x in wire.tensors_in(value)], after]
 
     def do_backward(self, call: int, gradients: list[Tensor | None]) -> list[Tensor | None]:
@@ -248,13 +249,6 @@ class Worker:
                 retain_graph=True,
             )
         )
-
-
-def _logs(value: Any) -> Any:
-    """The logs of parts, in the place of the parts themselves."""
-    if isinstance(value, list | tuple):
-        return [_logs(part) for part in value]
-    return value.log if isinstance(value, Part) else None
 
 
 def _at(values: Any, place: list[int]) -> Any:
