@@ -1,12 +1,15 @@
 """What a check says beyond right and wrong: patterns in numbers, calls of parts, near matches."""
 
+import dataclasses
+import functools
 import math
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
-from transformer_lib.course.checks import check
+from transformer_lib.course.checks import EXERCISES, check
 from transformer_lib.course.checks.compare import compare
 from transformer_lib.course.checks.diagnosis import draw_trial, find_exercise, judge
 from transformer_lib.course.checks.observe import Case, Outcome
@@ -206,3 +209,41 @@ def test_a_trial_can_be_used_again():
 def test_a_log_of_another_form_is_not_believed(log):
     case = Case(torch.ones(2, 3), FixedDropout())
     assert calls_of(case, Outcome(after=(torch.ones(2, 3), log))) == []
+
+
+def distorted(value, how):
+    if isinstance(value, tuple):
+        return tuple(distorted(x, how) for x in value)
+    if isinstance(value, list):
+        return list(distorted(torch.tensor(value, dtype=torch.float), how))
+    if isinstance(value, bool | str) or value is None:
+        return how
+    return how(value) if isinstance(value, Tensor) else how(torch.tensor(value)).item()
+
+
+@pytest.fixture(scope="module")
+def trials():
+    return {exercise.name: draw_trial(exercise, seed=1) for exercise in EXERCISES.values()}
+
+
+DISTORTIONS = {
+    "four times": lambda x: 4 * x,
+    "negative and moved": lambda x: -x - 0.5,
+    "a million": lambda x: 1e6 * x,
+    "infinite": lambda x: x / torch.zeros(()),
+    "backwards": lambda x: x.flip(0) if x.ndim else x,
+}
+
+
+@pytest.mark.parametrize("how", DISTORTIONS)
+def test_any_wrong_numbers_can_be_explained(trials, how):
+    """Of every exercise, the right answer with its results distorted: never an error of ours."""
+    wrong = DISTORTIONS[how]
+    for exercise in EXERCISES.values():
+
+        def use(answer, plain=exercise.use(exercise.reference)):
+            return functools.wraps(plain)(lambda *args: distorted(plain(*args), wrong))
+
+        changed = dataclasses.replace(exercise, use=use)
+        verdict = judge(exercise.reference, changed, trials[exercise.name])
+        assert verdict.passed or repr(verdict)

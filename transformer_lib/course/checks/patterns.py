@@ -140,9 +140,11 @@ def _name_of(factor: float, sizes: Sizes) -> str:
     sign, size = ("−" if factor < 0 else ""), abs(factor)
     found = []
     for name, n in sizes.items():
+        if n <= 2:  # a factor of 1 or 2 has other causes, and an offset may be 0
+            continue
         forms = {f"√{n}": n**0.5, f"1/√{n}": n**-0.5, f"{n}": n, f"1/{n}": 1 / n}
         for form, value in forms.items():
-            if n > 2 and math.isclose(size, value, rel_tol=1e-3):
+            if math.isclose(size, value, rel_tol=1e-3):
                 equals = "" if form == f"{n}" else f"{_short(factor)} = {sign}{form}, and "
                 found.append(f"; {equals}{n} is {name}")
     return found[0] if len(found) == 1 else ""  # several could be it: then none is named
