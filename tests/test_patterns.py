@@ -240,8 +240,9 @@ def test_any_wrong_numbers_can_be_explained(trials, how):
     """Of every exercise, the right answer with its results distorted: never an error of ours."""
     wrong = DISTORTIONS[how]
     for exercise in EXERCISES.values():
+        right = exercise.use(exercise.reference)
 
-        def use(answer, plain=exercise.use(exercise.reference)):
+        def use(answer, plain=right):
             return functools.wraps(plain)(lambda *args: distorted(plain(*args), wrong))
 
         changed = dataclasses.replace(exercise, use=use)
