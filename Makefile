@@ -97,9 +97,10 @@ bench: $(READY)
 	$(PIP) -c requirements.lock -e '.[bench]'
 	$(BIN)/python benchmarks/bench.py
 
+# From 4.25 on, jsonschema builds grammars for 1.3 seconds whenever a notebook's program is started.
 lock: $(READY)
 	$(PIP) uv
-	echo "torch==2.13.0" | $(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 \
+	printf 'torch==2.13.0\njsonschema<4.25\n' | $(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 \
 		--no-annotate --no-header --quiet -c - -o requirements.tmp
 	{ echo "# Exact versions for every system and Python 3.11 to 3.14, used as pip constraints. Made by \`make lock\`."; \
 		cat requirements.tmp; } > requirements.lock && rm requirements.tmp

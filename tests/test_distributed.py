@@ -11,6 +11,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from transformer_lib.experiment.config import load_config
+from transformer_lib.experiment.run import train
 from transformer_lib.training.checkpoint import checkpoints_in
 from transformer_lib.training.distributed import Workers
 from transformer_lib.training.metrics import read_metrics
@@ -19,11 +21,10 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="torchrun with g
 
 
 def command(processes, config, out, *more, restarts=0):
-    start = [sys.executable, "-m"]
-    if processes > 1:
-        start += ["torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-        start += [f"--max-restarts={restarts}", "--monitor-interval=0.1", "-m"]
-    return [*start, "transformer_lib", "train", str(config), "--out", str(out), *more]
+    start = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    start += [f"--nproc-per-node={processes}", f"--max-restarts={restarts}"]
+    start += ["--monitor-interval=0.1", "-m", "transformer_lib", "train"]
+    return [*start, str(config), "--out", str(out), *more]
 
 
 def run(*arguments, **options):
@@ -47,7 +48,7 @@ def test_processes_together_equal_one(toy_config, tmp_path, environment, process
     few = ["--set", "training.batch_tokens=40", "--set", "training.accumulate=2"]
     # Where a gradient is zero but for rounding, Adam with a tiny eps would follow the rounding.
     few += ["--set", "training.steps=12", "--set", "training.eps=1e-3"]
-    run(1, toy_config, tmp_path / "one", *few)
+    assert train(load_config(str(toy_config), few[1::2]), tmp_path / "one")
     messages = run(processes, toy_config, tmp_path / "many", *few).stderr
     assert messages.count("trained: ") == 1
     for one, many in zip(losses(tmp_path / "one"), losses(tmp_path / "many"), strict=True):
