@@ -439,13 +439,13 @@ def padded(rows):
 
 
 losses = []
-for step in range(1, 201):
+for step in range(1, 121):
     chosen = [train[i] for i in torch.randint(len(train), (64,)).tolist()]
     src = padded([[number[w] for w in a] for a, _ in chosen])
     tgt = [[number[w] for w in b] for _, b in chosen]
     logits = model(src, padded([[BOS, *t] for t in tgt]))
     loss = label_smoothing(logits.flatten(0, 1), padded([[*t, EOS] for t in tgt]).flatten(), 0.1)
-    optimizer.param_groups[0]["lr"] = 1e-3 * min(1.0, step / 100)
+    optimizer.param_groups[0]["lr"] = 1e-3 * min(1.0, step / 60)
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
