@@ -111,11 +111,16 @@ def train(num_heads, seed, steps=250):
         right = (model(tokens).argmax(dim=-1) == answers).float()
     return dict(zip(("2 back", "5 back"), right.mean(dim=(0, 1))))
 
-
+# %%
 HEADS = (1, 2, 4, 8)
 assert len({num_parameters(TwoQuestions(heads)) for heads in HEADS}) == 1, "they cost the same"
 runs = over_seeds(train, {str(heads): [heads] for heads in HEADS}, "06_two_questions")
 runs[["case", "2 back", "5 back"]].set_index("case").loc["1"].round(2)
+
+# %% [markdown]
+# The table has the five seeds of the layer with one head. It does not answer both questions half
+# right. It answers *one* of them, nearly always, and guesses the other one (one in twenty is
+# chance); which one it is depends on the seed. And with more heads?
 
 # %%
 questions = runs[["2 back", "5 back"]]
@@ -136,10 +141,7 @@ assert one.sum(axis=1).max() < 1.2, "not as on our machines: restart the kernel 
 assert two.min(axis=None) > 0.9, "not as on our machines: restart the kernel and run all cells"
 
 # %% [markdown]
-# The table has the five seeds of the layer with one head. It does not answer both questions half
-# right. It answers *one* of them, nearly always, and guesses the other one (one in twenty is
-# chance); which one it is depends on the seed. Looking at one place sharply pays more than
-# looking at two blurredly. Two heads are enough for two questions; more do no harm here, although
+# For one head, looking at one place sharply pays more than looking at two blurredly. Two heads are enough for two questions; more do no harm here, although
 # each is only a few channels wide.
 #
 # ## Four steps
