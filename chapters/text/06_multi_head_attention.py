@@ -42,16 +42,8 @@ from transformer_lib.data.corpora import DataConfig, load_corpus
 from transformer_lib.evaluation.alignment import encoder_attention
 from transformer_lib.course.misconceptions.bank import wrong_answers
 from transformer_lib.course.results import over_seeds
-from transformer_lib.model import (
-    Embedding,
-    MultiHeadAttention,
-    SinusoidalPositions,
-    attention,
-    causal_mask,
-    merge_heads,
-    num_parameters,
-    split_heads,
-)
+from transformer_lib.model import Embedding, MultiHeadAttention, SinusoidalPositions
+from transformer_lib.model import attention, causal_mask, merge_heads, num_parameters, split_heads
 from transformer_lib.plots.attention import attention_heads
 from transformer_lib.plots.measurements import bars, heat_table
 from transformer_lib.plots.notebook import show
@@ -141,8 +133,8 @@ assert one.sum(axis=1).max() < 1.2, "not as on our machines: restart the kernel 
 assert two.min(axis=None) > 0.9, "not as on our machines: restart the kernel and run all cells"
 
 # %% [markdown]
-# For one head, looking at one place sharply pays more than looking at two blurredly. Two heads are enough for two questions; more do no harm here, although
-# each is only a few channels wide.
+# For one head, looking at one place sharply pays more than looking at two blurredly. Two heads are
+# enough for two questions; more do no harm here, although each is only a few channels wide.
 #
 # ## Four steps
 #
