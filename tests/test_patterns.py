@@ -136,7 +136,7 @@ def test_the_parts_of_a_right_answer_say_nothing():
     assert verdict.notes == ()
 
 
-def test_two_mistakes_at_once_have_the_one_that_matches_nearly_everywhere():
+def test_of_two_mistakes_at_once_both_are_said():
     def attention(query, key, value, mask):
         scores = query @ key.transpose(-2, -1)
         if mask is not None:
@@ -145,8 +145,23 @@ def test_two_mistakes_at_once_have_the_one_that_matches_nearly_everywhere():
         return weights @ value, weights
 
     verdict = check(attention, seed=1)
+    assert verdict.mistakes == ("M7",)
+    (note,) = verdict.notes
+    assert "and besides, yours is what comes out if query is multiplied by the root" in note
+
+
+def test_a_mistake_that_matches_nearly_everywhere_is_named():
+    def attention(query, key, value, mask):
+        scores = query @ key.transpose(-2, -1)
+        if mask is not None:
+            scores = scores.masked_fill(~mask, -math.inf)
+        weights = scores.softmax(-1)
+        weights = torch.where(weights.isnan(), 0.25, weights)
+        return weights @ value, weights
+
+    verdict = check(attention, seed=1)
     assert verdict.mistakes == ("M33",)
-    assert "but for “a query that may see nothing”" in verdict.hints[0]
+    assert "but for “" in verdict.hints[0]
 
 
 def test_a_small_call_is_shown():

@@ -458,7 +458,9 @@ for mistake in wrong_answers("luong_attention")[-4:] + wrong_answers("bahdanau_a
 #
 # ### Luong
 #
-# $\text{softmax}(h^\top W s)\,s$, as in Luong's paper, without a root.
+# $\text{softmax}(h^\top W s)\,s$, as in Luong's paper, without a root: `query` holds the states h,
+# `memory` the states s. `mask`, (batch, keys), is True where a word stands and False where padding
+# does. Return the contexts, (batch, queries, d_model), and the weights, (batch, queries, keys).
 
 # %%
 def luong_attention(query, memory, weight, mask):
@@ -489,7 +491,7 @@ check(luong_attention)
 # ### Bahdanau
 #
 # $v^\top\tanh(W_1 h + W_2 s)$, with matrices that stand on the right: `query @ w_query` and
-# `memory @ w_memory` have the shape (batch, …, hidden).
+# `memory @ w_memory` have the shape (batch, …, hidden). The mask and what you return are as before.
 
 # %%
 def bahdanau_attention(query, memory, w_query, w_memory, v, mask):

@@ -538,7 +538,8 @@ check(merge_pair)
 #
 # ### Cut a word
 #
-# The pieces of a word, given the merges in the order in which they were learnt.
+# Begin with the letters of the word and apply each merge, in the order in which they were learnt.
+# Return the list of pieces.
 
 # %%
 def apply_merges(word, merges):
@@ -573,8 +574,8 @@ check(apply_merges)
 #
 # ### Embed
 #
-# The vectors of a batch of tokens, (batch, length), from a table of (vocab_size, d_model), as the
-# paper's section 3.4 wants them.
+# The vectors of a batch of tokens, (batch, length), from a table of (vocab_size, d_model), scaled as
+# the paper's section 3.4 wants them.
 
 # %%
 def embed(tokens, table):
@@ -602,7 +603,8 @@ check(embed)
 # ### Shift
 #
 # `targets` is a list of lists of token numbers, without special tokens. Return what the decoder
-# reads and what it is to say, each as a padded tensor of whole numbers, (batch, length).
+# reads and what it is to say, in this order, each as a tensor of whole numbers, (batch, length),
+# padded at the end.
 
 # %%
 def teacher_forcing(targets):

@@ -363,7 +363,8 @@ for mistake in wrong_answers("attention"):
 #
 # ### Softmax
 #
-# Of each row of `scores`, without `torch.softmax`. Scores can be large.
+# Of each row of `scores`, without `torch.softmax`. Scores can be large, and gradients have to get
+# through, so compute with tensors.
 
 # %%
 def softmax(scores):
@@ -392,8 +393,8 @@ check(softmax)
 #
 # ### Attention weights
 #
-# `query` is (batch, queries, d_k), `key` is (batch, keys, d_k). Return the weights, (batch,
-# queries, keys).
+# `query` is (batch, queries, d_k), `key` is (batch, keys, d_k). Return the weights of scaled
+# dot-product attention, (batch, queries, keys).
 
 # %%
 def attention_weights(query, key):
@@ -422,7 +423,8 @@ check(attention_weights)
 # ### Self-attention
 #
 # Queries, keys and values all come from `x`, (batch, length, d_model), by the matrices `w_q`, `w_k`
-# and `w_v`, each (d_model, d_k). Return the output, (batch, length, d_k).
+# and `w_v`, each (d_model, d_k). Return the output of scaled dot-product attention without a mask,
+# (batch, length, d_k).
 
 # %%
 def self_attention(x, w_q, w_k, w_v):

@@ -430,7 +430,8 @@ for mistake in wrong_answers("multi_head_attention"):
 #
 # ### Split
 #
-# From (batch, length, d_model) to (batch, heads, length, d_k).
+# From (batch, length, d_model) to (batch, heads, length, d_k). Each head gets d_k channels that
+# stand side by side.
 
 # %%
 def split_heads(x, num_heads):
@@ -487,9 +488,10 @@ check(merge_heads)
 # ### All of it
 #
 # Attention from the positions of `x` to those of `memory`, (batch, keys, d_model). All four
-# matrices are (d_model, d_model). `mask` is either None or says with True what may be attended to,
-# for all heads alike; `attention(query, key, value, mask)` from chapter 5 returns the output and
-# the weights.
+# matrices are (d_model, d_model). `mask` is either None or says with True what may be attended to;
+# its axes are (batch, heads, queries, keys), and any of them may have length 1 instead.
+# `attention(query, key, value, mask)` from chapter 5, imported above, returns the output and the
+# weights.
 
 # %%
 def multi_head_attention(x, memory, w_q, w_k, w_v, w_o, num_heads, mask):

@@ -622,8 +622,8 @@ check(label_smoothing)
 #
 # ### The mean
 #
-# `nll` holds −ln p for every position, (batch, length), `labels` the labels. What is the loss of
-# the batch?
+# `nll` holds −ln p for every position, (batch, length), `labels` the labels. Return the batch's
+# loss per token.
 
 # %%
 def mean_loss(nll, labels):
@@ -651,7 +651,7 @@ check(mean_loss)
 #
 # ### The schedule
 #
-# Equation (3); steps are counted from 1.
+# Equation (3) of the paper; steps are counted from 1.
 
 # %%
 def noam_rate(step, d_model, warmup_steps):
@@ -679,8 +679,9 @@ check(noam_rate)
 # ### Batches
 #
 # `lengths` are the lengths of the sentences. Return lists of sentence numbers: from the shortest
-# sentence to the longest, as many in each batch as fit into `batch_tokens`, padding included. A
-# sentence that is too long by itself is a batch of its own.
+# sentence to the longest, as many in each batch as fit into `batch_tokens`, padding included. Of
+# two sentences of one length, the one with the lower number comes first. A sentence that is too
+# long by itself is a batch of its own.
 
 # %%
 def plan_batches(lengths, batch_tokens):

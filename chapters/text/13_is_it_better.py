@@ -465,8 +465,9 @@ for exercise in ("corpus_bleu", "bootstrap_wins"):
 #
 # ### BLEU
 #
-# Both arguments are lists of sentences, each a list of words. One reference each, counts summed
-# over all sentences; if there is no match of some length, BLEU is 0. From 0 to 100.
+# Both arguments are lists of sentences, each a list of words. One reference each; counts are
+# clipped sentence by sentence and summed over all; if there is no match of some length, BLEU is 0.
+# From 0 to 100.
 
 # %%
 def corpus_bleu(hypotheses, references):

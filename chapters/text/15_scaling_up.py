@@ -367,7 +367,7 @@ for exercise in ("encoder_layer_flops", "average_gradients"):
 # ### The cost of a layer
 #
 # Multiplications and additions of all matrix products of one encoder layer, forwards, for one
-# sentence of `length` tokens.
+# sentence of `length` tokens. A product of (n, k) and (k, m) counts as 2·n·k·m.
 
 # %%
 def encoder_layer_flops(length, d_model, d_ff):

@@ -471,8 +471,9 @@ print(
 #
 # ### Somebody else's weights
 #
-# A program keeps all three projections in one matrix: the first rows are W^Q, then W^K, then W^V,
-# (3 · d_model, d_model). Return query, key and value of `x`, (batch, length, d_model) each.
+# A program keeps all three projections in one matrix, as `nn.Linear` keeps its weight: the first
+# rows are W^Q, then W^K, then W^V, (3 · d_model, d_model). Return query, key and value of `x`,
+# (batch, length, d_model) each.
 
 # %%
 def query_key_value(x, weight):

@@ -63,6 +63,13 @@ def compare(
             for i, (one, other) in enumerate(zip(expected, got, strict=True))
         ]
         found = [mismatch for mismatch in mismatches if mismatch]
+        if found and sizes is not None and len(names) == len(expected):
+            for order in permutations(range(len(expected))):
+                moved = [expected[i] for i in order]
+                if compare(moved, list(got), tolerance=tolerance) is None:
+                    yours = ", ".join(names[i] for i in order)
+                    says = f"{found[0].message}; yours are the right ones in another order: {yours}"
+                    return Mismatch(found[0].aspect, says, telling=True)
         first = min(found, key=lambda m: (ASPECTS.index(m.aspect), not m.telling), default=None)
         right = [n for n, m in zip(names, mismatches, strict=False) if m is None]
         if first and sizes is not None and len(names) == len(expected) > len(found):
@@ -98,6 +105,8 @@ def compare(
 
 def _more_or_less(expected: list[Any], got: list[Any]) -> str:
     """Lists of different lengths that are the same but at an end."""
+    if not all(isinstance(x, int | float | str | list) for x in [*expected, *got]):
+        return ""
     extra = len(got) - len(expected)
     if extra > 0 and got[:-extra] == expected:
         return f"{listed(list(map(repr, got[-extra:])))} at the end is too much"
@@ -131,10 +140,20 @@ def _compare_tensors(
     at = f"{name}{list(index)}" if index else name
     ours, theirs = _numbers(expected[index].item(), got[index].item())
     message = f"{at}{f' ({place})' if place else ''}: expected {ours}, got {theirs}"
+    if sizes is not None and _is_short(expected):
+        row = index[:-1]
+        message = f"{name}{list(row) if row else ''}: expected {expected[row].tolist()}, "
+        message += f"got {got[row].tolist()}"
     if wrong.numel() > 1:
         message += f"; {int(wrong.sum())} of {wrong.numel()} numbers differ"
     says = pattern(expected, got, axes, sizes, tolerance) if sizes is not None else ""
     return Mismatch("values", f"{message}; {says}" if says else message, bool(says))
+
+
+def _is_short(x: Tensor, length: int = 12) -> bool:
+    """Whole numbers in rows that can be shown whole."""
+    whole = not x.is_floating_point() and not x.is_complex() and x.dtype != torch.bool
+    return whole and x.ndim >= 1 and x.size(-1) <= length
 
 
 def _explain_shape(expected: Tensor, got: Tensor, axes: tuple[str, ...]) -> str:

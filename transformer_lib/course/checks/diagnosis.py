@@ -79,10 +79,14 @@ def judge(candidate: Callable[..., Any], exercise: Exercise, trial: Trial) -> Ve
             if _all_alike(outcomes, trial.wrong[mistake.id], exercise.tolerance)
         ]
         hints = tuple(f"{mistake.id}: {mistake.hint}" for mistake in known)
-        if not known and (likely := _nearly(exercise, trial, outcomes)):
+        notes = tuple(_notes(exercise, trial, outcomes, bool(known)))
+        if not known and not notes and (both := _and_another(exercise, trial, outcomes)):
+            mistake, besides = both
+            known, hints = [mistake], (f"{mistake.id}: {mistake.hint}",)
+            notes = (f"and besides, {besides}",)
+        if not hints and (likely := _nearly(exercise, trial, outcomes)):
             mistake, cases = likely
             known, hints = [mistake], (f"{mistake.id}, but for {listed(cases)}: {mistake.hint}",)
-        notes = tuple(_notes(exercise, trial, outcomes, bool(known)))
     return Verdict(
         exercise.name,
         findings,
@@ -116,19 +120,46 @@ def _nearly(
     return best[0] if len(best) == 1 else None
 
 
+def _and_another(
+    exercise: Exercise, trial: Trial, outcomes: Outcomes
+) -> tuple[Misconception, str] | None:
+    """A known mistake and one more thing that together explain every number."""
+    label = _first_wrong(exercise, trial, outcomes)
+    if label is None or not _is_rich(trial.right[label].value):
+        return None
+    names = list(inspect.signature(exercise.use(exercise.reference)).parameters)
+    for mistake in wrong_answers(exercise.name):
+        answer = exercise.use(mistake.answers[exercise.name])
+        cases = trial.cases, trial.wrong[mistake.id], outcomes
+        if besides := what_if(answer, names, *cases, label, exercise.tolerance):
+            return mistake, besides
+    return None
+
+
+def _is_rich(value: Any, enough: int = 6) -> bool:
+    """Whether it has so many real numbers that two things explain them only if they are true."""
+    values = value if isinstance(value, tuple) else (value,)
+    return enough <= sum(
+        x.numel() for x in values if isinstance(x, torch.Tensor) and x.is_floating_point()
+    )
+
+
+def _first_wrong(exercise: Exercise, trial: Trial, outcomes: Outcomes) -> str | None:
+    """The first case in which the result is wrong, errors apart."""
+    for label, outcome in outcomes.items():
+        right = trial.right[label].value
+        if not outcome.error and compare(right, outcome.value, tolerance=exercise.tolerance):
+            return label
+    return None
+
+
 def _notes(exercise: Exercise, trial: Trial, outcomes: Outcomes, known: bool) -> list[str]:
     """What the parts tell of the first case that went wrong; else, what explains the numbers."""
     reference = exercise.use(exercise.reference)
     names = list(inspect.signature(reference).parameters)
-    wrong = [
-        label
-        for label, outcome in outcomes.items()
-        if outcome.error is None
-        and compare(trial.right[label].value, outcome.value, tolerance=exercise.tolerance)
-    ]
-    if not wrong:
+    label = _first_wrong(exercise, trial, outcomes)
+    if label is None:
         return []
-    label = wrong[0]
     said = parts_say(names, trial.cases[label], trial.right[label], outcomes[label])
     if not said and not known:
         cases = trial.cases, trial.right, outcomes

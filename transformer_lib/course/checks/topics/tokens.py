@@ -18,6 +18,7 @@ def _merge_cases(random: torch.Generator) -> dict[str, Case]:
         "a pair of equals": Case(["a", "a", "a", "b", *_symbols(random, 6), "a"], ("a", "a")),
         "a pair that does not occur": Case(_symbols(random, 6), ("b", "c")),
         "symbols of several letters": Case(["t", "he", "ut", "he", "h", "t", "he"], ("t", "he")),
+        "another pair that spells the same": Case(["th", "e", "t", "he", "th"], ("t", "he")),
         "one symbol": Case(["a"], ("a", "b")),
     }
 

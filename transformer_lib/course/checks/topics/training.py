@@ -95,13 +95,13 @@ exercise("learning rate", _rate_cases, tolerance=1e-9)(noam_rate)
 
 def _batch_cases(random: torch.Generator) -> dict[str, Case]:
     def lengths(count: int) -> list[int]:
-        # Each length once, so that there is only one right order.
         return (torch.randperm(3 * count, generator=random)[:count] + 2).tolist()
 
     return {
         "values": Case(lengths(12), 80),
         "a small budget": Case(lengths(8), 30),
         "one sentence": Case([7], 10),
+        "sentences of one length": Case([4, 3, 4, 3, 4, 3], 8),
         "a batch that is just full": Case([6, 5, 4, 9], 10),
         "sentences longer than a batch": Case([15, 12], 10),
     }
