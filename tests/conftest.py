@@ -47,45 +47,6 @@ LONGEST_FIRST = (
     "test_checks.py", "test_decoding.py", "test_core.py", "03_tokens_and_embeddings.ipynb",
     "15_scaling_up.ipynb", "07_masks.ipynb", "13_is_it_better.ipynb", "test_distributed.py",
 )  # fmt: skip
-install_import_hook([f"transformer_lib.{name}" for name in WITH_SHAPES], "beartype.beartype")
-
-import pytest  # noqa: E402
-import torch  # noqa: E402
-from hypothesis import settings  # noqa: E402
-
-settings.register_profile("course", deadline=None, derandomize=True, max_examples=25)
-settings.load_profile("course")
-
-
-SANDBOX_IS_THERE = sys.platform == "linux" and (
-    shutil.which("bwrap") is not None or "CI" in os.environ  # where it must be there
-)
-
-
-def pytest_collection_modifyitems(config, items):
-    """Leave out what takes long, and what needs a sandbox where there is none; long files first."""
-    skip = pytest.mark.skip(reason="needs bubblewrap (Linux: apt install bubblewrap)")
-    for item in items:
-        if "assignments/source" in item.path.as_posix():
-            # The sandbox runs their solutions in `make test` already, so their outputs can wait.
-            item.add_marker("long")
-        if item.get_closest_marker("sandbox") and not SANDBOX_IS_THERE:
-            item.add_marker(skip)
-    if not config.option.all:
-        items[:] = [item for item in items if not item.get_closest_marker("long")]
-    place = {name: number for number, name in enumerate(LONGEST_FIRST)}
-    items.sort(key=lambda item: place.get(item.path.name, len(place)))
-
-
-# Two processes share the files: a long one at the end would leave one of them without work.
-LONGEST_FIRST = (
-    "test_grading.py", "test_attacks.py", "10_the_whole_model.ipynb", "11_training.ipynb",
-    "09_residuals.ipynb", "04_positional_encoding.ipynb",
-    "03_tokens_and_embeddings.ipynb", "01_a_translator_in_minutes.ipynb",
-    "test_training.py", "08_layer_norm_and_batch_norm.ipynb", "02_from_rnn_to_attention.ipynb",
-    "test_distributed.py", "test_cli.py", "12_decoding.ipynb", "14_what_did_it_learn.ipynb",
-    "06_multi_head_attention.ipynb", "test_assignments.py", "13_is_it_better.ipynb",
-)  # fmt: skip
 
 
 def pytest_addoption(parser):
