@@ -474,3 +474,31 @@ def self_attention_over_queries(x, w_q, w_k, w_v):
 @also("M33", "self_attention")
 def self_attention_unscaled(x, w_q, w_k, w_v):
     return ((x @ w_q) @ (x @ w_k).transpose(-2, -1)).softmax(dim=-1) @ (x @ w_v)
+
+
+@misconception(
+    "M228",
+    "self_attention",
+    title="a causal mask where none was asked for",
+    source="an answer in a trial of the checks: copied from a decoder-only model",
+    effect="No position sees what follows it; an encoder loses half of its context.",
+    hint="Your last position is right, the ones before it are not. What do they not see?",
+)
+def causal_unasked(x, w_q, w_k, w_v):
+    scores = (x @ w_q) @ (x @ w_k).transpose(-2, -1) / math.sqrt(w_q.size(1))
+    seen = torch.ones(x.size(1), x.size(1), dtype=torch.bool).tril()
+    return scores.masked_fill(~seen, -math.inf).softmax(dim=-1) @ (x @ w_v)
+
+
+@misconception(
+    "M229",
+    "softmax",
+    title="the largest score of all rows taken off",
+    source="an answer in a trial of the checks: scores.max() without an axis",
+    effect="A row whose scores all lie far below another row's becomes 0/0.",
+    hint="Where one row's scores lie far below another's, yours are NaN. Whose largest "
+    "score do you take off?",
+)
+def one_maximum_for_all(scores):
+    e = (scores - scores.max()).exp()
+    return e / e.sum(dim=-1, keepdim=True)

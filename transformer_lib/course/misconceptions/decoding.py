@@ -243,3 +243,61 @@ def shifted_in_place(cached, new):
     joined = torch.cat([cached, new], dim=2)
     cached.copy_(joined[:, :, -cached.size(2) :])
     return joined
+
+
+@misconception(
+    "M209",
+    "best_continuations",
+    title="chosen by the next token alone",
+    source="an answer in a trial of the checks",
+    effect="The past counts in the score but not in the choice: a poor hypothesis with one sure "
+    "token wins over a good one.",
+    hint="The scores that you return contain the past, but your choice among the continuations "
+    "does not. What should be compared?",
+)
+def chosen_by_the_next_token(scores, log_p, beam_size):
+    best = log_p.flatten().topk(beam_size).indices
+    hypotheses, tokens = best // log_p.size(1), best % log_p.size(1)
+    return scores[hypotheses] + log_p[hypotheses, tokens], hypotheses, tokens
+
+
+@misconception(
+    "M210",
+    "length_penalty",
+    title="only the length divided by 6",
+    source="an answer in a trial of the checks: brackets left out, 5 + |Y|/6",
+    effect="At length 1 the penalty is not 1, and it grows a sixth as fast.",
+    hint="At length 1 your penalty should be 1. What all is divided by 6?",
+)
+def brackets_left_out(length, alpha):
+    return (5.0 + length / 6.0) ** alpha
+
+
+@misconception(
+    "M211",
+    "length_penalty",
+    title="the divisor left out of the power",
+    source="an answer in a trial of the checks: (5 + |Y|)^α / 6",
+    effect="A constant factor, 6^(α−1), so the order of hypotheses stays; compared with another "
+    "program, every score differs.",
+    hint="At length 1 your penalty should be 1, for every α. What all is raised to the power α?",
+)
+def divisor_outside_the_power(length, alpha):
+    return (5.0 + length) ** alpha / 6.0
+
+
+@misconception(
+    "M212",
+    "length_penalty",
+    title="integer division",
+    source="an answer in a trial of the checks: // where / was meant",
+    effect="Six lengths in a row have the same penalty.",
+    hint="Your penalty moves in steps: several lengths share one. Which division do you use?",
+)
+def penalty_in_steps(length, alpha):
+    return ((5 + length) // 6) ** alpha
+
+
+@also("M124", "best_hypothesis")
+def best_by_plain_length(log_p, lengths, alpha):
+    return max(range(len(log_p)), key=lambda i: log_p[i] / lengths[i] ** alpha)

@@ -130,3 +130,17 @@ def unscaled_with_positions(tokens, table, positions, dropout):
 @also("M10", "embed_with_positions")
 def divided_with_positions(tokens, table, positions, dropout):
     return dropout(table[tokens] / math.sqrt(table.size(1)) + positions[: tokens.size(1)])
+
+
+@misconception(
+    "M226",
+    "embed_with_positions",
+    title="the position looked up by the token",
+    source="an answer in a trial of the checks: positions[tokens]",
+    effect="Every occurrence of a word gets the same vector, so the model has no positions at all.",
+    hint="The same word gets the same position wherever it stands. With what do you index the "
+    "table of positions?",
+)
+def position_of_the_token(tokens, table, positions, dropout):
+    x = table[tokens] * math.sqrt(table.size(1))
+    return dropout(x + positions[tokens % len(positions)])

@@ -179,3 +179,77 @@ def wins_of_b(scores_a, scores_b, indices):
 )
 def not_resampled(scores_a, scores_b, indices):
     return float(torch.mean(scores_a) > torch.mean(scores_b))
+
+
+@misconception(
+    "M213",
+    "corpus_bleu",
+    title="n-grams pooled before they are clipped",
+    source="an answer in a trial of the checks",
+    effect="A word may match the reference of another sentence, so the score is too high.",
+    hint="In your count a word can match the reference of another sentence. Before or after "
+    "clipping are the sentences' counts added up?",
+)
+def pooled_before_clipping(hypotheses, references):
+    matches, totals = [], []
+    for n in range(1, 5):
+        ours = sum((ngram_counts(h, n) for h in hypotheses), Counter())
+        theirs = sum((ngram_counts(r, n) for r in references), Counter())
+        matches.append((ours & theirs).total())
+        totals.append(ours.total())
+    if min(matches) == 0:
+        return 0.0
+    length, reference = sum(map(len, hypotheses)), sum(map(len, references))
+    brevity = min(1.0, math.exp(1 - reference / length))
+    logs = [math.log(m / t) for m, t in zip(matches, totals, strict=True)]
+    return 100 * brevity * math.exp(sum(logs) / 4)
+
+
+@misconception(
+    "M214",
+    "corpus_bleu",
+    title="divided by the reference's n-grams",
+    source="an answer in a trial of the checks: recall, as in ROUGE",
+    effect="Long output is rewarded twice: it finds more, and nothing is divided by its length.",
+    hint="You measure how much of the reference was found. BLEU is made of precisions: of what are "
+    "they shares?",
+)
+def recall_instead_of_precision(hypotheses, references):
+    matches, totals = [0] * 4, [0] * 4
+    for hypothesis, reference in zip(hypotheses, references, strict=True):
+        for n in range(4):
+            ours, theirs = ngram_counts(hypothesis, n + 1), ngram_counts(reference, n + 1)
+            matches[n] += (ours & theirs).total()
+            totals[n] += theirs.total()
+    if min(matches) == 0:
+        return 0.0
+    length, reference = sum(map(len, hypotheses)), sum(map(len, references))
+    brevity = min(1.0, math.exp(1 - reference / length))
+    logs = [math.log(m / t) for m, t in zip(matches, totals, strict=True)]
+    return 100 * brevity * math.exp(sum(logs) / 4)
+
+
+@misconception(
+    "M215",
+    "bootstrap_wins",
+    title="a draw in which both are equal counts as won",
+    source="an answer in a trial of the checks: ≥ where > was meant",
+    effect="Two systems with the same output beat each other in every draw.",
+    hint="Who wins a draw in which both means are the same?",
+)
+def equal_counts_as_won(scores_a, scores_b, indices):
+    a, b = scores_a[indices].double().mean(dim=1), scores_b[indices].double().mean(dim=1)
+    return (a >= b).double().mean().item()
+
+
+@misconception(
+    "M216",
+    "bootstrap_wins",
+    title="only A is drawn anew",
+    source="an answer in a trial of the checks",
+    effect="Not paired any more: the luck of the draw counts for A and against nobody.",
+    hint="A's sentences are drawn anew each time. And B's?",
+)
+def only_a_is_drawn(scores_a, scores_b, indices):
+    a = scores_a[indices].double().mean(dim=1)
+    return (a > scores_b.double().mean()).double().mean().item()

@@ -138,3 +138,16 @@ def number_by_number(weights):
 )
 def last_layer_alone(weights):
     return _with_residual(weights)[-1]
+
+
+@misconception(
+    "M225",
+    "offset_share",
+    title="wrapped round the ends",
+    source="an answer in a trial of the checks: torch.roll, or a negative index",
+    effect="Queries without such a key are counted with a key from the other end of the sentence.",
+    hint="What does the first query have one place before it? In your code it has the last key.",
+)
+def wrapped_round(weights, offset):
+    rows = torch.arange(weights.size(-1))
+    return weights[:, rows, (rows + offset) % len(rows)].mean(dim=-1)

@@ -208,3 +208,15 @@ def every_third_channel(x, weight):
 )
 def split_positions(x, weight):
     return (x @ weight.T).chunk(3, dim=1)
+
+
+@misconception(
+    "M227",
+    "query_key_value",
+    title="the weights of a linear layer not transposed",
+    source="an answer in a trial of the checks: x @ W where nn.Linear has x @ Wᵀ",
+    effect="The shapes fit, since each part is square, and every number is wrong.",
+    hint="nn.Linear keeps its weight as (out, in). With what does it multiply its input?",
+)
+def not_transposed(x, weight):
+    return tuple(x @ part for part in weight.chunk(3))

@@ -212,3 +212,31 @@ def positions_wrap_around(x, table, start):
 def learned_positions_along_the_batch(x, table, start):
     position = torch.arange(start, start + x.size(0)).clamp(max=len(table) - 1)
     return x + table[position][:, None]
+
+
+@misconception(
+    "M230",
+    "positional_encoding",
+    title="2i counted twice",
+    source="an answer in a trial of the checks: arange(0, d_model, 2) is 2i already",
+    effect="The waves become longer twice as fast: half of the channels hardly move.",
+    hint="In the exponent, is your variable i or already 2i?",
+)
+def two_i_counted_twice(length, d_model):
+    angle = torch.arange(length)[:, None] / 10000.0 ** (2 * torch.arange(0, d_model, 2) / d_model)
+    return torch.stack([angle.sin(), angle.cos()], dim=2).flatten(1)
+
+
+@misconception(
+    "M231",
+    "positional_encoding_halves",
+    title="d/2 − 1 steps from 1 to 1/10000",
+    source="Tensor2Tensor and fairseq",
+    effect="No mistake by itself, but another table than the paper's formula gives.",
+    hint="Your slowest wave is exactly 10000·2π long, as in Tensor2Tensor. By what is the exponent "
+    "divided in the paper?",
+)
+def tensor2tensors_frequencies(length, d_model):
+    half = d_model // 2
+    angle = torch.arange(length)[:, None] / 10000.0 ** (torch.arange(half) / (half - 1))
+    return torch.cat([angle.sin(), angle.cos()], dim=1)

@@ -3,6 +3,8 @@
 What is right about them is in :mod:`transformer_lib.training` and :mod:`transformer_lib.data`.
 """
 
+import torch
+
 from transformer_lib.course.misconceptions.bank import also, misconception
 from transformer_lib.decoding.search import pad_sequences
 from transformer_lib.vocabulary import BOS, EOS, PAD
@@ -374,3 +376,119 @@ def fixed_number_of_sentences(lengths, batch_tokens):
     order = sorted(range(len(lengths)), key=lambda i: lengths[i])
     size = max(1, batch_tokens // max(lengths))
     return [order[start : start + size] for start in range(0, len(order), size)]
+
+
+@misconception(
+    "M217",
+    "label_smoothing",
+    title="the right piece has no share of ε",
+    source="an answer in a trial of the checks: scatter_ overwrites the ε/V that is there already",
+    effect="The target does not sum to 1, but to 1 − ε/V.",
+    hint="Add your target distribution up: it is not 1. What does the right piece get from ε?",
+)
+def right_piece_overwritten(logits, labels, smoothing):
+    log_p = logits.log_softmax(dim=-1)
+    target = torch.full_like(log_p, smoothing / logits.size(1))
+    target.scatter_(1, labels[:, None], 1 - smoothing)
+    return -(target * log_p).sum(dim=-1)[labels != PAD].mean()
+
+
+@misconception(
+    "M218",
+    "mean_loss",
+    title="the padding's losses are summed, but not counted",
+    source="an answer in a trial of the checks",
+    effect="The loss grows with the padding of a batch.",
+    hint="You divide by the number of real tokens. Which losses are in the sum above?",
+)
+def padding_summed_but_not_counted(nll, labels):
+    return nll.sum() / (labels != PAD).sum()
+
+
+@misconception(
+    "M219",
+    "mean_loss",
+    title="the perplexity",
+    source="an answer in a trial of the checks",
+    effect="Its gradient is that of the loss times the perplexity: large steps when the model is "
+    "bad.",
+    hint="Your number is e to the power of the right one. What is that called, and is "
+    "it asked for?",
+)
+def perplexity_for_loss(nll, labels):
+    return nll[labels != PAD].mean().exp()
+
+
+@misconception(
+    "M220",
+    "noam_rate",
+    title="x ** -1/2 is half of 1/x",
+    source="an answer in a trial of the checks: the power binds more tightly than the division",
+    effect="The rate is thousands of times too small.",
+    hint="In Python, what comes first in `x ** -1/2`: the power or the division?",
+)
+def power_before_division(step, d_model, warmup_steps):
+    return d_model**-1 / 2 * min(step**-1 / 2, step * warmup_steps**-3 / 2)
+
+
+@misconception(
+    "M221",
+    "plan_batches",
+    title="from the longest to the shortest",
+    source="fairseq and others sort so, to meet a lack of memory at once",
+    effect="No mistake by itself, but other batches.",
+    hint="Your batches begin with the longest sentences. Which should come first?",
+)
+def longest_first(lengths, batch_tokens):
+    batches = []
+    for index in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
+        if not batches or lengths[batches[-1][0]] * (len(batches[-1]) + 1) > batch_tokens:
+            batches.append([])
+        batches[-1].append(index)
+    return batches
+
+
+@misconception(
+    "M222",
+    "teacher_forcing",
+    title="padded at the beginning",
+    source="what Hugging Face's tokenizers do for decoder-only models when they generate",
+    effect="Sentences end at the same place and begin at different ones: positions that are "
+    "counted from the left are wrong.",
+    hint="Your rows are filled at the beginning. At which end is padding asked for?",
+)
+def padded_at_the_beginning(targets):
+    width = max(map(len, targets)) + 1
+
+    def rows(sentences):
+        return torch.tensor([[PAD] * (width - len(s)) + s for s in sentences])
+
+    return rows([[BOS, *t] for t in targets]), rows([[*t, EOS] for t in targets])
+
+
+@misconception(
+    "M223",
+    "teacher_forcing",
+    title="labels filled with −100",
+    source="Hugging Face, after F.cross_entropy's ignore_index",
+    effect="A loss that leaves out PAD learns from −100, or fails.",
+    hint="With which number are short rows of the labels filled here?",
+)
+def labels_filled_with_minus_100(targets):
+    read = pad_sequences([[BOS, *t] for t in targets])
+    said = pad_sequences([[*t, EOS] for t in targets])
+    return read, said.masked_fill(said == PAD, -100)
+
+
+@misconception(
+    "M224",
+    "teacher_forcing",
+    title="</s> in the last column of every row",
+    source="an answer in a trial of the checks: the padded input shifted, </s> appended",
+    effect="Shorter sentences learn to go on with padding.",
+    hint="In your labels, </s> stands in the last column of every row. Where does a shorter "
+    "sentence end?",
+)
+def end_in_the_last_column(targets):
+    read = pad_sequences([[BOS, *t] for t in targets])
+    return read, torch.cat([read[:, 1:], torch.full((len(targets), 1), EOS)], dim=1)
