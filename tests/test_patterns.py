@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+import re
 
 import numpy as np
 import pytest
@@ -16,6 +17,9 @@ from transformer_lib.course.checks.observe import Case, Outcome
 from transformer_lib.course.checks.parts import calls_of
 from transformer_lib.course.checks.patterns import pattern
 from transformer_lib.course.sandboxed.given import FixedDropout
+from transformer_lib.decoding.search import pad_sequences
+from transformer_lib.model import attention, merge_heads, split_heads
+from transformer_lib.vocabulary import BOS, EOS
 
 X = torch.randn(4, 5, 6, generator=torch.Generator().manual_seed(0))
 AXES = ("batch", "query", "key")
@@ -145,9 +149,25 @@ def test_of_two_mistakes_at_once_both_are_said():
         return weights @ value, weights
 
     verdict = check(attention, seed=1)
-    assert verdict.mistakes == ("M7",)
+    assert verdict.mistakes == ("M7", "M33")
+
+
+def test_a_known_mistake_and_another_argument_are_both_said():
+    def attention_weights(query, key):
+        return (query @ key.transpose(1, 2) / math.sqrt(key.size(1))).softmax(-1)
+
+    verdict = check(attention_weights, seed=1)
+    assert verdict.mistakes == ("M33",)
     (note,) = verdict.notes
-    assert "and besides, yours is what comes out if query is multiplied by the root" in note
+    assert note.startswith("and besides, yours is what comes out if key is divided by the root of")
+
+
+def test_a_result_without_a_gradient_is_told_from_one_that_is_wrong():
+    def softmax(scores):
+        return scores.detach().softmax(-1)
+
+    said = repr(check(softmax, seed=1))
+    assert "no gradient reaches scores: does something leave PyTorch on the way" in said
 
 
 def test_a_mistake_that_matches_nearly_everywhere_is_named():
@@ -263,3 +283,32 @@ def test_any_wrong_numbers_can_be_explained(trials, how):
         changed = dataclasses.replace(exercise, use=use)
         verdict = judge(exercise.reference, changed, trials[exercise.name])
         assert verdict.passed or repr(verdict)
+
+
+def test_two_changes_of_arguments_are_said_together():
+    def multi_head_attention(x, memory, w_q, w_k, w_v, w_o, num_heads, mask):
+        mask = None if mask is None else ~mask
+        heads = (split_heads(y @ w, num_heads) for y, w in ((x, w_q), (memory, w_k), (memory, w_v)))
+        return merge_heads(attention(*heads, mask)[0]) @ w_o.T
+
+    notes = check(multi_head_attention, seed=1).notes
+    assert notes == (
+        "yours is what comes out if w_o is transposed and mask is turned round (True and False)",
+    )
+
+
+def test_two_known_mistakes_that_add_up_are_both_named():
+    def encoder_layer_flops(length, d_model, d_ff):
+        return 8 * length * d_model**2 + 2 * length**2 * d_model + 2 * length * d_model * d_ff
+
+    assert check(encoder_layer_flops, seed=1).mistakes == ("M203", "M204")
+
+
+def test_results_in_another_order_are_said():
+    def teacher_forcing(targets):
+        read = pad_sequences([[BOS, *target] for target in targets])
+        return pad_sequences([[*target, EOS] for target in targets]), read
+
+    said = repr(check(teacher_forcing, seed=1))
+    assert "yours are the right ones in another order: labels, tgt_input" in said
+    assert re.search(r"tgt_input\[0\]: expected \[2, .*\], got \[.*3.*\]", said)

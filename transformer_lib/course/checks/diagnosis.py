@@ -4,6 +4,7 @@ import inspect
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from transformer_lib.course.checks.compare import ASPECTS, compare, listed
 from transformer_lib.course.checks.exercise import EXERCISES, Exercise
 from transformer_lib.course.checks.observe import Case, Outcome, alike, observe
 from transformer_lib.course.checks.parts import parts_say
+from transformer_lib.course.checks.patterns import close
 from transformer_lib.course.checks.verdict import Finding, Verdict
 from transformer_lib.course.checks.whatif import what_if
 from transformer_lib.course.misconceptions.bank import Misconception, wrong_answers
@@ -80,7 +82,9 @@ def judge(candidate: Callable[..., Any], exercise: Exercise, trial: Trial) -> Ve
         ]
         hints = tuple(f"{mistake.id}: {mistake.hint}" for mistake in known)
         notes = tuple(_notes(exercise, trial, outcomes, bool(known)))
-        if not known and not notes and (both := _and_another(exercise, trial, outcomes)):
+        if not known and not notes and (two := _two_together(exercise, trial, outcomes)):
+            known, hints = two, tuple(f"{mistake.id}: {mistake.hint}" for mistake in two)
+        elif not known and not notes and (both := _and_another(exercise, trial, outcomes)):
             mistake, besides = both
             known, hints = [mistake], (f"{mistake.id}: {mistake.hint}",)
             notes = (f"and besides, {besides}",)
@@ -125,23 +129,53 @@ def _and_another(
 ) -> tuple[Misconception, str] | None:
     """A known mistake and one more thing that together explain every number."""
     label = _first_wrong(exercise, trial, outcomes)
-    if label is None or not _is_rich(trial.right[label].value):
+    if label is None or not _is_rich(trial.right):
         return None
     names = list(inspect.signature(exercise.use(exercise.reference)).parameters)
     for mistake in wrong_answers(exercise.name):
         answer = exercise.use(mistake.answers[exercise.name])
         cases = trial.cases, trial.wrong[mistake.id], outcomes
-        if besides := what_if(answer, names, *cases, label, exercise.tolerance):
+        if besides := what_if(answer, names, *cases, label, exercise.tolerance, tensors_only=True):
             return mistake, besides
     return None
 
 
-def _is_rich(value: Any, enough: int = 6) -> bool:
-    """Whether it has so many real numbers that two things explain them only if they are true."""
+def _two_together(
+    exercise: Exercise, trial: Trial, outcomes: Outcomes
+) -> list[Misconception] | None:
+    """Two known mistakes, each of which adds something of its own, or multiplies by it."""
+    if any(o.error for o in outcomes.values()) or not _is_rich(trial.right):
+        return None
+    if _first_wrong(exercise, trial, outcomes) is None:
+        return None
+
+    def numbers(of: Outcomes) -> list[torch.Tensor]:
+        return [_real(outcome.value) for outcome in of.values()]
+
+    right, got = numbers(trial.right), numbers(outcomes)
+    for one, other in combinations(wrong_answers(exercise.name), 2):
+        wrong = numbers(trial.wrong[one.id]), numbers(trial.wrong[other.id])
+        four = list(zip(right, *wrong, got, strict=True))
+        if any(x.shape != row[0].shape for row in four for x in row):
+            continue
+        for joined in (lambda r, a, b: a + b - r, lambda r, a, b: a * b / r):
+            if all(close(joined(r, a, b), x, exercise.tolerance).all() for r, a, b, x in four):
+                return [one, other]
+    return None
+
+
+def _real(value: Any) -> torch.Tensor:
+    """All real numbers of a result in a row; none at all if it holds something else."""
     values = value if isinstance(value, tuple) else (value,)
-    return enough <= sum(
-        x.numel() for x in values if isinstance(x, torch.Tensor) and x.is_floating_point()
-    )
+    tensors = [torch.as_tensor(x) for x in values if isinstance(x, torch.Tensor | int | float)]
+    if len(tensors) < len(values) or any(x.dtype == torch.bool for x in tensors):
+        return torch.empty(0)
+    return torch.cat([x.detach().double().flatten() for x in tensors])
+
+
+def _is_rich(right: Outcomes, enough: int = 3) -> bool:
+    """Whether there are so many numbers that two things explain them only if they are true."""
+    return len(torch.cat([_real(outcome.value) for outcome in right.values()]).unique()) >= enough
 
 
 def _first_wrong(exercise: Exercise, trial: Trial, outcomes: Outcomes) -> str | None:
@@ -284,14 +318,26 @@ def _side_effects(exercise: Exercise, trial: Trial, outcomes: Outcomes):
     yield Finding("repeatable", "passed" if same else "failed", message)
 
 
+def _is_nothing_beside(gradient: torch.Tensor | None, right: torch.Tensor) -> bool:
+    if gradient is None:
+        return True
+    return bool(gradient.abs().max() < 1e-6 * right.abs().max()) if right.numel() else False
+
+
 def _gradient(exercise: Exercise, trial: Trial, worked: Outcomes, arguments: list[str]) -> Finding:
     labels = [label for label in worked if trial.cases[label].gradient]
     for label in labels:
         names = [arguments[n] for n in trial.cases[label].float_tensors]
         expected, got = trial.right[label].gradients, worked[label].gradients
         for name, right, theirs in zip(names, expected, got, strict=True):
-            if right is not None and theirs is None:
-                return Finding("gradient", "failed", f"{name} does not influence your result")
+            if right is not None and _is_nothing_beside(theirs, right):
+                value = trial.right[label].value
+                if compare(value, worked[label].value, tolerance=exercise.tolerance):
+                    said = f"{name} does not influence your result"
+                else:
+                    said = f"no gradient reaches {name}: does something leave PyTorch on the way "
+                    said += "(item, tolist, numpy, detach, no_grad)?"
+                return Finding("gradient", "failed", said)
         named = tuple(f"gradient of {name}" for name in names)
         if wrong := compare(expected, got, named, tolerance=10 * exercise.tolerance):
             return Finding("gradient", "failed", wrong.message)

@@ -25,10 +25,13 @@ def what_if(
     got: dict[str, Outcome],
     wrong: str,
     tolerance: float,
+    tensors_only: bool = False,
 ) -> str:
     """The change of the arguments that turns the right answer into the student's, as a sentence.
 
     It must explain every case without an error. ``wrong`` names one in which the result is wrong.
+    ``reference`` may be a known wrong answer instead; then only tensors can be varied, for with
+    another number a wrong loop may never end.
     """
     worked = [wrong, *(x for x in cases if x != wrong and got[x].error is None)]
 
@@ -42,13 +45,24 @@ def what_if(
 
         return all(map(same, worked))
 
-    explanations = _explanations(reference, names, cases[wrong], right[wrong].value)
+    case = _whole([cases[label] for label in worked])
+    explanations = _explanations(reference, names, case, right[wrong].value, tensors_only)
     found = (said for said, explanation in explanations if explains(explanation))
     return next(found, "") or _always([(right[x].value, got[x].value) for x in cases])
 
 
+def _whole(cases: list[Case]) -> Case:
+    """The first case, with what it leaves out (None) taken from the others."""
+    columns = zip(*(case.args for case in cases), strict=False)
+    return Case(*(next((x for x in column if x is not None), None) for column in columns))
+
+
 def _explanations(
-    reference: Callable[..., Any], names: Sequence[str], case: Case, value: Any
+    reference: Callable[..., Any],
+    names: Sequence[str],
+    case: Case,
+    value: Any,
+    tensors_only: bool,
 ) -> Iterator[tuple[str, Explanation]]:
     """What may have been done instead, each with the words for it."""
 
@@ -63,22 +77,42 @@ def _explanations(
     def with_argument(place: int, operation: Callable[[Any, Any], Any]) -> Explanation:
         return lambda case, right: operation(right.value, case.args[place])
 
-    for said, change in _changes(names, case):
+    changes = list(_changes(names, case, tensors_only))
+    for said, change in changes:
         yield f"yours is what comes out if {said}", with_change(change)
     for place, (name, x) in enumerate(zip(names, case.args, strict=False)):
-        both = isinstance(x, Tensor) and isinstance(value, Tensor)
-        if both and x.is_floating_point() and x.shape == value.shape:
+        alike = isinstance(x, Tensor) and isinstance(value, Tensor)
+        if alike and x.is_floating_point() and x.shape == value.shape:
             yield f"yours is the right one plus {name}", with_argument(place, operator.add)
             yield f"yours is the right one minus {name}", with_argument(place, operator.sub)
             yield f"yours is the right one times {name}", with_argument(place, operator.mul)
+    for (one, first), (other, second) in combinations(filter(_is_common, changes), 2):
+        if one.split()[0] != other.split()[0]:  # of two arguments
+            said = f"yours is what comes out if {one} and {other}"
+            yield said, with_change(_one_after_the_other(first, second))
 
 
-def _changes(names: Sequence[str], case: Case) -> Iterator[tuple[str, Change]]:
+def _is_common(said_and_change: tuple[str, Change]) -> bool:
+    """What is done wrong often enough to be done together with something else."""
+    ends = ("is transposed", "(True and False)", "is not used", "(zeros)", "change places")
+    return said_and_change[0].endswith(ends)
+
+
+def _one_after_the_other(first: Change, second: Change) -> Change:
+    def change(arguments: list[Any]) -> None:
+        first(arguments)
+        second(arguments)
+
+    return change
+
+
+def _changes(names: Sequence[str], case: Case, tensors_only: bool) -> Iterator[tuple[str, Change]]:
     """Each change with the words for it."""
 
     def one(place: int, function: Callable[[Any], Any]) -> Change:
         def change(arguments: list[Any]) -> None:
-            arguments[place] = function(arguments[place])
+            if arguments[place] is not None:  # a mask that may be left out
+                arguments[place] = function(arguments[place])
 
         return change
 
@@ -96,6 +130,8 @@ def _changes(names: Sequence[str], case: Case) -> Iterator[tuple[str, Change]]:
 
     for place, (name, value) in enumerate(zip(names, case.args, strict=False)):
         for said, function in _other_values(value):
+            if tensors_only and not isinstance(value, Tensor):
+                continue
             yield f"{name} {said}", one(place, function)
     tensors = [n for n, x in enumerate(case.args) if isinstance(x, Tensor)]
     for i, j in combinations(tensors, 2):

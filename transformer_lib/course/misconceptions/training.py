@@ -440,7 +440,7 @@ def power_before_division(step, d_model, warmup_steps):
     hint="Your batches begin with the longest sentences. Which should come first?",
 )
 def longest_first(lengths, batch_tokens):
-    batches = []
+    batches: list[list[int]] = []
     for index in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
         if not batches or lengths[batches[-1][0]] * (len(batches[-1]) + 1) > batch_tokens:
             batches.append([])

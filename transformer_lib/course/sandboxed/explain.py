@@ -22,7 +22,7 @@ def explain_error(error: BaseException) -> str:
         if not frame.filename.startswith((ours, sys.prefix, sys.base_prefix, "<frozen"))
     ]
     first_line = str(error).partition("\n")[0]
-    said = f"{type(error).__name__}: {textwrap.shorten(first_line, 140, placeholder=' …')}"
+    said = f"{type(error).__name__}: {textwrap.shorten(first_line, 220, placeholder=' …')}"
     if not theirs:
         return f"calling it raised {said}"
     frame = theirs[-1]
