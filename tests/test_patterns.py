@@ -311,4 +311,11 @@ def test_results_in_another_order_are_said():
 
     said = repr(check(teacher_forcing, seed=1))
     assert "yours are the right ones in another order: labels, tgt_input" in said
+
+    def attention_and_weights(query, memory, weight, mask):
+        scores = (query @ weight @ memory.mT).masked_fill(mask[:, None], -math.inf)
+        return scores.softmax(-1), scores.softmax(-1) @ memory
+
+    swapped = repr(check(attention_and_weights, "luong_attention", seed=1))
+    assert "your context has the shape of weights: is the order right?" in swapped
     assert re.search(r"tgt_input\[0\]: expected \[2, .*\], got \[.*3.*\]", said)

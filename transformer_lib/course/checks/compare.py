@@ -70,6 +70,8 @@ def compare(
                     yours = ", ".join(names[i] for i in order)
                     says = f"{found[0].message}; yours are the right ones in another order: {yours}"
                     return Mismatch(found[0].aspect, says, telling=True)
+            if other := _shape_of_another(expected, got, names):
+                return Mismatch("shape", f"{found[0].message}; {other}", telling=True)
         first = min(found, key=lambda m: (ASPECTS.index(m.aspect), not m.telling), default=None)
         right = [n for n, m in zip(names, mismatches, strict=False) if m is None]
         if first and sizes is not None and len(names) == len(expected) > len(found):
@@ -101,6 +103,18 @@ def compare(
         if says := pattern(*both, (), sizes, tolerance):
             message += f"; {says}"
     return Mismatch("values", message)
+
+
+def _shape_of_another(expected: Any, got: Any, names: tuple[str, ...]) -> str:
+    """Which of several results has the shape that another one should have."""
+    if not all(isinstance(x, Tensor) for x in [*expected, *got]):
+        return ""
+    for i, one in enumerate(got):
+        if one.shape != expected[i].shape:
+            for name, other in zip(names, expected, strict=True):
+                if one.shape == other.shape:
+                    return f"your {names[i]} has the shape of {name}: is the order right?"
+    return ""
 
 
 def _more_or_less(expected: list[Any], got: list[Any]) -> str:
