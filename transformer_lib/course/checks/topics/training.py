@@ -44,10 +44,12 @@ def _smoothing_cases(random: torch.Generator) -> dict[str, Case]:
         logits = scale * torch.randn(tokens, vocab_size, generator=random)
         return logits, _labels(3, tokens // 3, vocab_size, random).flatten()
 
+    logits, labels = torch.randn(6, 9, generator=random), torch.tensor([4, 5, 6, 5, 4, PAD])
     return {
         "values": Case(*arguments(12, 7), 0.1, gradient=True),
         "no smoothing": Case(*arguments(12, 7), 0.0),
         "large logits": Case(*arguments(9, 6, scale=200.0), 0.1),
+        "pieces that are no label": Case(logits, labels, 0.1),
     }
 
 
