@@ -212,7 +212,7 @@ def test_what_comes_out_for_other_arguments_is_said():
     def feed_forward(x, w1, b1, w2, b2):
         return x + torch.relu(x @ w1 + b1) @ w2 + b2
 
-    assert check(feed_forward, seed=1).notes == ("yours is the right one plus x",)
+    assert verdict.notes[:1] == ("yours is the right one plus x",)
 
     def noam_rate(step, d_model, warmup_steps):
         return 2 * d_model**-0.5 * min(step**-0.5, step * warmup_steps**-1.5)

@@ -422,7 +422,8 @@ for exercise in ("padding_mask", "causal_mask", "decoder_mask"):
 #
 # ### Padding mask
 #
-# From tokens, (batch, length), to a boolean mask of (batch, 1, 1, length).
+# From tokens, (batch, length), to a boolean mask of (batch, 1, 1, length): True where a key may be
+# attended to, that is, wherever the token is not `PAD`.
 
 # %%
 def padding_mask(tokens):
@@ -450,7 +451,8 @@ check(padding_mask)
 #
 # ### Causal mask
 #
-# For `length` positions: a boolean mask of (1, 1, length, length).
+# For `length` positions: a boolean mask of (1, 1, length, length), True where the query (the row)
+# may attend to the key (the column). A position may see itself and everything before it.
 
 # %%
 def causal_mask(length):
@@ -478,6 +480,7 @@ check(causal_mask)
 # ### Both
 #
 # What a decoder's self-attention may see in a batch of padded targets: (batch, 1, length, length).
+# Nobody may see padding or the future, and that is all: the rows of padding are like any others.
 
 # %%
 def decoder_mask(tokens):
@@ -507,8 +510,10 @@ check(decoder_mask)
 #
 # ### Attention, with its mask
 #
-# Chapter 5's function, now complete: (batch, heads, length, d_k) each, and a mask or None. Return
-# the output and the weights. A query that may see nothing gets weights of zero.
+# Chapter 5's function, now complete: `query` is (batch, heads, queries, d_k), `key` and `value` are
+# (batch, heads, keys, d_k), and the mask, True where a key may be attended to, is broadcast to
+# (batch, heads, queries, keys) or is None. Return the output and the weights. The weights of what
+# is masked are zero, and so are all weights of a query that may see nothing.
 
 # %%
 def attention(query, key, value, mask):

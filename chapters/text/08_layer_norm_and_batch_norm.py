@@ -325,7 +325,8 @@ for mistake in wrong_answers("layer_norm"):
 #
 # ### Layer norm
 #
-# Of `x`, (batch, length, d_model), with `scale` and `shift` of d_model numbers each.
+# Of `x`, (batch, length, d_model), with `scale` and `shift` of d_model numbers each, γ and β of the
+# formula; `eps` is added to the variance.
 
 # %%
 def layer_norm(x, scale, shift, eps):
@@ -355,7 +356,8 @@ check(layer_norm)
 #
 # ### Batch norm
 #
-# The same tensor, each channel over all positions of all sentences, as in training.
+# The same tensor, and the same formula, with mean and variance of each channel over all positions
+# of all sentences, as in training. As in layer norm, the variance divides by the count itself.
 
 # %%
 def batch_norm(x, scale, shift, eps):
@@ -413,8 +415,9 @@ check(rms_norm)
 #
 # ### The module
 #
-# As a part of a model: a scale that starts at 1 and a shift that starts at 0, both trained, and ε =
-# 10⁻⁵.
+# As a part of a model: a scale that starts at 1 and a shift that starts at 0, d_model numbers each,
+# both trained (name them as you like), and ε = 10⁻⁵. The last axis of `x` is d_model; there may be
+# any number of axes before it.
 
 # %%
 class LayerNorm(nn.Module):

@@ -404,6 +404,8 @@ for exercise in ("post_norm", "pre_norm", "branch_norm"):
 # what the sublayer says (section 5.4).
 #
 # ### Post-norm
+#
+# As in the paper: the residual connection, then the norm.
 
 # %%
 def post_norm(x, sublayer, norm, dropout):
@@ -429,6 +431,8 @@ check(post_norm)
 # </details>
 #
 # ### Pre-norm
+#
+# The norm before the sublayer; nothing comes after the residual connection.
 
 # %%
 def pre_norm(x, sublayer, norm, dropout):
@@ -455,7 +459,7 @@ check(pre_norm)
 #
 # ### Norm on the branch
 #
-# The norm comes last on the branch, after dropout.
+# The norm comes last on the branch, after dropout and before the residual connection.
 
 # %%
 def branch_norm(x, sublayer, norm, dropout):

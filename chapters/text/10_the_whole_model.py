@@ -622,7 +622,8 @@ for exercise in ("feed_forward", "encoder_layer", "decoder_layer", "transformer"
 #
 # ### The feed-forward network
 #
-# The matrices are (d_model, d_ff) and (d_ff, d_model).
+# As in section 3.3 of the paper. The matrices are (d_model, d_ff) and (d_ff, d_model), the biases
+# d_ff and d_model numbers; residual connection and norm are not part of it.
 
 # %%
 def feed_forward(x, w1, b1, w2, b2):
@@ -649,8 +650,9 @@ check(feed_forward)
 #
 # ### A layer of the encoder
 #
-# With post-norm, as in the paper. The parts are given as functions:
-# `self_attention(x, memory, mask)` attends from `x` to `memory`; the others take one tensor.
+# With post-norm, as in the paper, residual connections included; dropout is left out. The parts are
+# given as functions: `self_attention(x, memory, mask)` attends from `x` to `memory`; the others take
+# one tensor.
 
 # %%
 def encoder_layer(x, mask, self_attention, feed_forward, norm1, norm2):
@@ -678,8 +680,8 @@ check(encoder_layer)
 #
 # ### A layer of the decoder
 #
-# `norms` are the three norms in order, `attention` is the self-attention, `cross` the attention to
-# the memory; both are called as above.
+# Post-norm again. `norms` are the three norms in order, `attention` is the self-attention, `cross`
+# the attention to the memory; both are called as above.
 
 # %%
 def decoder_layer(x, memory, tgt_mask, memory_mask, attention, cross, feed_forward, norms):
@@ -709,8 +711,9 @@ check(decoder_layer)
 # ### The Transformer
 #
 # From tokens to logits. Each encoder layer is called as `layer(x, mask)`, each decoder layer as
-# `layer(x, memory, tgt_mask, memory_mask)`; `padding_mask(tokens)` and `causal_mask(length)` are
-# there from chapter 7, and `output_weight` is (vocab_size, d_model).
+# `layer(x, memory, tgt_mask, memory_mask)`; the masks hide padding and the future.
+# `padding_mask(tokens)` and `causal_mask(length)` are there from chapter 7, the embeddings bring
+# their positions with them, and `output_weight` is (vocab_size, d_model).
 
 # %%
 def transformer(

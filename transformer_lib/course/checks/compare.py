@@ -1,6 +1,6 @@
 """Where two results differ first, said in words."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import permutations
 from typing import Any, Literal
 
@@ -21,6 +21,7 @@ class Mismatch:
     aspect: Aspect
     message: str
     telling: bool = False  # whether the numbers say something by themselves
+    index: tuple[int, ...] = ()  # of the first wrong number of a tensor
 
 
 def compare(
@@ -76,7 +77,7 @@ def compare(
         right = [n for n, m in zip(names, mismatches, strict=False) if m is None]
         if first and sizes is not None and len(names) == len(expected) > len(found):
             are = "is" if len(right) == 1 else "are"
-            return Mismatch(first.aspect, f"{first.message}; {listed(right)} {are} right")
+            return replace(first, message=f"{first.message}; {listed(right)} {are} right")
         return first
     if isinstance(expected, Tensor):
         if not isinstance(got, Tensor):
@@ -156,18 +157,24 @@ def _compare_tensors(
     message = f"{at}{f' ({place})' if place else ''}: expected {ours}, got {theirs}"
     if sizes is not None and _is_short(expected):
         row = index[:-1]
-        message = f"{name}{list(row) if row else ''}: expected {expected[row].tolist()}, "
-        message += f"got {got[row].tolist()}"
+        message = f"{name}{list(row) if row else ''}: expected {_row(expected[row])}, "
+        message += f"got {_row(got[row])}"
+        if expected.dtype == torch.bool:
+            message += " (1 is True)"
     if wrong.numel() > 1:
         message += f"; {int(wrong.sum())} of {wrong.numel()} numbers differ"
     says = pattern(expected, got, axes, sizes, tolerance) if sizes is not None else ""
-    return Mismatch("values", f"{message}; {says}" if says else message, bool(says))
+    return Mismatch("values", f"{message}; {says}" if says else message, bool(says), index)
 
 
 def _is_short(x: Tensor, length: int = 12) -> bool:
-    """Whole numbers in rows that can be shown whole."""
-    whole = not x.is_floating_point() and not x.is_complex() and x.dtype != torch.bool
+    """Whole numbers or truth values in rows that can be shown whole."""
+    whole = not x.is_floating_point() and not x.is_complex()
     return whole and x.ndim >= 1 and x.size(-1) <= length
+
+
+def _row(x: Tensor) -> str:
+    return "".join(str(int(y)) for y in x) if x.dtype == torch.bool else str(x.tolist())
 
 
 def _explain_shape(expected: Tensor, got: Tensor, axes: tuple[str, ...]) -> str:

@@ -1,8 +1,9 @@
 """``check``: try a student's function, say what holds, and which known mistake it looks like."""
 
+import dis
 import inspect
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
@@ -14,6 +15,7 @@ from transformer_lib.course.checks.exercise import EXERCISES, Exercise
 from transformer_lib.course.checks.observe import Case, Outcome, alike, observe
 from transformer_lib.course.checks.parts import parts_say
 from transformer_lib.course.checks.patterns import close
+from transformer_lib.course.checks.repair import Workshop
 from transformer_lib.course.checks.verdict import Finding, Verdict
 from transformer_lib.course.checks.whatif import what_if
 from transformer_lib.course.misconceptions.bank import Misconception, wrong_answers
@@ -22,6 +24,9 @@ from transformer_lib.errors import did_you_mean
 from transformer_lib.randomness import seeded
 
 Outcomes = dict[str, Outcome]
+
+IDLE = {"RESUME", "NOP", "LOAD_CONST", "POP_TOP", "RETURN_CONST", "RETURN_VALUE"}
+"""What a function of which only ``...`` is written consists of."""
 
 
 @dataclass(frozen=True)
@@ -68,37 +73,67 @@ def run_test(test: Callable[[], None]) -> Verdict:
 def judge(candidate: Callable[..., Any], exercise: Exercise, trial: Trial) -> Verdict:
     """Try ``candidate`` on the cases of a trial."""
     outcomes = _outcomes(exercise, candidate, trial.cases)
-    if _is_not_attempted(outcomes):
+    if _is_not_attempted(candidate, outcomes):
         return Verdict(exercise.name, attempted=False)
     findings = tuple(_findings(exercise, trial, outcomes))
-    hints: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    known: list[Misconception] = []
+    diagnosis = Diagnosis()
     if any(finding.status == "failed" for finding in findings):
-        known = [
-            mistake
-            for mistake in wrong_answers(exercise.name)
-            if _all_alike(outcomes, trial.wrong[mistake.id], exercise.tolerance)
-        ]
-        hints = tuple(f"{mistake.id}: {mistake.hint}" for mistake in known)
-        notes = tuple(_notes(exercise, trial, outcomes, bool(known)))
-        if not known and not notes and (two := _two_together(exercise, trial, outcomes)):
-            known, hints = two, tuple(f"{mistake.id}: {mistake.hint}" for mistake in two)
-        elif not known and not notes and (both := _and_another(exercise, trial, outcomes)):
-            mistake, besides = both
-            known, hints = [mistake], (f"{mistake.id}: {mistake.hint}",)
-            notes = (f"and besides, {besides}",)
-        if not hints and (likely := _nearly(exercise, trial, outcomes)):
-            mistake, cases = likely
-            known, hints = [mistake], (f"{mistake.id}, but for {listed(cases)}: {mistake.hint}",)
+        diagnosis = _diagnosis(candidate, exercise, trial, outcomes)
     return Verdict(
         exercise.name,
         findings,
-        hints=hints,
-        mistakes=tuple(mistake.id for mistake in known),
-        notes=notes,
+        hints=diagnosis.hints,
+        mistakes=tuple(mistake.id for mistake in diagnosis.known),
+        notes=diagnosis.notes,
         seed=trial.seed,
     )
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What is wrong: known mistakes, what is to be said of them, and what else was seen."""
+
+    known: tuple[Misconception, ...] = ()
+    hints: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def _diagnosis(
+    candidate: Callable[..., Any], exercise: Exercise, trial: Trial, outcomes: Outcomes
+) -> Diagnosis:
+    """One after another: the bank, what the numbers say, two things at once, the code."""
+    mistakes = wrong_answers(exercise.name)
+    known = tuple(
+        mistake
+        for mistake in mistakes
+        if _all_alike(outcomes, trial.wrong[mistake.id], exercise.tolerance)
+    )
+    notes = tuple(_notes(exercise, trial, outcomes, bool(known)))
+    if known:
+        return Diagnosis(known, _hints(known), notes)
+    if not notes:
+        if two := _two_together(exercise, trial, outcomes):
+            return Diagnosis(two, _hints(two))
+        if both := _and_another(exercise, trial, outcomes):
+            mistake, besides = both
+            return Diagnosis((mistake,), _hints([mistake]), (f"and besides, {besides}",))
+    place, left = _repaired(candidate, exercise, trial, outcomes)
+    if place and not left:
+        return Diagnosis(notes=(*notes, place))
+    if notes:
+        return Diagnosis(notes=notes)
+    if place:
+        then = tuple(mistake for mistake in mistakes if mistake.id == left)
+        return Diagnosis(then, notes=(place, *(f"what is left then is {x}" for x in _hints(then))))
+    if likely := _nearly(exercise, trial, outcomes):
+        mistake, cases = likely
+        hint = f"{mistake.id}, but for {listed(cases)}: {mistake.hint}"
+        return Diagnosis((mistake,), (hint,))
+    return Diagnosis()
+
+
+def _hints(known: Iterable[Misconception]) -> tuple[str, ...]:
+    return tuple(f"{mistake.id}: {mistake.hint}" for mistake in known)
 
 
 def _nearly(
@@ -140,14 +175,25 @@ def _and_another(
     return None
 
 
+def _repaired(
+    candidate: Callable[..., Any], exercise: Exercise, trial: Trial, outcomes: Outcomes
+) -> tuple[str, str]:
+    label = _first_wrong(exercise, trial, outcomes) or next(
+        (label for label, outcome in outcomes.items() if outcome.error), None
+    )
+    if label is None:
+        return "", ""
+    return Workshop(candidate, exercise, trial.cases, label).repaired(trial.right, trial.wrong)
+
+
 def _two_together(
     exercise: Exercise, trial: Trial, outcomes: Outcomes
-) -> list[Misconception] | None:
+) -> tuple[Misconception, ...]:
     """Two known mistakes, each of which adds something of its own, or multiplies by it."""
     if any(o.error for o in outcomes.values()) or not _is_rich(trial.right):
-        return None
+        return ()
     if _first_wrong(exercise, trial, outcomes) is None:
-        return None
+        return ()
 
     def numbers(of: Outcomes) -> list[torch.Tensor]:
         return [_real(outcome.value) for outcome in of.values()]
@@ -160,8 +206,8 @@ def _two_together(
             continue
         for joined in (lambda r, a, b: a + b - r, lambda r, a, b: a * b / r):
             if all(close(joined(r, a, b), x, exercise.tolerance).all() for r, a, b, x in four):
-                return [one, other]
-    return None
+                return one, other
+    return ()
 
 
 def _real(value: Any) -> torch.Tensor:
@@ -242,11 +288,17 @@ def _all_alike(a: Outcomes, b: Outcomes, tolerance: float) -> bool:
     return all(alike(a[label], b[label], tolerance) for label in a)
 
 
-def _is_not_attempted(outcomes: Outcomes) -> bool:
-    return all(
-        isinstance(o.error, NotImplementedError) or (o.error is None and _is_nothing(o.value))
-        for o in outcomes.values()
-    )
+def _is_not_attempted(candidate: Callable[..., Any], outcomes: Outcomes) -> bool:
+    if all(isinstance(o.error, NotImplementedError) for o in outcomes.values()):
+        return True
+    nothing = all(o.error is None and _is_nothing(o.value) for o in outcomes.values())
+    return nothing and not _does_something(candidate)
+
+
+def _does_something(candidate: Callable[..., Any]) -> bool:
+    """Whether there is code of which a result could come, as far as the code is at hand."""
+    code = getattr(getattr(candidate, "forward", candidate), "__code__", None)
+    return code is not None and any(x.opname not in IDLE for x in dis.get_instructions(code))
 
 
 def _is_nothing(value: Any) -> bool:
@@ -263,7 +315,8 @@ def _findings(exercise: Exercise, trial: Trial, outcomes: Outcomes):
         names = ASPECTS if number == 0 else (label,)
         if outcome.error:
             said = explain_error(outcome.error)
-            yield Finding(names[0], "failed", "the same" if said in errors else said)
+            shown = said if errors else said + _shapes(exercise, trial.cases[label])
+            yield Finding(names[0], "failed", "the same" if said in errors else shown)
             errors.add(said)
             yield from (Finding(name, "not reached") for name in names[1:])
             continue
@@ -277,6 +330,8 @@ def _findings(exercise: Exercise, trial: Trial, outcomes: Outcomes):
         )
         if mismatch is not None and (call := _call(exercise.name, trial.cases[label])):
             mismatch = replace(mismatch, message=f"{call}: {mismatch.message}")
+        elif mismatch is not None and (row := _row(exercise, trial.cases[label], mismatch.index)):
+            mismatch = replace(mismatch, message=f"{mismatch.message}; {row}")
         if mismatch is None:
             yield from (Finding(name, "passed") for name in names)
         elif number > 0:
@@ -287,6 +342,33 @@ def _findings(exercise: Exercise, trial: Trial, outcomes: Outcomes):
             yield Finding(mismatch.aspect, "failed", mismatch.message)
             yield from (Finding(name, "not reached") for name in names[place + 1 :])
     yield from _side_effects(exercise, trial, outcomes)
+
+
+def _shapes(exercise: Exercise, case: Case) -> str:
+    """What the tensors of a call that failed were like."""
+    names = inspect.signature(exercise.use(exercise.reference)).parameters
+    shapes = [
+        f"{name} {tuple(x.shape)}"
+        for name, x in zip(names, case.args, strict=False)
+        if isinstance(x, torch.Tensor)
+    ]
+    return f"; here {listed(shapes)}" if shapes else ""
+
+
+def _row(exercise: Exercise, case: Case, index: tuple[int, ...], most: int = 12) -> str:
+    """The tokens, or other whole numbers, of the sentence in which a number is wrong."""
+    if not index or exercise.axes[0][:1] != ("batch",):
+        return ""
+    names = inspect.signature(exercise.use(exercise.reference)).parameters
+    return next(
+        (
+            f"{name}[{index[0]}] is {x[index[0]].tolist()}"
+            for name, x in zip(names, case.args, strict=False)
+            if isinstance(x, torch.Tensor) and x.dtype == torch.long
+            if x.ndim == 2 and x.size(0) > index[0] and x.size(1) <= most
+        ),
+        "",
+    )
 
 
 def _call(name: str, case: Case, width: int = 80) -> str:

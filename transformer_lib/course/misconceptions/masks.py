@@ -7,7 +7,7 @@ import torch
 
 from transformer_lib.course.misconceptions.bank import also, misconception
 from transformer_lib.model.masks import causal_mask, padding_mask
-from transformer_lib.vocabulary import PAD, UNK
+from transformer_lib.vocabulary import EOS, PAD, UNK
 
 
 def _ones(length):
@@ -95,6 +95,37 @@ def queries_masked(tokens):
     return (tokens != PAD)[:, None, :, None]
 
 
+@also("M55", "decoder_mask")
+def padding_queries_masked(tokens):
+    return (tokens != PAD)[:, None, :, None] & causal_mask(tokens.size(1))
+
+
+@misconception(
+    "M233",
+    "padding_mask",
+    title="all special tokens are masked",
+    source="a plausible slip: whatever is no word is taken for padding",
+    effect="The model sees neither the beginning nor the end of a sentence.",
+    hint="Your mask blocks padding, and the other special tokens with it. What is wrong with </s>?",
+)
+def special_masked(tokens):
+    return (tokens > EOS)[:, None, None, :]
+
+
+@misconception(
+    "M234",
+    "padding_mask",
+    title="the first padding may be seen",
+    source="a plausible slip: positions <= lengths",
+    effect="One vector of padding for each shorter sentence is attended to.",
+    hint="One position too many may be seen, right after the sentence. Counting from 0, which is "
+    "the last position of a sentence of three tokens?",
+)
+def one_too_many(tokens):
+    lengths = (tokens != PAD).sum(dim=1, keepdim=True)
+    return (torch.arange(tokens.size(1)) <= lengths)[:, None, None, :]
+
+
 @misconception(
     "M56",
     "padding_mask",
@@ -133,7 +164,14 @@ def either_condition(tokens):
     return padding_mask(tokens) | causal_mask(tokens.size(1))
 
 
-@also("M38", "decoder_mask")
+@misconception(
+    "M232",
+    "decoder_mask",
+    title="the padding is forgotten",
+    source="common: the causal mask alone, repeated for each sentence",
+    effect="Rows of padding see padding, which harms nobody as long as padding stands at the end.",
+    hint="Your mask is the same for each sentence. Where do the tokens come in?",
+)
 def padding_forgotten(tokens):
     return causal_mask(tokens.size(1)).expand(len(tokens), -1, -1, -1).clone()
 

@@ -134,6 +134,23 @@ def source_not_masked(src, tgt_input, src_embed, tgt_embed, encoder_layers, deco
 
 
 @misconception(
+    "M240",
+    "transformer",
+    title="the memory's mask is made from the target",
+    source="common: one padding mask for the whole decoder",
+    effect="An error where source and target differ in length, else wrong keys are hidden.",
+    hint="Cross-attention looks at the source. Of which tokens does your mask for it tell?",
+)
+def memory_mask_of_the_target(
+    src, tgt_input, src_embed, tgt_embed, encoder_layers, decoder_layers, w
+):
+    tgt_mask = padding_mask(tgt_input) & causal_mask(tgt_input.size(1))
+    memory = _encode(src_embed(src), encoder_layers, padding_mask(src))
+    mask = padding_mask(tgt_input)
+    return _decode(tgt_embed(tgt_input), decoder_layers, memory, tgt_mask, mask) @ w.T
+
+
+@misconception(
     "M163",
     "transformer",
     title="logits of the last position only",

@@ -217,6 +217,18 @@ def over_sentences_only(x, scale, shift, eps):
     return _normalize(x, scale, shift, eps, (0,))
 
 
+@misconception(
+    "M235",
+    "batch_norm",
+    title="each sentence for itself",
+    source="a plausible slip: dim=1, which is what instance norm does",
+    effect="Each sentence has statistics of its own; short ones have unreliable ones.",
+    hint="Each sentence has its own mean in your result. How many numbers belong to one channel?",
+)
+def over_one_sentence(x, scale, shift, eps):
+    return _normalize(x, scale, shift, eps, (1,))
+
+
 class _Norm(nn.Module):
     def __init__(self, d_model):
         super().__init__()
@@ -322,3 +334,15 @@ def rms_norm_without_epsilon(x, scale, eps):
 )
 def rms_norm_without_root(x, scale, eps):
     return scale * x / (x.square().mean(-1, keepdim=True) + eps)
+
+
+@misconception(
+    "M236",
+    "rms_norm",
+    title="the square of the mean",
+    source="a plausible slip: x.mean() ** 2 for (x ** 2).mean()",
+    effect="Where a vector's mean is about 0, the result explodes.",
+    hint="You average first and square then. What does “mean square” say?",
+)
+def square_of_the_mean(x, scale, eps):
+    return scale * x / torch.sqrt(x.mean(-1, keepdim=True).square() + eps)

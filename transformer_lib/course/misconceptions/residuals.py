@@ -3,6 +3,7 @@
 What is right about them is in :mod:`transformer_lib.model.residual` and beside the exercises.
 """
 
+import torch
 import torch.nn.functional as F
 
 from transformer_lib.course.misconceptions.bank import also, misconception
@@ -222,6 +223,43 @@ def gelu(x, w1, b1, w2, b2):
 )
 def without_biases(x, w1, b1, w2, b2):
     return F.relu(x @ w1) @ w2
+
+
+@misconception(
+    "M237",
+    "feed_forward",
+    title="the first bias comes after the ReLU",
+    source="a plausible slip",
+    effect="Every hidden unit's threshold is zero, and b1 acts like a part of b2.",
+    hint="To what do you add b1: to what goes into the ReLU, or to what comes out of it?",
+)
+def bias_after_relu(x, w1, b1, w2, b2):
+    return (torch.relu(x @ w1) + b1) @ w2 + b2
+
+
+@misconception(
+    "M238",
+    "feed_forward",
+    title="x is added to the result",
+    source="common: the residual connection written into the sublayer",
+    effect="The layer around it adds x once more.",
+    hint="Your result has x in it once too often. Who adds the residual connection, the network or "
+    "the layer around it?",
+)
+def with_residual(x, w1, b1, w2, b2):
+    return x + torch.relu(x @ w1 + b1) @ w2 + b2
+
+
+@misconception(
+    "M239",
+    "feed_forward",
+    title="the negative numbers are kept",
+    source="a plausible slip: clamp(max=0), or masked_fill(h > 0, 0)",
+    effect="The network is another one, but not a worse one: w1 and b1 with the opposite sign.",
+    hint="Your hidden numbers are all negative or zero. What does a ReLU let through?",
+)
+def negative_part(x, w1, b1, w2, b2):
+    return (x @ w1 + b1).clamp(max=0) @ w2 + b2
 
 
 @misconception(

@@ -1,0 +1,179 @@
+"""The place of the one change that would make an answer right."""
+
+import ast
+import io
+import linecache
+import math
+import sys
+import textwrap
+from contextlib import redirect_stdout
+
+import pytest
+import torch
+from torch import nn
+
+from transformer_lib.course.checks import EXERCISES, check
+from transformer_lib.course.checks.edits import edits
+from transformer_lib.course.checks.repair import definition_of
+from transformer_lib.vocabulary import PAD
+
+
+def answer(source, file="<a cell>"):
+    """What a student defines in a cell of a notebook."""
+    source = textwrap.dedent(source).strip("\n") + "\n"
+    linecache.cache[file] = (len(source), None, source.splitlines(True), file)
+    names = {"torch": torch, "nn": nn, "math": math, "PAD": PAD, "__name__": "cell"}
+    exec(compile(source, file, "exec"), names)
+    return next(x for x in reversed(names.values()) if getattr(x, "__module__", "") == "cell")
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (
+            """
+            def plan_batches(lengths, batch_tokens):
+                batches = []
+                for n in sorted(range(len(lengths)), key=lengths.__getitem__):
+                    if batches and lengths[n] * (len(batches[-1]) + 1) < batch_tokens:
+                        batches[-1].append(n)
+                    else:
+                        batches.append([n])
+                return batches
+            """,
+            "line 4, `lengths[n] * (len(batches[-1]) + 1) < batch_tokens`: everything passes with "
+            "another comparison",
+        ),
+        (
+            """
+            def append_to_cache(cached, new):
+                return torch.cat([cached, new], dim=1)
+            """,
+            "line 2, `1` in `return torch.cat([cached, new], dim=1)`: everything passes with "
+            "another number",
+        ),
+        (
+            """
+            def length_penalty(length, alpha):
+                return ((6 + length) / 6) ** alpha
+            """,
+            "line 2, `6` in `return ((6 + length) / 6) ** alpha`: everything passes with another",
+        ),
+        (
+            """
+            def best_continuations(scores, log_p, beam_size):
+                total = (scores[:, None] + log_p).flatten()
+                best, place = total.topk(beam_size)
+                return best, place % log_p.size(1), place // log_p.size(1)
+            """,
+            "line 4, `best, place % log_p.size(1), place // log_p.size(1)`: everything passes in "
+            "another order",
+        ),
+        (
+            """
+            def rms_norm(x, scale, eps):
+                return scale * x / torch.sqrt(x.square().mean(-1) + eps)
+            """,
+            "line 2, `x.square().mean(-1)`: everything passes if the axis is kept",
+        ),
+        (
+            """
+            class LayerNorm(nn.Module):
+                def __init__(self, d_model, eps=1e-3):
+                    super().__init__()
+                    self.scale = nn.Parameter(torch.ones(d_model))
+                    self.shift = nn.Parameter(torch.zeros(d_model))
+                    self.eps = eps
+
+                def forward(self, x):
+                    centred = x - x.mean(-1, keepdim=True)
+                    variance = centred.square().mean(-1, keepdim=True)
+                    return self.scale * centred / torch.sqrt(variance + self.eps) + self.shift
+            """,
+            "line 2, `1e-3`: everything passes with another number",
+        ),
+    ],
+)
+def test_the_place_is_named(source, said):
+    verdict = check(answer(source), seed=1)
+    assert not verdict.passed
+    assert any(note.startswith(said) for note in verdict.notes), verdict.notes
+
+
+def test_the_other_mistake_is_named_too():
+    wrong = """
+        def embed(tokens, table):
+            vectors = table[tokens] / math.sqrt(table.size(1))
+            return vectors.masked_fill(tokens[..., None] == PAD, 0.0)
+        """
+    verdict = check(answer(wrong), seed=1)
+    assert "`vectors.masked_fill(tokens[..., None] == PAD, 0.0)`" in verdict.notes[0]
+    assert verdict.notes[1].startswith("what is left then is M10: ")
+    assert verdict.mistakes == ("M10",)
+
+
+def test_a_loop_that_a_change_makes_endless_is_ended():
+    wrong = """
+        def greedy_decode(next_logits, max_len):
+            said = []
+            while len(said) < max_len:
+                token = int(next_logits([0] + said).argmax())
+                said.append(token)
+            return said
+        """
+    before = sys.gettrace()
+    assert not check(answer(wrong), seed=1).passed
+    assert sys.gettrace() is before
+
+
+def test_what_the_answer_prints_is_not_printed_for_every_change():
+    wrong = """
+        def causal_mask(length):
+            print("here")
+            return torch.ones(1, 1, length, length).bool().tril(2)
+        """
+    printed = io.StringIO()
+    with redirect_stdout(printed):
+        verdict = check(answer(wrong), seed=1)
+    assert "`2` in " in verdict.notes[0]
+    assert printed.getvalue().count("here") < 20
+
+
+def test_code_that_is_not_at_hand_is_left_alone():
+    inside = eval("lambda tokens: (tokens == 7)[:, None, None]")
+    assert definition_of(inside) == (None, "")
+    assert check(inside, "padding_mask", seed=1).notes == ()
+
+
+@pytest.mark.parametrize("name", EXERCISES)
+def test_every_edit_is_taken_back(name):
+    tree, _ = definition_of(EXERCISES[name].reference)
+    if tree is None:  # inside another function
+        return
+    before = ast.dump(tree)
+    for edit in edits(tree):
+        with edit.made():
+            ast.unparse(ast.fix_missing_locations(tree))
+        assert ast.dump(tree) == before, edit
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def layer_norm(x, scale, shift, eps):\n    ...",
+        "def layer_norm(x, scale, shift, eps):\n    '''To do.'''",
+        "def layer_norm(x, scale, shift, eps):\n    raise NotImplementedError",
+    ],
+)
+def test_an_empty_answer_is_not_a_wrong_one(source):
+    assert not check(answer(source), seed=1).attempted
+
+
+def test_a_forgotten_return_is_named():
+    wrong = """
+        def layer_norm(x, scale, shift, eps):
+            y = scale * (x - x.mean(-1, keepdim=True))
+        """
+    verdict = check(answer(wrong), seed=1)
+    assert verdict.attempted
+    assert "is a return missing?" in verdict.findings[0].message

@@ -1,0 +1,444 @@
+"""All small changes of a piece of code: one operator, number, name, step or line each."""
+
+import ast
+import copy
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+Definition = ast.FunctionDef | ast.ClassDef
+
+OPERATORS: tuple[tuple[type, ...], ...] = (
+    (ast.Add, ast.Sub, ast.Mult, ast.Div),
+    (ast.FloorDiv, ast.Mod, ast.Div),
+    (ast.Pow, ast.Mult),
+    (ast.BitAnd, ast.BitOr, ast.BitXor),
+    (ast.And, ast.Or),
+)
+COMPARISONS: tuple[tuple[type, ...], ...] = (
+    (ast.Lt, ast.LtE, ast.Gt, ast.GtE),
+    (ast.Eq, ast.NotEq),
+    (ast.Is, ast.IsNot),
+    (ast.In, ast.NotIn),
+)
+FUNCTIONS = (
+    ("sin", "cos"),
+    ("min", "max", "amin", "amax"),
+    ("minimum", "maximum"),
+    ("argmin", "argmax"),
+    ("tril", "triu"),
+    ("sum", "mean", "prod", "std", "var"),
+    ("cumsum", "cumprod"),
+    ("sqrt", "square", "rsqrt"),
+    ("relu", "gelu", "tanh", "sigmoid"),
+    ("exp", "log", "log2", "log10"),
+    ("softmax", "log_softmax", "sigmoid"),
+    ("zeros", "ones"),
+    ("zeros_like", "ones_like"),
+    ("floor", "ceil"),
+    ("any", "all"),
+    ("cat", "stack"),
+    ("append", "extend"),
+    ("add", "sub", "mul", "div"),
+    ("unsqueeze", "squeeze"),
+)
+INTEGERS = (-2, -1, 0, 1, 2, (0, 1), (1, 2))
+FLOATS = (0.0, 0.5, 1.0, 2.0, 1e-5, 1e-6, 1e4, float("-inf"), float("inf"))
+STEPS = {
+    "{}.transpose(-2, -1)": "with two of its axes exchanged",
+    "{}.unsqueeze(-1)": "with one more axis",
+    "{}[..., None, :]": "with one more axis",
+    "{}.float()": "with another dtype",
+    "{}.long()": "with another dtype",
+    "{}.clone()": "with a copy",
+    "-{}": "with the other sign",
+    "~{}": "with True and False exchanged",
+    "{}.sqrt()": "with one more step of arithmetic",
+    "{}.square()": "with one more step of arithmetic",
+    "{}.exp()": "with one more step of arithmetic",
+    "{}.log()": "with one more step of arithmetic",
+    "{} ** 0.5": "with one more step of arithmetic",
+    "1 / {}": "with one more step of arithmetic",
+    "{} / 2": "with one more step of arithmetic",
+    "2 * {}": "with one more step of arithmetic",
+    "{} + 1": "with one more",
+    "{} - 1": "with one less",
+    "1 - {}": "with one minus it",
+}
+OPERATIONS = ("{} + {}", "{} - {}", "{} * {}", "{} / {}", "{} & {}", "{} @ {}")
+ARGUMENTS = {
+    "dim=-1": "if the axis is said (dim)",
+    "dim=0": "if the axis is said (dim)",
+    "dim=1": "if the axis is said (dim)",
+    "keepdim=True": "if the axis is kept",
+    "correction=0": "with another divisor",
+    "reverse=True": "in the opposite order",
+}
+
+
+@dataclass
+class Edit:
+    """``new`` instead of what stands in a field of ``parent``.
+
+    ``more`` are other parents with the same field, in which the same is done. ``where`` is the
+    part of the code that is changed; ``said`` goes on from “it works …”.
+    """
+
+    parent: ast.AST
+    field: str
+    index: int | None
+    new: Any
+    where: ast.AST
+    said: str
+    more: Sequence[ast.AST] = ()
+
+    @contextmanager
+    def made(self) -> Iterator[None]:
+        """The code is changed as long as this lasts."""
+        old = getattr(self.parent, self.field)
+        olds = [getattr(x, self.field) for x in self.more]
+        if self.index is None:
+            changed = self.new
+        elif isinstance(self.new, list):
+            changed = [*old[: self.index], *self.new, *old[self.index + 1 :]]
+        else:
+            changed = [*old[: self.index], self.new, *old[self.index + 1 :]]
+        for parent in (self.parent, *self.more):
+            setattr(parent, self.field, changed)
+        try:
+            yield
+        finally:
+            for parent, before in zip((self.parent, *self.more), (old, *olds), strict=True):
+                setattr(parent, self.field, before)
+
+
+def edits(tree: Definition) -> list[Edit]:
+    """Every small change of a function or class, those that are most often needed first."""
+    found: list[tuple[int, Edit]] = []
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    for function in functions:
+        names = _locals(function)
+        for parent, field, index, node in _places(function):
+            if isinstance(node, ast.expr):
+                for rank, new, said in _instead(node, names):
+                    found.append((rank, Edit(parent, field, index, new, node, said)))
+                if isinstance(parent, ast.Assign | ast.Return | ast.AugAssign):
+                    for new in _combined(node, names):
+                        edit = Edit(parent, field, index, new, node, "with something added here")
+                        found.append((4, edit))
+        found += [(1, edit) for edit in _everywhere(function)]
+        found += [(2, edit) for edit in _statements(function)]
+    return [edit for _, edit in sorted(found, key=lambda ranked: ranked[0])]
+
+
+def _locals(function: ast.FunctionDef) -> list[str]:
+    """Arguments and variables of a function."""
+    given = [x.arg for x in (*function.args.args, *function.args.kwonlyargs) if x.arg != "self"]
+    own = [
+        node.id
+        for node in ast.walk(function)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    ]
+    return list(dict.fromkeys([*given, *own]))
+
+
+def _places(function: ast.FunctionDef) -> Iterator[tuple[ast.AST, str, int | None, ast.AST]]:
+    """Every part of the body, with where it stands."""
+    for index, default in enumerate(function.args.defaults):
+        yield function.args, "defaults", index, default
+    for index, statement in enumerate(function.body):
+        yield function, "body", index, statement
+        yield from _inside(statement)
+
+
+def _inside(parent: ast.AST) -> Iterator[tuple[ast.AST, str, int | None, ast.AST]]:
+    for field, value in ast.iter_fields(parent):
+        if field in ("annotation", "returns", "decorator_list"):
+            continue
+        for index, node in enumerate(value) if isinstance(value, list) else [(None, value)]:
+            if isinstance(node, ast.AST):
+                yield parent, field, index, node
+                if not isinstance(node, ast.JoinedStr):  # the text of a message
+                    yield from _inside(node)
+
+
+def _instead(node: ast.expr, names: list[str]) -> Iterator[tuple[int, ast.expr, str]]:
+    """What may stand in the place of an expression: how likely that is, it, and words for it."""
+    if isinstance(getattr(node, "ctx", None), ast.Store | ast.Del):
+        if isinstance(node, ast.Tuple):
+            for new in _other_orders(node):
+                yield 0, new, "in another order"
+        return
+    match node:
+        case ast.Compare(ops=[op]):
+            for other in _others(type(op), COMPARISONS):
+                yield 0, _with(node, ops=[other()]), "with another comparison"
+        case ast.BinOp():
+            yield from _of_two(node)
+        case ast.BoolOp():
+            for other in _others(type(node.op), OPERATORS):
+                yield 0, _with(node, op=other()), "with another connective"
+            for value in node.values:
+                yield 1, value, "with only one of the two"
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
+            yield from _other_numbers(-value)
+        case ast.UnaryOp():
+            yield 0, node.operand, f"without `{ast.unparse(node)[:1].replace('n', 'not')}`"
+        case ast.Constant(value=bool() as value):
+            yield 0, ast.Constant(not value), "with the opposite"
+        case ast.Constant(value=int() | float() as value):
+            yield from _other_numbers(value)
+        case ast.Name(id=name):
+            if name in names:
+                for other in names:
+                    if other != name:
+                        new = ast.Name(other, ast.Load())
+                        yield 1, new, f"with something else than `{name}`"
+            for other in _others(name, FUNCTIONS):
+                yield 1, ast.Name(other, ast.Load()), f"with another function than `{name}`"
+        case ast.Attribute(attr=name):
+            for other in _others(name, FUNCTIONS):
+                yield 0, _with(node, attr=other), f"with another function than `{name}`"
+        case ast.Call():
+            yield from _other_calls(node)
+        case ast.Subscript():
+            yield 2, node.value, "without the brackets"
+            if isinstance(node.slice, ast.Slice):
+                for bounds in _other_bounds(node.slice):
+                    yield 1, _with(node, slice=bounds), "with other bounds"
+        case ast.IfExp():
+            yield 1, _with(node, body=node.orelse, orelse=node.body), "with the opposite condition"
+            yield 2, node.body, "without the condition"
+            yield 2, node.orelse, "without the condition"
+        case ast.Tuple() | ast.List():
+            for new in _other_orders(node):
+                yield 0, new, "in another order"
+            if isinstance(node, ast.List) and len(node.elts) > 1:
+                for element in node.elts:
+                    yield 2, _with(node, elts=[element]), "with less in it"
+    for new in _other_order_of_steps(node):
+        yield 1, new, "with two steps in the other order"
+    if not isinstance(node, ast.Constant | ast.Slice | ast.Starred | ast.JoinedStr | ast.Tuple):
+        for step in STEPS:
+            yield 3, _filled(step, node), STEPS[step]
+
+
+def _of_two(node: ast.BinOp) -> Iterator[tuple[int, ast.expr, str]]:
+    for other in _others(type(node.op), OPERATORS):
+        yield 0, _with(node, op=other()), "with another operation"
+    yield 0, _with(node, left=node.right, right=node.left), "with the two in the other order"
+    yield 1, node.left, f"without `{_short(node.right)}`"
+    yield 1, node.right, f"without `{_short(node.left)}`"
+    match node:  # a·b + c for a·(b + c), and the like
+        case ast.BinOp(left=ast.BinOp(left=a, op=inner, right=b), op=outer, right=c):
+            regrouped = ast.BinOp(a, inner, ast.BinOp(b, outer, c))
+            yield 0, regrouped, "with parentheses elsewhere"
+    match node:
+        case ast.BinOp(left=a, op=outer, right=ast.BinOp(left=b, op=inner, right=c)):
+            regrouped = ast.BinOp(ast.BinOp(a, outer, b), inner, c)
+            yield 0, regrouped, "with parentheses elsewhere"
+
+
+def _other_orders(node: ast.Tuple | ast.List, most: int = 6) -> Iterator[ast.expr]:
+    slices = any(isinstance(x, ast.Slice) for x in node.elts)
+    if 2 <= len(node.elts) <= most and not slices:
+        for i, j in combinations(range(len(node.elts)), 2):
+            elements = list(node.elts)
+            elements[i], elements[j] = elements[j], elements[i]
+            yield _with(node, elts=elements)
+
+
+def _other_order_of_steps(node: ast.expr) -> Iterator[ast.expr]:
+    """g(f(x)) for f(g(x)), whether they are written as functions, methods or operators."""
+    for outer, inside in _operands(node):
+        for inner, innermost in _operands(inside):
+            yield _replaced(inside, inner, _replaced(node, outer, innermost))
+
+
+def _operands(node: ast.expr) -> Iterator[tuple[str, ast.expr]]:
+    """What a step is applied to, with the name of its place."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=value), args=args):
+            yield "receiver", value
+            if args:
+                yield "argument", args[0]
+        case ast.Call(args=[first, *_]):
+            yield "argument", first
+        case ast.BinOp(left=left, right=right):
+            yield "left", left
+            yield "right", right
+        case ast.UnaryOp(operand=operand):
+            yield "operand", operand
+
+
+def _replaced(node: Any, place: str, new: ast.expr) -> Any:
+    match place:
+        case "receiver":
+            return _with(node, func=_with(node.func, value=new))
+        case "argument":
+            return _with(node, args=[new, *node.args[1:]])
+        case _:
+            return _with(node, **{place: new})
+
+
+def _other_numbers(value: float) -> Iterator[tuple[int, ast.expr, str]]:
+    near = (-value,) if value else ()
+    if isinstance(value, int):
+        numbers: tuple[Any, ...] = (*near, value + 1, value - 1, *INTEGERS)
+    else:
+        numbers = (*near, 1 / value if value else 1.0, *FLOATS)
+    for number in dict.fromkeys(numbers):
+        if number != value:
+            yield (
+                0,
+                ast.parse(repr(number).replace("inf", "1e999"), mode="eval").body,
+                ("with another number"),
+            )
+
+
+def _other_calls(node: ast.Call) -> Iterator[tuple[int, ast.expr, str]]:
+    plain = not any(isinstance(x, ast.Starred) for x in node.args)
+    for i in range(len(node.args) if plain else 0):
+        for j in range(i):
+            args = list(node.args)
+            args[i], args[j] = args[j], args[i]
+            yield 0, _with(node, args=args), "with the arguments in another order"
+    for i, keyword in enumerate(node.keywords):
+        rest = node.keywords[:i] + node.keywords[i + 1 :]
+        yield 0, _with(node, keywords=rest), f"without `{keyword.arg}`"
+        if keyword.arg in ("min", "max"):
+            other = ast.keyword({"min": "max", "max": "min"}[keyword.arg], keyword.value)
+            changed = [*node.keywords[:i], other, *node.keywords[i + 1 :]]
+            yield 0, _with(node, keywords=changed), f"with something else than `{keyword.arg}`"
+    if isinstance(node.func, ast.Attribute):
+        yield 1, node.func.value, f"without `{node.func.attr}`"
+    if plain and node.args:
+        yield 1, node.args[0], f"without `{_short(node.func)}`"
+        if len(node.args) > 1:
+            yield 2, _with(node, args=node.args[:-1]), f"without `{_short(node.args[-1])}`"
+    for argument in ARGUMENTS:
+        name, _, value = argument.partition("=")
+        if name not in [keyword.arg for keyword in node.keywords]:
+            keyword = ast.keyword(name, ast.parse(value, mode="eval").body)
+            yield 2, _with(node, keywords=[*node.keywords, keyword]), ARGUMENTS[argument]
+
+
+def _other_bounds(bounds: ast.Slice) -> Iterator[ast.Slice]:
+    one, minus_one = ast.Constant(1), ast.UnaryOp(ast.USub(), ast.Constant(1))
+    for lower in (None, one, minus_one):
+        yield ast.Slice(lower, bounds.upper, bounds.step)
+    for upper in (None, one, minus_one):
+        yield ast.Slice(bounds.lower, upper, bounds.step)
+    if bounds.lower is None or bounds.upper is None:
+        yield ast.Slice(bounds.upper, bounds.lower, bounds.step)
+    if isinstance(bounds.upper, ast.UnaryOp) and bounds.lower is None:
+        yield ast.Slice(one, None, bounds.step)
+    if isinstance(bounds.lower, ast.Constant) and bounds.upper is None:
+        yield ast.Slice(None, minus_one, bounds.step)
+
+
+def _combined(node: ast.expr, names: list[str]) -> Iterator[ast.expr]:
+    used = {x.id for x in ast.walk(node) if isinstance(x, ast.Name)}
+    for name in names:
+        if name not in used or isinstance(node, ast.Call):
+            for operation in OPERATIONS:
+                yield _filled(operation, node, ast.Name(name, ast.Load()))
+                if operation[3] in "-/@":
+                    yield _filled(operation, ast.Name(name, ast.Load()), node)
+
+
+def _everywhere(function: ast.FunctionDef) -> Iterator[Edit]:
+    """The same axis in all places where it stands, if these are several."""
+    keywords = [x for x in ast.walk(function) if isinstance(x, ast.keyword) and x.arg == "dim"]
+    texts = [ast.unparse(x.value) for x in keywords]
+    for text in {text for text in texts if texts.count(text) > 1}:
+        chosen = [x for x, y in zip(keywords, texts, strict=True) if y == text]
+        for number in ("-1", "0", "1", "-2", "(0, 1)"):
+            if number != text:
+                new = ast.parse(number, mode="eval").body
+                said = "with other axes, here and where the same stands"
+                yield Edit(chosen[0], "value", None, new, chosen[0].value, said, chosen[1:])
+
+
+def _statements(function: ast.FunctionDef) -> Iterator[Edit]:
+    last = function.body[-1]
+    if isinstance(last, ast.Assign | ast.AugAssign):
+        target = last.targets[0] if isinstance(last, ast.Assign) else last.target
+        if isinstance(target, ast.Name):
+            value = ast.Return(ast.Name(target.id, ast.Load()))
+            said = "with a return after it"
+            yield Edit(function, "body", None, [*function.body, value], last, said)
+    for parent in ast.walk(function):
+        for field in ("body", "orelse"):
+            block = getattr(parent, field, None)
+            if isinstance(block, list):
+                yield from _of_block(parent, field, block)
+
+
+def _of_block(parent: ast.AST, field: str, block: list[ast.stmt]) -> Iterator[Edit]:
+    for i, statement in enumerate(block):
+        following = block[i + 1] if i + 1 < len(block) else None
+        if len(block) > 1 and not isinstance(statement, ast.Return | ast.FunctionDef):
+            without = block[:i] + block[i + 1 :]
+            yield Edit(parent, field, None, without, statement, "without this line")
+        if following is not None and not isinstance(statement, ast.Return):
+            swapped = [*block[:i], following, statement, *block[i + 2 :]]
+            said = "if this line and the next one change places"
+            yield Edit(parent, field, None, swapped, statement, said)
+        if isinstance(statement, ast.AugAssign):
+            left = _with(statement.target, ctx=ast.Load())
+            plain = ast.Assign(
+                [statement.target], ast.BinOp(left, statement.op, statement.value), lineno=0
+            )
+            said = "if a new tensor is made here, not the old one changed"
+            yield Edit(parent, field, i, plain, statement, said)
+            for other in _others(type(statement.op), OPERATORS):
+                new = _with(statement, op=other())
+                yield Edit(parent, field, i, new, statement, "with another operation")
+        if isinstance(statement, ast.If):
+            new = _with(statement, test=ast.UnaryOp(ast.Not(), statement.test))
+            yield Edit(parent, field, i, new, statement.test, "with the opposite condition")
+            if not statement.orelse:
+                new_block = [*block[:i], *statement.body, *block[i + 1 :]]
+                yield Edit(parent, field, None, new_block, statement.test, "without the condition")
+        if isinstance(statement, ast.For | ast.While | ast.If):
+            last = statement.body[-1]
+            if len(statement.body) > 1:
+                out = [_with(statement, body=statement.body[:-1]), last]
+                said = "with this line one level further out"
+                yield Edit(parent, field, i, out, last, said)
+            if following is not None:
+                inside = _with(statement, body=[*statement.body, following])
+                moved = [*block[:i], inside, *block[i + 2 :]]
+                said = "with this line one level further in"
+                yield Edit(parent, field, None, moved, following, said)
+
+
+def _others(what: Any, groups: tuple[tuple[Any, ...], ...]) -> list[Any]:
+    return [other for group in groups if what in group for other in group if other != what]
+
+
+def _with(node: Any, **fields: Any) -> Any:
+    new = copy.copy(node)
+    for name, value in fields.items():
+        setattr(new, name, value)
+    return new
+
+
+def _filled(template: str, *parts: ast.expr) -> ast.expr:
+    """The template with these expressions in its gaps."""
+    holes = [f"gap_{n}" for n in range(len(parts))]
+    tree = ast.parse(template.format(*holes), mode="eval")
+
+    class Fill(ast.NodeTransformer):
+        def visit_Name(self, node: ast.Name) -> ast.expr:
+            return parts[holes.index(node.id)] if node.id in holes else node
+
+    return Fill().visit(tree).body
+
+
+def _short(node: ast.AST, width: int = 40) -> str:
+    text = ast.unparse(node)
+    return text if len(text) <= width else f"{text[:width]}…"

@@ -1,0 +1,213 @@
+"""Which one change would make a student's code right: the line, the place and the kind of change.
+
+It does not say what to write there: finding that is the exercise.
+"""
+
+import ast
+import contextlib
+import copy
+import io
+import linecache
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from itertools import islice
+from types import CodeType, FrameType
+from typing import Any
+
+from transformer_lib.course.checks.compare import compare
+from transformer_lib.course.checks.edits import Definition, Edit, edits
+from transformer_lib.course.checks.exercise import Exercise
+from transformer_lib.course.checks.observe import Case, Outcome, alike, observe
+
+MOST = 2500  # edits that are tried
+FILE = "<a changed answer>"
+
+Outcomes = dict[str, Outcome]
+
+
+class _TooLongError(Exception):
+    """A changed loop that may never end."""
+
+
+class Workshop:
+    """A student's function or class, in which one place after another is changed.
+
+    Args:
+        candidate: the answer; without its source nothing can be changed.
+        label: the case that is tried first, one in which the answer is wrong.
+    """
+
+    def __init__(
+        self,
+        candidate: Callable[..., Any],
+        exercise: Exercise,
+        cases: dict[str, Case],
+        label: str,
+    ):
+        self.exercise, self.cases, self.label = exercise, cases, label
+        self.tree, self.source = definition_of(candidate)
+        self.environment: dict[str, Any] = getattr(_function(candidate), "__globals__", {})
+        self.most_lines = 0
+        if self.tree is not None:
+            lines = _Lines(10**6)
+            with contextlib.suppress(Exception), lines:
+                self._call(self._made(), cases[label])
+            self.most_lines = 3 * lines.seen + 1000
+
+    def repaired(self, right: Outcomes, wrong: dict[str, Outcomes]) -> tuple[str, str]:
+        """What to look at, as a sentence, and the id of the known mistake that is left then.
+
+        Both are empty if no edit makes the answer right, nor one edit and a known mistake less.
+        """
+        if self.tree is None:
+            return "", ""
+        half = []
+        for edit, reached in self._edits_that_reach({"": right} | wrong):
+            if not reached:
+                return f"{self._place(edit)}: everything passes {edit.said}", ""
+            half.append((edit, reached))
+        for edit, mistake in half[:3]:
+            with edit.made():
+                for other, _ in self._edits_that_reach({"": right}):
+                    if not _overlap(other.where, edit.where):
+                        return f"{self._place(edit)}: one thing is put right {edit.said}", mistake
+        return "", ""
+
+    def _edits_that_reach(self, targets: dict[str, Outcomes]) -> Iterator[tuple[Edit, str]]:
+        """Each edit with which every case gives what one of the targets gives, and which one."""
+        assert self.tree is not None
+        for edit in islice(edits(self.tree), MOST):
+            with edit.made():
+                reached = self._reached(targets)
+            if reached is not None:
+                yield edit, reached
+
+    def _reached(self, targets: dict[str, Outcomes]) -> str | None:
+        try:
+            with _quiet(), _Lines(self.most_lines):
+                function = self._made()
+                value = self._call(function, self.cases[self.label])
+        except Exception:  # whatever a changed program may do
+            return None
+        tolerance = self.exercise.tolerance
+        targets = {
+            name: outcomes
+            for name, outcomes in targets.items()
+            if outcomes[self.label].error is None
+            and compare(outcomes[self.label].value, value, tolerance=tolerance) is None
+        }
+        if not targets:
+            return None
+        used = self.exercise.use(function)
+        with _quiet():
+            observed = {}
+            for label, case in self.cases.items():
+                with _Lines(10 * self.most_lines):
+                    observed[label] = observe(used, case)
+        for name, outcomes in targets.items():
+            if all(alike(observed[x], outcomes[x], tolerance) for x in self.cases):
+                return name
+        return None
+
+    def _place(self, edit: Edit) -> str:
+        line = getattr(edit.where, "lineno", 0)
+        said = _segment(edit.where, self.source)
+        if isinstance(edit.where, ast.Constant | ast.Name | ast.UnaryOp):
+            whole = self._around(edit.where)
+            if whole != said:
+                said = f"{said}` in `{whole}"
+        return f"line {line}, `{said}`"
+
+    def _around(self, small: ast.AST, width: int = 60) -> str:
+        """The largest expression or line around a part that is not too long."""
+        found = _segment(small, self.source)
+        assert self.tree is not None
+        around = [x for x in ast.walk(self.tree) if any(y is small for y in ast.walk(x))]
+        for node in around:
+            text = ast.get_source_segment(self.source, node) or ""
+            if "\n" not in text and len(found) < len(text) <= width:
+                found = text
+        return found
+
+    def _made(self) -> Callable[..., Any]:
+        assert self.tree is not None
+        module = ast.fix_missing_locations(ast.Module([self.tree], type_ignores=[]))
+        namespace = dict(self.environment)
+        with warnings.catch_warnings(action="ignore"):
+            code = compile(module, FILE, "exec")
+        exec(code, namespace)
+        return namespace[self.tree.name]
+
+    def _call(self, function: Callable[..., Any], case: Case) -> Any:
+        return self.exercise.use(function)(*copy.deepcopy(case.args))
+
+
+class _Lines:
+    """Counts the lines that a changed program goes through, and ends it where they are too many."""
+
+    def __init__(self, most: int):
+        self.seen, self.most = 0, most
+
+    def __enter__(self) -> None:
+        self.before = sys.gettrace()
+        sys.settrace(self._enter)
+
+    def __exit__(self, *exception: object) -> None:
+        sys.settrace(self.before)
+
+    def _enter(self, frame: FrameType, event: str, argument: Any):
+        return self._line if frame.f_code.co_filename == FILE else None
+
+    def _line(self, frame: FrameType, event: str, argument: Any):
+        self.seen += 1
+        if self.seen > self.most:
+            raise _TooLongError
+        return self._line
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    with (
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(io.StringIO()),
+        warnings.catch_warnings(action="ignore"),
+    ):
+        yield
+
+
+def _function(candidate: Any) -> Any:
+    """A function that the candidate's code belongs to: of a class, one of its own methods."""
+    if isinstance(candidate, type):
+        own = [x for x in vars(candidate).values() if hasattr(x, "__code__")]
+        return own[0] if own else None
+    return candidate
+
+
+def definition_of(candidate: Callable[..., Any]) -> tuple[Definition | None, str]:
+    """The code of a function or class, with the text of the file or cell that it is from."""
+    code = getattr(_function(candidate), "__code__", None)
+    if not isinstance(code, CodeType) or code.co_freevars not in ((), ("__class__",)):
+        return None, ""
+    source = "".join(linecache.getlines(code.co_filename))
+    try:
+        module = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return None, ""
+    found = None
+    for node in module.body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == candidate.__name__:
+            first = min([node.lineno, *(x.lineno for x in node.decorator_list)])
+            if first <= code.co_firstlineno <= (node.end_lineno or first):
+                found = node
+    return found, source
+
+
+def _segment(node: ast.AST, source: str, width: int = 60) -> str:
+    """The text of a part of the code, in one line."""
+    text = " ".join((ast.get_source_segment(source, node) or ast.unparse(node)).split())
+    return text if len(text) <= width else f"{text[:width]}…"
+
+
+def _overlap(a: ast.AST, b: ast.AST) -> bool:
+    return any(x is b for x in ast.walk(a)) or any(x is a for x in ast.walk(b))
