@@ -209,10 +209,10 @@ def test_what_comes_out_for_other_arguments_is_said():
     said = check(self_attention, seed=1).notes
     assert said == ("yours is what comes out if w_q and w_k change places",)
 
-    def feed_forward(x, w1, b1, w2, b2):
-        return x + torch.relu(x @ w1 + b1) @ w2 + b2
+    def rms_norm(x, scale, eps):
+        return x + scale * x / torch.sqrt(x.square().mean(-1, keepdim=True) + eps)
 
-    assert verdict.notes[:1] == ("yours is the right one plus x",)
+    assert check(rms_norm, seed=1).notes == ("yours is the right one plus x",)
 
     def noam_rate(step, d_model, warmup_steps):
         return 2 * d_model**-0.5 * min(step**-0.5, step * warmup_steps**-1.5)
@@ -270,18 +270,23 @@ DISTORTIONS = {
 }
 
 
-@pytest.mark.parametrize("how", DISTORTIONS)
-def test_any_wrong_numbers_can_be_explained(trials, how):
-    """Of every exercise, the right answer with its results distorted: never an error of ours."""
-    wrong = DISTORTIONS[how]
-    for exercise in EXERCISES.values():
+@pytest.mark.parametrize("number", range(len(DISTORTIONS)))
+def test_any_wrong_numbers_can_be_explained(trials, number):
+    """Of every exercise, the right answer with its results distorted: never an error of ours.
+
+    Each exercise meets two of the distortions.
+    """
+    wrong = list(DISTORTIONS.values())[number]
+    for place, exercise in enumerate(EXERCISES.values()):
+        if (place + number) % len(DISTORTIONS) > 1:
+            continue
         right = exercise.use(exercise.reference)
 
         def use(answer, plain=right):
             return functools.wraps(plain)(lambda *args: distorted(plain(*args), wrong))
 
         changed = dataclasses.replace(exercise, use=use)
-        verdict = judge(exercise.reference, changed, trials[exercise.name])
+        verdict = judge(len, changed, trials[exercise.name])  # whatever it is: use ignores it
         assert verdict.passed or repr(verdict)
 
 
