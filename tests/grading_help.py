@@ -70,7 +70,7 @@ def master(**limits):
         ]
     )
     notebook.metadata["kernelspec"] = {"name": "python3", "language": "python", "display_name": "P"}
-    limits = {"seconds": 4, "total_seconds": 40, "memory": 2**30, "processes": 24} | limits
+    limits = {"seconds": 10, "total_seconds": 40, "memory": 2**30, "processes": 24} | limits
     notebook.metadata["transformer_lib"] = {"limits": limits}
     return notebook
 

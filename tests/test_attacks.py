@@ -27,7 +27,7 @@ pytestmark = pytest.mark.sandbox
 
 @pytest.fixture(scope="module")
 def judge():
-    judge = Judge(make_master(grading_help.master()))
+    judge = Judge(make_master(grading_help.master(seconds=5)))
     yield judge
     judge.close()
 
@@ -239,17 +239,17 @@ ENDED = {
     "abort": ("import os\ndef scale(x): os.abort()", "abort()"),
     "a kill of itself": ("import os\ndef scale(x): os.kill(os.getpid(), 9)", "a kill"),
     "a kill of everybody": ("import os\ndef scale(x): os.kill(-1, 9)", ""),
-    "an endless loop": ("def scale(x):\n    while True: pass", "more than 4 seconds"),
-    "an endless loop in the cell": ("while True: pass", "more than 4 seconds"),
+    "an endless loop": ("def scale(x):\n    while True: pass", "more than 5 seconds"),
+    "an endless loop in the cell": ("while True: pass", "more than 5 seconds"),
     "an endless loop that ignores signals": (
         "import signal\nfor n in range(1, 32):\n    try: signal.signal(n, signal.SIG_IGN)\n"
         "    except OSError: pass\ndef scale(x):\n    while True: pass",
-        "more than 4 seconds",
+        "more than 5 seconds",
     ),
     "a reply that never ends": (
         "import os, time\ndef scale(x):\n    for d in range(3, 64):\n"
         "        try: os.write(d, b'\\0')\n        except OSError: pass\n    time.sleep(60)",
-        "more than 4 seconds",
+        "more than 5 seconds",
     ),
     "a closed connection": (
         "import os, time\ndef scale(x):\n    os.closerange(3, 64)\n    time.sleep(60)",
@@ -652,7 +652,7 @@ def test_the_sandbox_ends_with_the_grader(tmp_path):
     [
         (HONEST, ""),
         (ENDED["exit with code 0"][0], "exited with code 0"),
-        (ENDED["an endless loop"][0], "more than 4 seconds"),
+        (ENDED["an endless loop"][0], "more than 5 seconds"),
         (textwrap.dedent(LIMITED["a memory hog"]), "hoard.append"),
         (textwrap.dedent(LIMITED["limits raised"]), "setrlimit"),
     ],
@@ -660,7 +660,7 @@ def test_the_sandbox_ends_with_the_grader(tmp_path):
 def test_where_the_sandbox_cannot_be_nested(monkeypatch, code, reason):
     """Each submission gets an interpreter and a sandbox of its own."""
     monkeypatch.setattr(sandbox, "can_fork", lambda: False)
-    judge = Judge(make_master(grading_help.master()))
+    judge = Judge(make_master(grading_help.master(seconds=5)))
     with contextlib.closing(judge):
         result = judge.judge(with_answer(judge.master, code))
     assert reason in result.tests["test_scale"].reason
@@ -676,7 +676,7 @@ def test_as_an_ordinary_user_too():
         "import grading_help\n"
         "from transformer_lib.instructor.grading.judge import Judge\n"
         "from transformer_lib.instructor.grading.master import make_master\n"
-        "judge = Judge(make_master(grading_help.master()))\n"
+        "judge = Judge(make_master(grading_help.master(seconds=5)))\n"
         "result = judge.judge(judge.master.cells)\n"
         "print({name: test.points for name, test in result.tests.items()})\n"
         "judge.close()\n"

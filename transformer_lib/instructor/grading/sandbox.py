@@ -205,7 +205,8 @@ class Sandbox:
         """Start what is not running and wait until the worker is ready."""
         if self._process is not None and self._process.poll() is not None:
             self.close()
-        if self._process is None:
+        is_new = self._process is None
+        if is_new:
             self._start()
         assert self._process is not None
         self._ended = None
@@ -213,7 +214,7 @@ class Sandbox:
         if self._forks:
             assert self._control is not None
             ours, theirs = socket.socketpair()
-            with theirs:
+            with theirs, contextlib.suppress(OSError):  # it has ended: nobody answers below
                 socket.send_fds(self._control, [b"+"], [theirs.fileno()])
             stream: Stream = ours.makefile("rwb")
             ours.close()
@@ -227,6 +228,8 @@ class Sandbox:
             except (OSError, wire.WireError) as error:
                 stream.close()
                 self.close()
+                if not is_new:  # it has been ended together with the latest submission
+                    return self._connect()
                 raise UserError(f"the sandbox does not start: {self._last_words}") from error
         if reply != ["ready"]:
             self.close()
