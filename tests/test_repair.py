@@ -177,3 +177,36 @@ def test_a_forgotten_return_is_named():
     verdict = check(answer(wrong), seed=1)
     assert verdict.attempted
     assert "is a return missing?" in verdict.findings[0].message
+
+
+def test_a_change_that_gives_a_giant_number_is_no_error_of_ours():
+    wrong = """
+        def encoder_layer_flops(length, d_model, d_ff):
+            projections = 4 * (2 * length * d_model ** 2)
+            scores = 2 * length * d_model * length
+            values = 2 * length * d_model * d_model
+            return projections + scores + values + 2 * length * d_model * d_ff
+        """
+    verdict = check(answer(wrong), seed=1)
+    assert not verdict.passed
+    assert "digits" not in repr(verdict)
+
+
+def test_an_argument_without_influence_is_named():
+    wrong = """
+        def best_hypothesis(log_p, lengths, alpha):
+            shares = [p / n for p, n in zip(log_p, lengths)]
+            return shares.index(max(shares))
+        """
+    assert "alpha does not influence your result" in check(answer(wrong), seed=1).notes
+
+
+def test_a_list_of_parts_that_is_emptied_is_noticed():
+    wrong = """
+        def decoder_layer(x, memory, tgt_mask, memory_mask, attention, cross, feed_forward, norms):
+            x = norms.pop(0)(x + attention(x, x, tgt_mask))
+            x = norms.pop(0)(x + cross(x, memory, memory_mask))
+            return norms.pop(0)(x + feed_forward(x))
+        """
+    verdict = check(answer(wrong), seed=1)
+    assert "your code writes into norms" in repr(verdict)

@@ -254,5 +254,7 @@ def _numbers(expected: Any, got: Any) -> tuple[str, str]:
 def _number(x: Any, digits: int = 4) -> str:
     if isinstance(x, float):
         return f"{x + 0.0:.{digits}g}"  # + 0.0 makes 0 of −0
+    if isinstance(x, int) and abs(x) >= 10**300:  # which Python may even refuse to write
+        return "a number of more than 300 digits"
     text = repr(x)
     return text if len(text) <= 300 else f"{text[:300]} …"

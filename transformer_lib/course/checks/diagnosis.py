@@ -17,7 +17,7 @@ from transformer_lib.course.checks.parts import parts_say
 from transformer_lib.course.checks.patterns import close
 from transformer_lib.course.checks.repair import Workshop
 from transformer_lib.course.checks.verdict import Finding, Verdict
-from transformer_lib.course.checks.whatif import what_if
+from transformer_lib.course.checks.whatif import what_if, without_influence
 from transformer_lib.course.misconceptions.bank import Misconception, wrong_answers
 from transformer_lib.course.sandboxed.explain import explain_error
 from transformer_lib.errors import did_you_mean
@@ -108,7 +108,7 @@ def _diagnosis(
         for mistake in mistakes
         if _all_alike(outcomes, trial.wrong[mistake.id], exercise.tolerance)
     )
-    notes = tuple(_notes(exercise, trial, outcomes, bool(known)))
+    notes = tuple(_notes(candidate, exercise, trial, outcomes, bool(known)))
     if known:
         return Diagnosis(known, _hints(known), notes)
     if not notes:
@@ -183,7 +183,12 @@ def _repaired(
     )
     if label is None:
         return "", ""
-    return Workshop(candidate, exercise, trial.cases, label).repaired(trial.right, trial.wrong)
+    says_much = not all(
+        isinstance(o.value, int) or getattr(o.value, "dtype", None) == torch.bool
+        for o in trial.right.values()
+    )  # or else two wrong changes could meet by chance
+    workshop = Workshop(candidate, exercise, trial.cases, label)
+    return workshop.repaired(trial.right, trial.wrong if says_much else {})
 
 
 def _two_together(
@@ -233,7 +238,13 @@ def _first_wrong(exercise: Exercise, trial: Trial, outcomes: Outcomes) -> str | 
     return None
 
 
-def _notes(exercise: Exercise, trial: Trial, outcomes: Outcomes, known: bool) -> list[str]:
+def _notes(
+    candidate: Callable[..., Any],
+    exercise: Exercise,
+    trial: Trial,
+    outcomes: Outcomes,
+    known: bool,
+) -> list[str]:
     """What the parts tell of the first case that went wrong; else, what explains the numbers."""
     reference = exercise.use(exercise.reference)
     names = list(inspect.signature(reference).parameters)
@@ -244,6 +255,10 @@ def _notes(exercise: Exercise, trial: Trial, outcomes: Outcomes, known: bool) ->
     if not said and not known:
         cases = trial.cases, trial.right, outcomes
         said = list(filter(None, [what_if(reference, names, *cases, label, exercise.tolerance)]))
+    if not said and not known:
+        both = exercise.use(candidate), reference
+        unused = without_influence(*both, names, list(trial.cases.values()), exercise.tolerance)
+        said = [f"{name} does not influence your result" for name in unused]
     return said
 
 

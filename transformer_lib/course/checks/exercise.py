@@ -47,10 +47,12 @@ class Exercise:
         for name, hint, x in zip(hints, hints.values(), case.args, strict=False):
             if type(x) is int:
                 sizes[name] = x
+            if isinstance(x, Tensor) and x.dtype == torch.long and x.ndim == 1:
+                sizes[f"the sum of {name}"] = int(x.sum())
             dimensions = getattr(hint, "dim_str", "").split()
             if isinstance(x, Tensor) and len(dimensions) == x.ndim:
                 sizes |= {_axis(d): n for d, n in zip(dimensions, x.shape, strict=True)}
-        return {name: n for name, n in sizes.items() if name.isidentifier()}
+        return {name: n for name, n in sizes.items() if name.split()[-1].isidentifier()}
 
 
 def _axis(dimension: str) -> str:

@@ -58,7 +58,7 @@ def observe(function: Callable[..., Any], case: Case) -> Outcome:
     changed = [
         number
         for number, (before, after) in enumerate(zip(case.args, args, strict=True))
-        if is_data(before) and compare(before, after, tolerance=0.0)
+        if _is_changed(before, after)
     ]
     repeatable = not compare(value, again, tolerance=0.0)
     return Outcome(value, None, changed, repeatable, gradients, args)
@@ -84,6 +84,12 @@ def _said(error: Exception | None) -> tuple[str, str]:
     kind = getattr(error, "kind", type(error).__name__)
     words = explain_error(error).rpartition(f"{kind}: ")[2]
     return kind, re.sub(r"'[^']*'|[\d.]+", "#", words)
+
+
+def _is_changed(before: Any, after: Any) -> bool:
+    if is_data(before):
+        return compare(before, after, tolerance=0.0) is not None
+    return isinstance(before, list) and len(before) != len(after)  # a list of parts
 
 
 def _is_float_tensor(x: Any) -> bool:

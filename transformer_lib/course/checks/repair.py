@@ -84,19 +84,19 @@ class Workshop:
                 yield edit, reached
 
     def _reached(self, targets: dict[str, Outcomes]) -> str | None:
+        tolerance = self.exercise.tolerance
         try:
             with _quiet(), _Lines(self.most_lines):
                 function = self._made()
                 value = self._call(function, self.cases[self.label])
-        except Exception:  # whatever a changed program may do
+            targets = {
+                name: outcomes
+                for name, outcomes in targets.items()
+                if outcomes[self.label].error is None
+                and not compare(outcomes[self.label].value, value, tolerance=tolerance)
+            }
+        except Exception:  # whatever a changed program may do or give
             return None
-        tolerance = self.exercise.tolerance
-        targets = {
-            name: outcomes
-            for name, outcomes in targets.items()
-            if outcomes[self.label].error is None
-            and compare(outcomes[self.label].value, value, tolerance=tolerance) is None
-        }
         if not targets:
             return None
         used = self.exercise.use(function)

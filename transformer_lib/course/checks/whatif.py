@@ -51,6 +51,42 @@ def what_if(
     return next(found, "") or _always([(right[x].value, got[x].value) for x in cases])
 
 
+def without_influence(
+    candidate: Callable[..., Any],
+    reference: Callable[..., Any],
+    names: Sequence[str],
+    cases: list[Case],
+    tolerance: float,
+) -> list[str]:
+    """Numbers and masks among the arguments that change what is right, but not the candidate's."""
+
+    def changes(function: Callable[..., Any], case: Case, place: int) -> bool:
+        before = function(*copy.deepcopy(case.args))
+        for other in _moved(case.args[place]):
+            arguments = copy.deepcopy(list(case.args))
+            arguments[place] = other
+            if compare(before, function(*arguments), tolerance=tolerance):
+                return True
+        return False
+
+    found = []
+    for place, name in enumerate(names[: len(cases[0].args)]):
+        try:
+            if not any(changes(reference, case, place) for case in cases):
+                continue
+            if not any(changes(candidate, case, place) for case in cases):
+                found.append(name)
+        except Exception:  # whatever the candidate may do
+            continue
+    return found
+
+
+def _moved(value: Any) -> list[Any]:
+    if isinstance(value, Tensor) and value.dtype == torch.bool:
+        return [torch.ones_like(value)]
+    return [0.0, 1.5 * value + 0.1, 4.0 * value] if isinstance(value, float) else []
+
+
 def _whole(cases: list[Case]) -> Case:
     """The first case, with what it leaves out (None) taken from the others."""
     columns = zip(*(case.args for case in cases), strict=False)
@@ -94,7 +130,14 @@ def _explanations(
 
 def _is_common(said_and_change: tuple[str, Change]) -> bool:
     """What is done wrong often enough to be done together with something else."""
-    ends = ("is transposed", "(True and False)", "is not used", "(zeros)", "change places")
+    ends = (
+        "is transposed",
+        "(True and False)",
+        "is not used",
+        "(zeros)",
+        "change places",
+        "to length 1",
+    )
     return said_and_change[0].endswith(ends)
 
 
@@ -183,6 +226,7 @@ def _other_values(value: Any) -> list[tuple[str, Callable[[Any], Any]]]:
             ("is squared", torch.square),
             ("goes through a ReLU first", torch.relu),
             ("goes through a softmax first", lambda x: x.softmax(-1)),
+            ("is normalized to length 1", lambda x: x / x.norm(dim=-1, keepdim=True)),
         ]
         for axis in range(1, value.ndim + 1):
             found.append((f"is divided by the root of its {_size(axis)}", _by_root(axis, -0.5)))

@@ -158,6 +158,19 @@ def sentences_won(scores_a, scores_b, indices):
 
 
 @misconception(
+    "M241",
+    "bootstrap_wins",
+    title="drawn sentences that are won, not samples",
+    source="an answer in a trial of the checks",
+    effect="That is how often A is better in a sentence; more samples do not make it surer.",
+    hint="You compare sentence by sentence within each draw. What is compared in a draw: every "
+    "sentence, or a mean?",
+)
+def drawn_sentences_won(scores_a, scores_b, indices):
+    return (scores_a[indices] > scores_b[indices]).double().mean().item()
+
+
+@misconception(
     "M144",
     "bootstrap_wins",
     title="the wins of B",

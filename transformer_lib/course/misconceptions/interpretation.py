@@ -151,3 +151,19 @@ def last_layer_alone(weights):
 def wrapped_round(weights, offset):
     rows = torch.arange(weights.size(-1))
     return weights[:, rows, (rows + offset) % len(rows)].mean(dim=-1)
+
+
+@misconception(
+    "M242",
+    "attention_rollout",
+    title="the largest head, not the mean of the heads",
+    source="common: implementations for pictures offer the maximum, too",
+    effect="What one head alone looks at is taken for what the layer looks at.",
+    hint="With one head you are right. How does the definition make one matrix of several heads?",
+)
+def largest_head(weights):
+    fused = weights.amax(dim=1) + torch.eye(weights.size(-1), dtype=weights.dtype)
+    rollout = torch.eye(weights.size(-1), dtype=weights.dtype)
+    for layer in fused / fused.sum(dim=-1, keepdim=True):
+        rollout = layer @ rollout
+    return rollout

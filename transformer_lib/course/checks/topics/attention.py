@@ -25,10 +25,12 @@ def _attention_cases(random: torch.Generator) -> dict[str, Case]:
 
     nothing_to_see = random_mask((2, 1, 4, 6), random)
     nothing_to_see[1, 0, 2] = False
+    query, key, value = qkv(2, 2, 4, 5)
     return {
         "values": Case(*qkv(2, 3, 4, 6), None, gradient=True),
         "mask": Case(*qkv(2, 3, 4, 6), random_mask((2, 1, 4, 6), random), gradient=True),
         "a query that may see nothing": Case(*qkv(2, 3, 4, 6), nothing_to_see),
+        "large scores": Case(60 * query, key, value, random_mask((2, 1, 1, 5), random)),
         "a batch of one, other lengths": Case(*qkv(1, 2, 7, 3), random_mask((1, 1, 1, 3), random)),
         "double precision": Case(*(x.double() for x in qkv(2, 3, 4, 6)), None),
     }
@@ -84,8 +86,10 @@ def _self_attention_cases(random: torch.Generator) -> dict[str, Case]:
         x = torch.randn(batch, length, d_model, generator=random)
         return x, *(0.5 * torch.randn(d_model, d_k, generator=random) for _ in range(3))
 
+    x, *weights = arguments(2, 4, 8, 4)
     return {
         "values": Case(*arguments(2, 5, 8, 4), gradient=True),
+        "large scores": Case(6 * x, *weights),
         "a batch of one": Case(*arguments(1, 3, 6, 3)),
         "as long as it is wide": Case(*arguments(2, 6, 6, 5)),
     }

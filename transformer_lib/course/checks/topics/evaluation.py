@@ -30,6 +30,10 @@ def _bleu_cases(random: torch.Generator) -> dict[str, Case]:
         "values": Case(*pairs(5, 1, 1)),
         "short output": Case(*pairs(4, 4, 0)),
         "long output": Case(*pairs(4, 0, 4)),
+        "short sentences": Case(
+            [["ein"], ["der", "Hund"], ["a", "b", "c", "d", "e"]],
+            [["ein", "Haus"], ["der", "rot", "Hund"], ["a", "b", "c", "d"]],
+        ),
         "nothing in common": Case([["a", "b", "c", "d", "e"]], [["f", "g", "h", "i"]]),
         "no common run of four": Case([["a", "b", "c", "d", "e"]], [["a", "b", "c", "e", "d"]]),
     }

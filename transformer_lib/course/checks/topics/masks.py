@@ -25,6 +25,7 @@ def _token_cases(random: torch.Generator) -> dict[str, Case]:
         "values": Case(_tokens(3, 7, random)),
         "a batch of one": Case(_tokens(1, 5, random)),
         "as many sentences as tokens": Case(_tokens(6, 6, random)),
+        "padding in front": Case(_tokens(3, 6, random).flip(1)),
     }
 
 

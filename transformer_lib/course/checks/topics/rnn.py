@@ -15,8 +15,10 @@ def _luong_cases(random: torch.Generator) -> dict[str, Case]:
         query, memory, weight = (torch.randn(shape, generator=random) for shape in shapes)
         return query, memory, 0.5 * weight, random_mask((batch, keys), random)
 
+    query, memory, weight, mask = arguments(2, 3, 4, 5)
     return {
         "values": Case(*arguments(2, 3, 5, 4), gradient=True),
+        "large scores": Case(30 * query, memory, weight, mask),
         "a batch of one": Case(*arguments(1, 2, 4, 6)),
         "as many queries as keys": Case(*arguments(3, 4, 4, 5)),
     }
@@ -47,8 +49,10 @@ def _bahdanau_cases(random: torch.Generator) -> dict[str, Case]:
         tensors = [torch.randn(shape, generator=random) for shape in shapes]
         return *tensors, random_mask((batch, keys), random)
 
+    query, memory, w_query, w_memory, v, mask = arguments(2, 3, 4, 5, 6)
     return {
         "values": Case(*arguments(2, 3, 5, 4, 6), gradient=True),
+        "large scores": Case(query, memory, w_query, w_memory, 60 * v, mask),
         "a batch of one": Case(*arguments(1, 2, 4, 6, 6)),
         "as many queries as keys": Case(*arguments(3, 4, 4, 5, 7)),
     }
