@@ -15,8 +15,12 @@ import pytest  # noqa: E402
 import torch  # noqa: E402
 from hypothesis import settings  # noqa: E402
 
-settings.register_profile("course", deadline=None, derandomize=True, max_examples=25)
-settings.load_profile("course")
+settings.register_profile("quick", deadline=None, derandomize=True, max_examples=15)
+settings.register_profile("thorough", deadline=None, derandomize=True, max_examples=50)
+
+
+def pytest_configure(config):
+    settings.load_profile("thorough" if config.option.all else "quick")
 
 
 SANDBOX_IS_THERE = sys.platform == "linux" and (

@@ -412,6 +412,7 @@ def test_wrong_requests_are_one_line(course, template):
         grading.machines("tcp://127.0.0.1:9")
 
 
+@pytest.mark.long
 @pytest.mark.sandbox
 def test_nbgraders_own_command_does_the_same(course, template):
     hand_in(course, "ada", grading_help.submission(template, **SOLVED))

@@ -282,6 +282,7 @@ def test_average_is_the_mean_of_the_last_checkpoints(toy_config, tmp_path):
         average_checkpoints(tmp_path / "run", 9)
 
 
+@pytest.mark.long
 def test_compiled_once_for_all_lengths():
     """In a process of its own, since the checks of shapes in these tests cannot be compiled."""
     program = """
