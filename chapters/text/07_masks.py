@@ -510,10 +510,10 @@ check(decoder_mask)
 #
 # ### Attention, with its mask
 #
-# Chapter 5's function, now complete: `query` is (batch, heads, queries, d_k), `key` and `value` are
-# (batch, heads, keys, d_k), and the mask, True where a key may be attended to, is broadcast to
-# (batch, heads, queries, keys) or is None. Return the output and the weights. The weights of what
-# is masked are zero, and so are all weights of a query that may see nothing.
+# Chapter 5's function, now complete: `query` is (batch, heads, queries, d_k), `key` (batch, heads,
+# keys, d_k) and `value` (batch, heads, keys, d_v). The mask, True where a key may be attended to,
+# can be broadcast to (batch, heads, queries, keys), or is None. Return the output and the weights.
+# The weights of what is masked are zero, and so are all weights of a query that may see nothing.
 
 # %%
 def attention(query, key, value, mask):
