@@ -167,7 +167,10 @@ def _and_another(
     if label is None or not _is_rich(trial.right):
         return None
     names = list(inspect.signature(exercise.use(exercise.reference)).parameters)
+    worked = [(label, outcome) for label, outcome in outcomes.items() if not outcome.error]
     for mistake in wrong_answers(exercise.name):
+        if all(alike(o, trial.wrong[mistake.id][x], exercise.tolerance) for x, o in worked):
+            continue  # what is different are errors
         answer = exercise.use(mistake.answers[exercise.name])
         cases = trial.cases, trial.wrong[mistake.id], outcomes
         if besides := what_if(answer, names, *cases, label, exercise.tolerance, tensors_only=True):

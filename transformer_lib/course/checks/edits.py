@@ -94,6 +94,11 @@ class Edit:
     said: str
     more: Sequence[ast.AST] = ()
 
+    @property
+    def takes_away(self) -> bool:
+        """Whether it leaves something out, or only puts results in another order."""
+        return self.said.startswith("without") or self.said == "in another order"
+
     @contextmanager
     def made(self) -> Iterator[None]:
         """The code is changed as long as this lasts."""

@@ -136,8 +136,8 @@ def batch_norm_divided_by_variance(x, scale, shift, eps):
     source="common: (σ + ε) for √(σ² + ε)",
     effect="Nothing to be seen where σ is about 1; where σ is small the result is several times "
     "smaller or larger.",
-    hint="Ordinary vectors come out nearly right, those with a small deviation do not. Does "
-    "epsilon belong to the variance or to the deviation?",
+    hint="Ordinary vectors come out nearly right, those with a small deviation do not. Does your "
+    "epsilon stand inside the root or outside it?",
 )
 def epsilon_outside(x, scale, shift, eps):
     mean = x.mean(dim=-1, keepdim=True)
@@ -346,3 +346,21 @@ def rms_norm_without_root(x, scale, eps):
 )
 def square_of_the_mean(x, scale, eps):
     return scale * x / torch.sqrt(x.mean(-1, keepdim=True).square() + eps)
+
+
+@also("M65", "rms_norm")
+def rms_norm_with_epsilon_outside(x, scale, eps):
+    return scale * x / (x.square().mean(-1, keepdim=True).sqrt() + eps)
+
+
+@misconception(
+    "M243",
+    "rms_norm",
+    title="divided by the standard deviation",
+    source="a plausible slip: x.var() for the mean square",
+    effect="A vector far from zero is blown up instead of being made as long as the others.",
+    hint="A vector whose mean is far from 0 becomes too long. Is the mean taken off in what you "
+    "divide by?",
+)
+def rms_norm_by_deviation(x, scale, eps):
+    return scale * x / torch.sqrt(x.var(-1, correction=0, keepdim=True) + eps)
