@@ -210,3 +210,27 @@ def test_a_list_of_parts_that_is_emptied_is_noticed():
         """
     verdict = check(answer(wrong), seed=1)
     assert "your code writes into norms" in repr(verdict)
+
+
+def test_the_shapes_in_the_line_that_failed_are_shown():
+    wrong = """
+        def layer_norm(x, scale, shift, eps):
+            mean = x.mean(dim=-1)
+            return scale * (x - mean) + shift
+        """
+    said = repr(check(answer(wrong), seed=1))
+    assert "here scale (6,), x (3, 4, 6), mean (3, 4) and shift (6,)" in said
+
+
+def test_a_list_of_tensors_is_no_list_of_numbers():
+    wrong = """
+        def greedy_decode(next_logits, max_len):
+            said = [torch.tensor(2)]
+            while len(said) <= max_len:
+                said.append(next_logits([int(x) for x in said]).argmax())
+                if said[-1] == 3:
+                    return said[1:-1]
+            return said[1:]
+        """
+    said = repr(check(answer(wrong), seed=1))
+    assert "expected a number, got a tensor: item() makes a number of it" in said

@@ -52,6 +52,11 @@ def compare(
                     return Mismatch("shape", f"{says}: {more}", telling=True)
                 return Mismatch("shape", says)
             return Mismatch("shape", f"expected {len(expected)} results, got {len(got)}")
+        if isinstance(expected, list) and isinstance(got, list):
+            for i, (one, other) in enumerate(zip(expected, got, strict=True)):
+                if isinstance(one, int | float) and isinstance(other, Tensor):
+                    said = f"{names[0]}[{i}]: expected a number, got a tensor"
+                    return Mismatch("dtype", f"{said}: item() makes a number of it", telling=True)
         mismatches = [
             compare(
                 one,
@@ -85,8 +90,8 @@ def compare(
         named = axes[0] if axes else ()
         return _compare_tensors(expected, got, names[0], named, tolerance, sizes)
     if isinstance(expected, np.ndarray) or isinstance(got, np.ndarray):
-        both = isinstance(expected, np.ndarray) and isinstance(got, np.ndarray)
-        if both and np.array_equal(expected, got, equal_nan=expected.dtype.kind == "f"):
+        arrays = isinstance(expected, np.ndarray) and isinstance(got, np.ndarray)
+        if arrays and np.array_equal(expected, got, equal_nan=expected.dtype.kind == "f"):
             return None
         return Mismatch("shape", _other_kind(names[0], expected, got))
     if isinstance(got, Tensor):

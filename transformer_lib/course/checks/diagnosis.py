@@ -19,7 +19,7 @@ from transformer_lib.course.checks.repair import Workshop
 from transformer_lib.course.checks.verdict import Finding, Verdict
 from transformer_lib.course.checks.whatif import what_if, without_influence
 from transformer_lib.course.misconceptions.bank import Misconception, wrong_answers
-from transformer_lib.course.sandboxed.explain import explain_error
+from transformer_lib.course.sandboxed.explain import explain_error, shapes_there
 from transformer_lib.errors import did_you_mean
 from transformer_lib.randomness import seeded
 
@@ -333,7 +333,7 @@ def _findings(exercise: Exercise, trial: Trial, outcomes: Outcomes):
         names = ASPECTS if number == 0 else (label,)
         if outcome.error:
             said = explain_error(outcome.error)
-            shown = said if errors else said + _shapes(exercise, trial.cases[label])
+            shown = said if errors else said + _shapes(exercise, trial.cases[label], outcome.error)
             yield Finding(names[0], "failed", "the same" if said in errors else shown)
             errors.add(said)
             yield from (Finding(name, "not reached") for name in names[1:])
@@ -362,15 +362,17 @@ def _findings(exercise: Exercise, trial: Trial, outcomes: Outcomes):
     yield from _side_effects(exercise, trial, outcomes)
 
 
-def _shapes(exercise: Exercise, case: Case) -> str:
-    """What the tensors of a call that failed were like."""
+def _shapes(exercise: Exercise, case: Case, error: BaseException) -> str:
+    """What the tensors were like in the line that failed, or else those of the call."""
     names = inspect.signature(exercise.use(exercise.reference)).parameters
-    shapes = [
-        f"{name} {tuple(x.shape)}"
+    shapes = shapes_there(error) or {
+        name: tuple(x.shape)
         for name, x in zip(names, case.args, strict=False)
         if isinstance(x, torch.Tensor)
-    ]
-    return f"; here {listed(shapes)}" if shapes else ""
+    }
+    return (
+        f"; here {listed([f'{name} {shape}' for name, shape in shapes.items()])}" if shapes else ""
+    )
 
 
 def _row(exercise: Exercise, case: Case, index: tuple[int, ...], most: int = 12) -> str:

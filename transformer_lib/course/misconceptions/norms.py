@@ -249,13 +249,22 @@ class NormOverPositions(_Norm):
         return _normalize(x, self.scale, self.shift, 1e-5, -2)
 
 
-@also("M67", "LayerNorm")
+@misconception(
+    "M244",
+    "LayerNorm",
+    title="nothing to be trained",
+    source="answers in a trial of the checks: no scale and shift, or torch.ones for nn.Parameter",
+    effect="Right in a new model; no optimizer finds anything to train.",
+    hint="`list(norm.parameters())` of yours is empty. Which numbers are to be trained, and what "
+    "makes a tensor one that is?",
+)
 class NormWithoutParameters(nn.Module):
     def __init__(self, d_model):
         super().__init__()
+        self.scale, self.shift = torch.ones(d_model), torch.zeros(d_model)
 
     def forward(self, x):
-        return _normalize(x, 1.0, 0.0, 1e-5, -1)
+        return _normalize(x, self.scale, self.shift, 1e-5, -1)
 
 
 @misconception(

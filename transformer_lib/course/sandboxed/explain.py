@@ -1,9 +1,13 @@
 """An exception, said in one line for the person whose code raised it."""
 
+import linecache
+import re
 import sys
 import textwrap
 import traceback
 from pathlib import Path
+
+import torch
 
 import transformer_lib
 
@@ -15,15 +19,39 @@ def explain_error(error: BaseException) -> str:
     """
     if explanation := getattr(error, "explanation", None):
         return str(explanation)
-    ours = str(Path(transformer_lib.__file__).parent)
     theirs = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith((ours, sys.prefix, sys.base_prefix, "<frozen"))
+        frame for frame in traceback.extract_tb(error.__traceback__) if _is_theirs(frame.filename)
     ]
     first_line = str(error).partition("\n")[0]
     said = f"{type(error).__name__}: {textwrap.shorten(first_line, 220, placeholder=' …')}"
     if not theirs:
         return f"calling it raised {said}"
     frame = theirs[-1]
-    return f"line {frame.lineno}, `{frame.line}`: {said}"
+    where = f"line {frame.lineno}, `{frame.line}`" if frame.line else f"line {frame.lineno}"
+    return f"{where}: {said}"
+
+
+def shapes_there(error: BaseException) -> dict[str, tuple[int, ...]]:
+    """The shapes of the tensors that the line of the student's code has to do with, by name.
+
+    Empty for an exception that comes from another process.
+    """
+    theirs = [
+        (frame, line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if _is_theirs(frame.f_code.co_filename)
+    ]
+    if not theirs:
+        return {}
+    frame, line = theirs[-1]
+    words = re.findall(r"\w+", linecache.getline(frame.f_code.co_filename, line))
+    return {
+        word: tuple(frame.f_locals[word].shape)
+        for word in dict.fromkeys(words)
+        if isinstance(frame.f_locals.get(word), torch.Tensor)
+    }
+
+
+def _is_theirs(file: str) -> bool:
+    ours = str(Path(transformer_lib.__file__).parent)
+    return not file.startswith((ours, sys.prefix, sys.base_prefix, "<frozen"))
