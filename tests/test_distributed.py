@@ -20,10 +20,21 @@ from transformer_lib.training.metrics import read_metrics
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="torchrun with gloo on Linux")
 
 
-def command(processes, config, out, *more, restarts=0):
+THREADS_LEFT = """
+import atexit
+from pathlib import Path
+from transformer_lib.cli import main
+
+names = lambda: [path.read_text() for path in Path("/proc/self/task").glob("*/comm")]
+atexit.register(lambda: print("threads left:", *names()))
+main()
+"""
+
+
+def command(processes, config, out, *more, restarts=0, program=("-m", "transformer_lib")):
     start = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     start += [f"--nproc-per-node={processes}", f"--max-restarts={restarts}"]
-    start += ["--monitor-interval=0.1", "-m", "transformer_lib", "train"]
+    start += ["--monitor-interval=0.1", *program, "train"]
     return [*start, str(config), "--out", str(out), *more]
 
 
@@ -49,8 +60,12 @@ def test_processes_together_equal_one(toy_config, tmp_path, environment, process
     # Where a gradient is zero but for rounding, Adam with a tiny eps would follow the rounding.
     few += ["--set", "training.steps=12", "--set", "training.eps=1e-3"]
     assert train(load_config(str(toy_config), few[1::2]), tmp_path / "one")
-    messages = run(processes, toy_config, tmp_path / "many", *few).stderr
-    assert messages.count("trained: ") == 1
+    (tmp_path / "program.py").write_text(THREADS_LEFT)
+    program = [str(tmp_path / "program.py")]
+    done = run(processes, toy_config, tmp_path / "many", *few, program=program)
+    assert done.stderr.count("trained: ") == 1
+    assert done.stdout.count("threads left:") == processes
+    assert "gloo" not in done.stdout  # at exit such threads may abort the process
     for one, many in zip(losses(tmp_path / "one"), losses(tmp_path / "many"), strict=True):
         assert one == (*many[:2], pytest.approx(many[2], rel=1e-4))
     expected = load_file(tmp_path / "one" / "model.safetensors")

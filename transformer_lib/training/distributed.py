@@ -75,6 +75,10 @@ def joined_workers(device: torch.device) -> Iterator[Workers]:
         yield Workers()
         return
     workers = Workers(int(os.environ["RANK"]), count, int(os.environ["LOCAL_RANK"]))
+    # PyTorch imports this module in training. Its functions take the group of that moment as their
+    # default, which would keep the group alive until exit, where its threads may abort the process.
+    import torch.distributed.nn
+
     if device.type == "cuda":
         torch.cuda.set_device(workers.local_rank)
     dist.init_process_group(

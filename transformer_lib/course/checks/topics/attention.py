@@ -45,7 +45,7 @@ def _softmax_cases(random: torch.Generator) -> dict[str, Case]:
 
     return {
         "values": Case(scores(3, 5), gradient=True),
-        "large scores": Case(scores(4, 6, scale=300.0) + 500.0),
+        "large scores": Case(scores(4, 6, scale=300.0) + 500.0, gradient=True),
         "very negative scores": Case(scores(4, 4) - 500.0),
         "one column": Case(scores(3, 1)),
         "double precision": Case(scores(3, 4).double()),
