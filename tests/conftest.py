@@ -4,12 +4,14 @@ import os
 import shutil
 import sys
 
-from jaxtyping import install_import_hook
+import jaxtyping
 
 WITH_SHAPES = ("model", "decoding.search", "training.loss", "data.batching", "plots.attention",
                "evaluation.alignment", "course.checks.topics", "course.lineages",
                "course.figures.positions")  # fmt: skip
-install_import_hook([f"transformer_lib.{name}" for name in WITH_SHAPES], "beartype.beartype")
+jaxtyping.install_import_hook(
+    [f"transformer_lib.{name}" for name in WITH_SHAPES], "beartype.beartype"
+)
 
 import pytest  # noqa: E402
 import torch  # noqa: E402
@@ -21,6 +23,14 @@ settings.register_profile("thorough", deadline=None, derandomize=True, max_examp
 
 def pytest_configure(config):
     settings.load_profile("thorough" if config.option.all else "quick")
+
+
+@pytest.fixture(scope="module")
+def unchecked_shapes():
+    """For modules that call the same functions thousands of times: others check their shapes."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 SANDBOX_IS_THERE = sys.platform == "linux" and (

@@ -9,6 +9,8 @@ from transformer_lib.course.checks import EXERCISES, check
 from transformer_lib.course.checks.compare import compare
 from transformer_lib.course.misconceptions.bank import bank, wrong_answers
 
+pytestmark = pytest.mark.usefixtures("unchecked_shapes")
+
 ANSWERS = [(mistake.id, exercise) for mistake in bank() for exercise in mistake.answers]
 
 

@@ -21,6 +21,8 @@ from transformer_lib.decoding.search import pad_sequences
 from transformer_lib.model import attention, merge_heads, split_heads
 from transformer_lib.vocabulary import BOS, EOS
 
+pytestmark = pytest.mark.usefixtures("unchecked_shapes")
+
 X = torch.randn(4, 5, 6, generator=torch.Generator().manual_seed(0))
 AXES = ("batch", "query", "key")
 SIZES = {"d_k": 6, "query": 5}
@@ -270,15 +272,18 @@ DISTORTIONS = {
 }
 
 
-@pytest.mark.parametrize("number", range(len(DISTORTIONS)))
-def test_any_wrong_numbers_can_be_explained(trials, number):
+ALL = [pytest.param(n, len(DISTORTIONS), marks=pytest.mark.long) for n in range(len(DISTORTIONS))]
+
+
+@pytest.mark.parametrize(("number", "several"), [*((n, 1) for n in range(len(DISTORTIONS))), *ALL])
+def test_any_wrong_numbers_can_be_explained(trials, number, several):
     """Of every exercise, the right answer with its results distorted: never an error of ours.
 
-    Each exercise meets two of the distortions.
+    Each exercise meets one of the distortions, with ``--all`` each of them.
     """
     wrong = list(DISTORTIONS.values())[number]
     for place, exercise in enumerate(EXERCISES.values()):
-        if (place + number) % len(DISTORTIONS) > 1:
+        if (place + number) % len(DISTORTIONS) >= several:
             continue
         right = exercise.use(exercise.reference)
 
