@@ -38,6 +38,10 @@ SAID = {
     "backwards": (X.flip(1), "backwards along the axis query"),
     "a shift": (X.roll(1, 2), "shifted by one along the axis key"),
     "other places": (X.flatten().flip(0).view_as(X), "the right numbers in other places"),
+    "slices taken twice": (
+        X[:, :, [0, 0, 1, 1, 2, 2]],
+        "along the axis key yours are the right ones of the places 0, 0, 1, 1, 2, 2",
+    ),
     "a function": (X.tanh(), "the tanh of the right ones"),
     "one slice": (
         torch.cat([X[:, :4], 9 * X[:, 4:].square()], dim=1),
@@ -76,6 +80,9 @@ def test_numbers_without_a_pattern_say_nothing():
         (X, torch.tanh, "the function tanh itself"),
         (X, X[None], "one axis of length 1 in front too many"),
         (X, X[:, :4], "the axis query has length 4, not 5"),
+        (X, torch.cat([X.repeat(1, 1, 2)] * 2, 1), "query and key are each 2 times as long"),
+        (X, X.permute(0, 2, 1), "are query and key in the wrong order?"),
+        (X, X.permute(0, 2, 1).flip(2), "putting them in order does not give the right numbers"),
         ([9, 4], [9, 4, 3], "3 at the end is too much"),
         ([9, 4], [2, 9, 4], "2 at the beginning is too much"),
         ([9, 4, 7], [9, 4], "7 at the end is missing"),

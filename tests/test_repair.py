@@ -92,6 +92,67 @@ def answer(source, file="<a cell>"):
             """,
             "line 2, `1e-3`: everything passes with another number",
         ),
+        (
+            """
+            def positional_encoding(length, d_model):
+                table = torch.zeros(length, d_model)
+                pos = torch.arange(length, dtype=torch.float64)[:, None]
+                i = torch.arange(d_model // 2)
+                angle = pos / 10000 ** 2 * i / d_model
+                table[:, 0::2], table[:, 1::2] = angle.sin(), angle.cos()
+                return table
+            """,
+            "line 5, `pos / 10000 ** 2 * i / d_model`: everything passes with parentheses",
+        ),
+        (
+            """
+            def self_attention(x, w_q, w_k, w_v):
+                out = []
+                for sentence in x:
+                    q = sentence @ w_q
+                    k = sentence @ w_k
+                    scores = k @ q.T / k.size(-1) ** 0.5
+                    out.append(scores.softmax(-1) @ (sentence @ w_v))
+                return torch.stack(out)
+            """,
+            "line 6, `scores = k @ q.T / k.size(-1) ** 0.5`: everything passes with `k` and `q` "
+            "exchanged",
+        ),
+        (
+            """
+            def self_attention(x, w_q, w_k, w_v):
+                weights = (x @ w_q @ (x @ w_k).transpose(1, 2) / w_q.size(1) ** 0.5).softmax(-1)
+                return torch.einsum("bij,bik->bjk", weights, x @ w_v)
+            """,
+            'line 3, `"bij,bik->bjk"` in `return torch.einsum("bij,bik->bjk", weights, x @ w_v)`: '
+            "everything passes with two letters exchanged",
+        ),
+        (
+            """
+            def self_attention(x, w_q, w_k, w_v):
+                q, k, v = (nn.functional.linear(x, w_q), nn.functional.linear(x, w_k), x @ w_v)
+                return (q @ k.transpose(1, 2) / k.size(-1) ** 0.5).softmax(-1) @ v
+            """,
+            "line 2, `w_q` in `nn.functional.linear(x, w_q)`: everything passes with two of its "
+            "axes exchanged, here and where the same stands",
+        ),
+        (
+            """
+            def layer_norm(x, scale, shift, eps):
+                mean, variance = x.mean(-1), x.var(-1, unbiased=False)
+                return scale * (x - mean) / torch.sqrt(variance + eps) + shift
+            """,
+            "line 2, `x.mean(-1)`: everything passes if the axis is kept, here and where the same",
+        ),
+        (
+            """
+            def softmax(scores):
+                powers = (scores - scores.max()).exp()
+                return powers / powers.sum(dim=0, keepdim=True)
+            """,
+            "line 3, `0` in `return powers / powers.sum(dim=0, keepdim=True)`: everything but "
+            "“large scores” passes with another number",
+        ),
     ],
 )
 def test_the_place_is_named(source, said):

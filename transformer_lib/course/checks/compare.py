@@ -192,7 +192,10 @@ def _explain_shape(expected: Tensor, got: Tensor, axes: tuple[str, ...]) -> str:
         if tuple(expected.shape[i] for i in order) == tuple(got.shape):
             moved = [axis for i, axis in enumerate(axes) if order[i] != i]
             named = ", ".join(axes[i] for i in order)
-            return f"{shapes}: that is ({named}); are {listed(moved)} in the wrong order?"
+            if close(expected.permute(order), got, 1e-3).all():
+                return f"{shapes}: that is ({named}); are {listed(moved)} in the wrong order?"
+            order_alone = "putting them in order does not give the right numbers"
+            return f"{shapes}: the lengths are those of ({named}), but {order_alone}"
     missing = [
         axis for i, axis in enumerate(axes)
         if expected.shape[:i] + expected.shape[i + 1 :] == got.shape
@@ -212,6 +215,9 @@ def _explain_shape(expected: Tensor, got: Tensor, axes: tuple[str, ...]) -> str:
         place, axis = wrong[0], axes[wrong[0]]
         name = "an axis that should have length 1" if axis == "1" else f"the axis {axis}"
         return f"{shapes}: {name} has length {got.size(place)}, not {expected.size(place)}"
+    ratios = {got.size(i) / expected.size(i) for i in wrong if expected.size(i)}
+    if len(ratios) == 1 and (ratio := ratios.pop()) == int(ratio) > 1:
+        return f"{shapes}: {listed([axes[i] for i in wrong])} are each {int(ratio)} times as long"
     return shapes
 
 

@@ -15,7 +15,7 @@ from transformer_lib.course.checks.exercise import EXERCISES, Exercise
 from transformer_lib.course.checks.observe import Case, Outcome, alike, observe
 from transformer_lib.course.checks.parts import parts_say
 from transformer_lib.course.checks.patterns import close
-from transformer_lib.course.checks.repair import Workshop
+from transformer_lib.course.checks.repair import Repair, Workshop
 from transformer_lib.course.checks.verdict import Finding, Verdict
 from transformer_lib.course.checks.whatif import what_if, without_influence
 from transformer_lib.course.misconceptions.bank import Misconception, wrong_answers
@@ -101,7 +101,7 @@ class Diagnosis:
 def _diagnosis(
     candidate: Callable[..., Any], exercise: Exercise, trial: Trial, outcomes: Outcomes
 ) -> Diagnosis:
-    """One after another: the bank, what the numbers say, two things at once, the code."""
+    """One after another: the bank, what the numbers say, the code, two things at once."""
     mistakes = wrong_answers(exercise.name)
     known = tuple(
         mistake
@@ -111,20 +111,20 @@ def _diagnosis(
     notes = tuple(_notes(candidate, exercise, trial, outcomes, bool(known)))
     if known:
         return Diagnosis(known, _hints(known), notes)
-    if not notes:
-        if two := _two_together(exercise, trial, outcomes):
-            return Diagnosis(two, _hints(two))
-        if both := _and_another(exercise, trial, outcomes):
-            mistake, besides = both
-            return Diagnosis((mistake,), _hints([mistake]), (f"and besides, {besides}",))
-    place, left = _repaired(candidate, exercise, trial, outcomes)
-    if place and not left:
-        return Diagnosis(notes=(*notes, place))
+    repair = _repaired(candidate, exercise, trial, outcomes)
+    if repair and repair.is_whole:
+        return Diagnosis(notes=(*notes, repair.said))
     if notes:
         return Diagnosis(notes=notes)
-    if place:
-        then = tuple(mistake for mistake in mistakes if mistake.id == left)
-        return Diagnosis(then, notes=(place, *(f"what is left then is {x}" for x in _hints(then))))
+    if two := _two_together(exercise, trial, outcomes):
+        return Diagnosis(two, _hints(two))
+    if both := _and_another(exercise, trial, outcomes):
+        mistake, besides = both
+        return Diagnosis((mistake,), _hints([mistake]), (f"and besides, {besides}",))
+    if repair:
+        then = tuple(mistake for mistake in mistakes if mistake.id == repair.left)
+        left = (f"what is left then is {hint}" for hint in _hints(then))
+        return Diagnosis(then, notes=(repair.said, *left))
     if likely := _nearly(exercise, trial, outcomes):
         mistake, cases = likely
         hint = f"{mistake.id}, but for {listed(cases)}: {mistake.hint}"
@@ -180,17 +180,17 @@ def _and_another(
 
 def _repaired(
     candidate: Callable[..., Any], exercise: Exercise, trial: Trial, outcomes: Outcomes
-) -> tuple[str, str]:
-    label = _first_wrong(exercise, trial, outcomes) or next(
-        (label for label, outcome in outcomes.items() if outcome.error), None
-    )
-    if label is None:
-        return "", ""
+) -> Repair | None:
+    first = _first_wrong(exercise, trial, outcomes)
+    failed = [x for x in outcomes if not alike(outcomes[x], trial.right[x], exercise.tolerance)]
+    failed.sort(key=lambda label: label != first)
+    if not failed:
+        return None
     says_much = not all(
         isinstance(o.value, int) or getattr(o.value, "dtype", None) == torch.bool
         for o in trial.right.values()
-    )  # or else two wrong changes could meet by chance
-    workshop = Workshop(candidate, exercise, trial.cases, label)
+    )  # or else a wrong change could fit by chance
+    workshop = Workshop(candidate, exercise, trial.cases, failed)
     return workshop.repaired(trial.right, trial.wrong if says_much else {})
 
 

@@ -3,8 +3,8 @@
 import ast
 import copy
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
@@ -17,12 +17,25 @@ OPERATORS: tuple[tuple[type, ...], ...] = (
     (ast.BitAnd, ast.BitOr, ast.BitXor),
     (ast.And, ast.Or),
 )
+SIGNS = {
+    ast.Add: ("+", 1),
+    ast.Sub: ("-", 1),
+    ast.Mult: ("*", 2),
+    ast.Div: ("/", 2),
+    ast.FloorDiv: ("//", 2),
+    ast.Mod: ("%", 2),
+    ast.MatMult: ("@", 2),
+    ast.Pow: ("**", 3),
+}
+"""How an operator is written, and how strongly it binds."""
+
 COMPARISONS: tuple[tuple[type, ...], ...] = (
     (ast.Lt, ast.LtE, ast.Gt, ast.GtE),
     (ast.Eq, ast.NotEq),
     (ast.Is, ast.IsNot),
     (ast.In, ast.NotIn),
 )
+REDUCTIONS = {"sum", "mean", "prod", "std", "var", "max", "min", "amax", "amin"}
 FUNCTIONS = (
     ("sin", "cos"),
     ("min", "max", "amin", "amax"),
@@ -46,8 +59,9 @@ FUNCTIONS = (
 )
 INTEGERS = (-2, -1, 0, 1, 2, (0, 1), (1, 2))
 FLOATS = (0.0, 0.5, 1.0, 2.0, 1e-5, 1e-6, 1e4, float("-inf"), float("inf"))
+TRANSPOSED = "{}.transpose(-2, -1)"
 STEPS = {
-    "{}.transpose(-2, -1)": "with two of its axes exchanged",
+    TRANSPOSED: "with two of its axes exchanged",
     "{}.unsqueeze(-1)": "with one more axis",
     "{}[..., None, :]": "with one more axis",
     "{}.float()": "with another dtype",
@@ -68,6 +82,7 @@ STEPS = {
     "1 - {}": "with one minus it",
 }
 OPERATIONS = ("{} + {}", "{} - {}", "{} * {}", "{} / {}", "{} & {}", "{} @ {}")
+LETTERS = "with two letters exchanged"
 ARGUMENTS = {
     "dim=-1": "if the axis is said (dim)",
     "dim=0": "if the axis is said (dim)",
@@ -82,8 +97,8 @@ ARGUMENTS = {
 class Edit:
     """``new`` instead of what stands in a field of ``parent``.
 
-    ``more`` are other parents with the same field, in which the same is done. ``where`` is the
-    part of the code that is changed; ``said`` goes on from “it works …”.
+    ``also`` are changes that are made together with it. ``where`` is the part of the code that is
+    changed; ``said`` goes on from “it works …”.
     """
 
     parent: ast.AST
@@ -92,31 +107,31 @@ class Edit:
     new: Any
     where: ast.AST
     said: str
-    more: Sequence[ast.AST] = ()
+    also: "Sequence[Edit]" = ()
 
     @property
     def takes_away(self) -> bool:
         """Whether it leaves something out, or only puts results in another order."""
-        return self.said.startswith("without") or self.said == "in another order"
+        return self.said.startswith("without") or self.said in ("in another order", LETTERS)
 
     @contextmanager
     def made(self) -> Iterator[None]:
         """The code is changed as long as this lasts."""
         old = getattr(self.parent, self.field)
-        olds = [getattr(x, self.field) for x in self.more]
         if self.index is None:
             changed = self.new
         elif isinstance(self.new, list):
             changed = [*old[: self.index], *self.new, *old[self.index + 1 :]]
         else:
             changed = [*old[: self.index], self.new, *old[self.index + 1 :]]
-        for parent in (self.parent, *self.more):
-            setattr(parent, self.field, changed)
+        setattr(self.parent, self.field, changed)
         try:
-            yield
+            with ExitStack() as others:
+                for edit in self.also:
+                    others.enter_context(edit.made())
+                yield
         finally:
-            for parent, before in zip((self.parent, *self.more), (old, *olds), strict=True):
-                setattr(parent, self.field, before)
+            setattr(self.parent, self.field, old)
 
 
 def edits(tree: Definition) -> list[Edit]:
@@ -195,6 +210,9 @@ def _instead(node: ast.expr, names: list[str]) -> Iterator[tuple[int, ast.expr, 
             yield 0, ast.Constant(not value), "with the opposite"
         case ast.Constant(value=int() | float() as value):
             yield from _other_numbers(value)
+        case ast.Constant(value=str() as text) if "->" in text:
+            for equation in _other_equations(text):
+                yield 0, ast.Constant(equation), LETTERS
         case ast.Name(id=name):
             if name in names:
                 for other in names:
@@ -236,14 +254,51 @@ def _of_two(node: ast.BinOp) -> Iterator[tuple[int, ast.expr, str]]:
     yield 0, _with(node, left=node.right, right=node.left), "with the two in the other order"
     yield 1, node.left, f"without `{_short(node.right)}`"
     yield 1, node.right, f"without `{_short(node.left)}`"
-    match node:  # a·b + c for a·(b + c), and the like
-        case ast.BinOp(left=ast.BinOp(left=a, op=inner, right=b), op=outer, right=c):
-            regrouped = ast.BinOp(a, inner, ast.BinOp(b, outer, c))
-            yield 0, regrouped, "with parentheses elsewhere"
-    match node:
-        case ast.BinOp(left=a, op=outer, right=ast.BinOp(left=b, op=inner, right=c)):
-            regrouped = ast.BinOp(ast.BinOp(a, outer, b), inner, c)
-            yield 0, regrouped, "with parentheses elsewhere"
+    for new in _other_parentheses(node):
+        yield 0, new, "with parentheses elsewhere"
+
+
+def _other_parentheses(node: ast.BinOp) -> Iterator[ast.expr]:
+    """One pair of parentheses more, or one less."""
+    operands, signs = _chain(node)
+    before = ast.dump(node)
+    for i, j in combinations(range(len(operands)), 2):
+        texts = ["({}" if n == i else "{})" if n == j else "{}" for n in range(len(operands))]
+        new = _filled(_joined(texts, signs), *operands)
+        if ast.dump(new) != before:
+            yield new
+    for i, operand in enumerate(operands):
+        if isinstance(operand, ast.BinOp):
+            inside, more = _chain(operand)
+            all_signs = [*signs[:i], *more, *signs[i:]]
+            parts = [*operands[:i], *inside, *operands[i + 1 :]]
+            yield _filled(_joined(["{}"] * len(parts), all_signs), *parts)
+
+
+def _chain(node: ast.expr) -> tuple[list[ast.expr], list[str]]:
+    """What stands between the signs of a formula, parentheses unopened, and these signs."""
+    if not isinstance(node, ast.BinOp) or type(node.op) not in SIGNS:
+        return [node], []
+    sign, strength = SIGNS[type(node.op)]
+
+    def part(side: ast.expr, opens: bool) -> tuple[list[ast.expr], list[str]]:
+        return _chain(side) if opens else ([side], [])
+
+    left, right = _strength(node.left), _strength(node.right)
+    from_right = sign == "**"
+    a, signs_of_a = part(node.left, left > strength or (left == strength and not from_right))
+    b, signs_of_b = part(node.right, right > strength or (right == strength and from_right))
+    return [*a, *b], [*signs_of_a, sign, *signs_of_b]
+
+
+def _strength(node: ast.expr) -> int:
+    return SIGNS.get(type(node.op), ("", 0))[1] if isinstance(node, ast.BinOp) else 0
+
+
+def _joined(texts: list[str], signs: list[str]) -> str:
+    return texts[0] + "".join(
+        f" {sign} {text}" for sign, text in zip(signs, texts[1:], strict=True)
+    )
 
 
 def _other_orders(node: ast.Tuple | ast.List, most: int = 6) -> Iterator[ast.expr]:
@@ -303,6 +358,14 @@ def _other_numbers(value: float) -> Iterator[tuple[int, ast.expr, str]]:
             )
 
 
+def _other_equations(text: str) -> Iterator[str]:
+    """For einsum: two letters of one operand, or of the result, exchanged."""
+    for i, j in combinations(range(len(text)), 2):
+        letters = text[i : j + 1]
+        if letters.isalpha() and text[i] != text[j]:
+            yield f"{text[:i]}{text[j]}{text[i + 1 : j]}{text[i]}{text[j + 1 :]}"
+
+
 def _other_calls(node: ast.Call) -> Iterator[tuple[int, ast.expr, str]]:
     plain = not any(isinstance(x, ast.Starred) for x in node.args)
     for i in range(len(node.args) if plain else 0):
@@ -355,16 +418,46 @@ def _combined(node: ast.expr, names: list[str]) -> Iterator[ast.expr]:
 
 
 def _everywhere(function: ast.FunctionDef) -> Iterator[Edit]:
-    """The same axis in all places where it stands, if these are several."""
-    keywords = [x for x in ast.walk(function) if isinstance(x, ast.keyword) and x.arg == "dim"]
+    """The same change in all places where the same axis or the same call stands."""
+    calls = [x for x in ast.walk(function) if isinstance(x, ast.Call)]
+    keywords = [x for call in calls for x in call.keywords if x.arg == "dim"]
     texts = [ast.unparse(x.value) for x in keywords]
-    for text in {text for text in texts if texts.count(text) > 1}:
+    for text in dict.fromkeys(texts):
         chosen = [x for x, y in zip(keywords, texts, strict=True) if y == text]
         for number in ("-1", "0", "1", "-2", "(0, 1)"):
             if number != text:
                 new = ast.parse(number, mode="eval").body
-                said = "with other axes, here and where the same stands"
-                yield Edit(chosen[0], "value", None, new, chosen[0].value, said, chosen[1:])
+                said = "with other axes"
+                yield from _together([Edit(x, "value", None, new, x.value, said) for x in chosen])
+    names = [getattr(call.func, "attr", getattr(call.func, "id", "")) for call in calls]
+    for group in (*({name} for name in dict.fromkeys(names)), REDUCTIONS):
+        chosen_calls = [x for x, name in zip(calls, names, strict=True) if name in group]
+        yield from _in_all(chosen_calls)
+
+
+def _in_all(calls: list[ast.Call]) -> Iterator[Edit]:
+    for argument, said in ARGUMENTS.items():
+        changes = []
+        for call in calls:
+            name, _, value = argument.partition("=")
+            if name not in [keyword.arg for keyword in call.keywords]:
+                keyword = ast.keyword(name, ast.parse(value, mode="eval").body)
+                new = [*call.keywords, keyword]
+                changes.append(Edit(call, "keywords", None, new, call, said))
+        yield from _together(changes)
+    for i in range(min((len(call.args) for call in calls), default=0)):
+        changes = []
+        for call in calls:
+            transposed = _filled(TRANSPOSED, call.args[i])
+            changes.append(Edit(call, "args", i, transposed, call.args[i], STEPS[TRANSPOSED]))
+        if not any(isinstance(x.where, ast.Starred | ast.Constant) for x in changes):
+            yield from _together(changes)
+
+
+def _together(changes: list[Edit]) -> Iterator[Edit]:
+    if len(changes) > 1:
+        first, *rest = changes
+        yield replace(first, said=f"{first.said}, here and where the same stands", also=rest)
 
 
 def _statements(function: ast.FunctionDef) -> Iterator[Edit]:
@@ -392,6 +485,10 @@ def _of_block(parent: ast.AST, field: str, block: list[ast.stmt]) -> Iterator[Ed
             swapped = [*block[:i], following, statement, *block[i + 2 :]]
             said = "if this line and the next one change places"
             yield Edit(parent, field, None, swapped, statement, said)
+        if isinstance(statement, ast.Assign | ast.Return):
+            for one, other, new in _names_exchanged(statement):
+                said = f"with `{one}` and `{other}` exchanged"
+                yield Edit(parent, field, i, new, statement, said)
         if isinstance(statement, ast.AugAssign):
             left = _with(statement.target, ctx=ast.Load())
             plain = ast.Assign(
@@ -419,6 +516,24 @@ def _of_block(parent: ast.AST, field: str, block: list[ast.stmt]) -> Iterator[Ed
                 moved = [*block[:i], inside, *block[i + 2 :]]
                 said = "with this line one level further in"
                 yield Edit(parent, field, None, moved, following, said)
+
+
+def _names_exchanged(statement: ast.stmt) -> Iterator[tuple[str, str, ast.stmt]]:
+    """Wherever two variables are read in a statement, each of them for the other."""
+    called = {
+        x.func.id
+        for x in ast.walk(statement)
+        if isinstance(x, ast.Call) and isinstance(x.func, ast.Name)
+    }
+    read = [
+        x.id for x in ast.walk(statement) if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Load)
+    ]
+    for one, other in combinations([x for x in dict.fromkeys(read) if x not in called], 2):
+        new = copy.deepcopy(statement)
+        for node in ast.walk(new):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                node.id = {one: other, other: one}.get(node.id, node.id)
+        yield one, other, new
 
 
 def _others(what: Any, groups: tuple[tuple[Any, ...], ...]) -> list[Any]:

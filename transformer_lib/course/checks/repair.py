@@ -11,12 +11,13 @@ import linecache
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 from types import CodeType, FrameType
 from typing import Any
 
 from transformer_lib.course.checks.compare import compare
-from transformer_lib.course.checks.edits import Definition, Edit, edits
+from transformer_lib.course.checks.edits import LETTERS, Definition, Edit, edits
 from transformer_lib.course.checks.exercise import Exercise
 from transformer_lib.course.checks.observe import Case, Outcome, alike, observe
 
@@ -24,6 +25,21 @@ MOST = 2500  # edits that are tried
 FILE = "<a changed answer>"
 
 Outcomes = dict[str, Outcome]
+
+
+@dataclass(frozen=True)
+class Repair:
+    """An edit that puts something right.
+
+    Args:
+        said: where, and what kind of change it is.
+        left: the id of the known mistake that is left then.
+        is_whole: whether everything is right then.
+    """
+
+    said: str
+    left: str = ""
+    is_whole: bool = True
 
 
 class _TooLongError(Exception):
@@ -35,7 +51,7 @@ class Workshop:
 
     Args:
         candidate: the answer; without its source nothing can be changed.
-        label: the case that is tried first, one in which the answer is wrong.
+        failed: the cases in which the answer is wrong; the first of them is tried first.
     """
 
     def __init__(
@@ -43,48 +59,61 @@ class Workshop:
         candidate: Callable[..., Any],
         exercise: Exercise,
         cases: dict[str, Case],
-        label: str,
+        failed: list[str],
     ):
-        self.exercise, self.cases, self.label = exercise, cases, label
+        self.exercise, self.cases, self.failed, self.label = exercise, cases, failed, failed[0]
         self.tree, self.source = definition_of(candidate)
         self.environment: dict[str, Any] = getattr(_function(candidate), "__globals__", {})
         self.most_lines = 0
         if self.tree is not None:
             lines = _Lines(10**6)
             with contextlib.suppress(Exception), lines:
-                self._call(self._made(), cases[label])
+                self._call(self._made(), cases[self.label])
             self.most_lines = 3 * lines.seen + 1000
 
-    def repaired(self, right: Outcomes, wrong: dict[str, Outcomes]) -> tuple[str, str]:
-        """What to look at, as a sentence, and the id of the known mistake that is left then.
+    def repaired(self, right: Outcomes, wrong: dict[str, Outcomes]) -> "Repair | None":
+        """What to look at, if an edit makes the answer right, or leaves one known mistake.
 
-        Both are empty if no edit makes the answer right, nor one edit and a known mistake less.
+        Args:
+            right, wrong: what the right answer and each known wrong one give. Where a result says
+                little, such as a truth value, ``wrong`` is to be empty: then only an edit counts
+                with which everything passes.
         """
         if self.tree is None:
-            return "", ""
-        half = []
-        for edit, reached in self._edits_that_reach({"": right} | wrong):
-            if not reached:
-                return f"{self._place(edit)}: everything passes {edit.said}", ""
-            if edit.takes_away:  # another number here might bring in the known mistake
-                half.append((edit, reached))
-        for edit, mistake in half[:3]:
+            return None
+        half, nearly = [], None
+        for edit, reached, but in self._edits_that_reach({"": right} | wrong):
+            place = self._place(edit)
+            if but:
+                said = f"{place}: everything but “{but}” passes {edit.said}"
+                nearly = nearly or Repair(said, is_whole=False)
+            elif not reached:
+                return Repair(f"{place}: everything passes {edit.said}")
+            elif edit.takes_away:  # another number here might bring in the known mistake
+                said = f"{place}: one thing is put right {edit.said}"
+                half.append((edit, Repair(said, left=reached, is_whole=False)))
+        for edit, repair in half[:3]:
+            if edit.said == LETTERS:  # which brings nothing in
+                return repair
             with edit.made():
-                for other, _ in self._edits_that_reach({"": right}):
-                    if not _overlap(other.where, edit.where):
-                        return f"{self._place(edit)}: one thing is put right {edit.said}", mistake
-        return "", ""
+                for other, _, but in self._edits_that_reach({"": right}):
+                    if not but and not _overlap(other.where, edit.where):
+                        return repair
+        return nearly if wrong else None
 
-    def _edits_that_reach(self, targets: dict[str, Outcomes]) -> Iterator[tuple[Edit, str]]:
-        """Each edit with which every case gives what one of the targets gives, and which one."""
+    def _edits_that_reach(self, targets: dict[str, Outcomes]) -> Iterator[tuple[Edit, str, str]]:
+        """Each edit with which every case gives what one of the targets gives, and which one.
+
+        Of the right answer, the third is the one case that may still be wrong.
+        """
         assert self.tree is not None
         for edit in islice(edits(self.tree), MOST):
             with edit.made():
                 reached = self._reached(targets)
             if reached is not None:
-                yield edit, reached
+                yield edit, *reached
 
-    def _reached(self, targets: dict[str, Outcomes]) -> str | None:
+    def _reached(self, targets: dict[str, Outcomes]) -> tuple[str, str] | None:
         tolerance = self.exercise.tolerance
         try:
             with _quiet(), _Lines(self.most_lines):
@@ -107,8 +136,11 @@ class Workshop:
                 with _Lines(10 * self.most_lines):
                     observed[label] = observe(used, case)
         for name, outcomes in targets.items():
-            if all(alike(observed[x], outcomes[x], tolerance) for x in self.cases):
-                return name
+            wrong = [x for x in self.cases if not alike(observed[x], outcomes[x], tolerance)]
+            if not wrong:
+                return name, ""
+            if not name and len(wrong) == 1 and wrong[0] in self.failed and len(self.failed) > 2:
+                return name, wrong[0]
         return None
 
     def _place(self, edit: Edit) -> str:

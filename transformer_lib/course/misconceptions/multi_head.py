@@ -220,3 +220,30 @@ def split_positions(x, weight):
 )
 def not_transposed(x, weight):
     return tuple(x @ part for part in weight.chunk(3))
+
+
+@misconception(
+    "M245",
+    "multi_head_attention",
+    title="heads split and merged without the transpose",
+    source="common: reshape there and back",
+    effect="Parts of neighbouring words are taken for heads, and the loss still falls.",
+    hint="With one head your result would be right. What does a plain reshape put into head 0: "
+    "the first channels of every position, or all channels of the first positions?",
+)
+def reshaped_there_and_back(x, memory, w_q, w_k, w_v, w_o, num_heads, mask):
+    query, key, value = (split_by_view(x, num_heads) for x in (x @ w_q, memory @ w_k, memory @ w_v))
+    return merge_by_reshape(attention(query, key, value, mask)[0]) @ w_o
+
+
+@misconception(
+    "M246",
+    "multi_head_attention",
+    title="matrices applied transposed",
+    source="common: F.linear(x, w) is x @ w.T",
+    effect="Weights from elsewhere give other numbers; one's own are learnt transposed.",
+    hint="Your projections are x·Wᵀ. How does nn.Linear store its matrix, and how is it given "
+    "here?",
+)
+def projected_as_by_linear(x, memory, w_q, w_k, w_v, w_o, num_heads, mask):
+    return merge_heads(_heads(x, memory, w_q.T, w_k.T, w_v.T, num_heads, mask)) @ w_o.T

@@ -97,7 +97,8 @@ def each_merge_once(word, merges):
     title="the longest piece first",
     source="common: how WordPiece cuts words",
     effect="Words are cut into pieces into which the training text was not cut.",
-    hint="You look for the longest known piece. What decides in BPE which merge comes first?",
+    hint="You cut the word into known pieces from the left. What decides in BPE which merge comes "
+    "first?",
 )
 def longest_piece_first(word, merges):
     known = {"".join(pair) for pair in merges}

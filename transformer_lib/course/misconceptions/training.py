@@ -38,6 +38,19 @@ def no_end_in_labels(targets):
 
 
 @misconception(
+    "M247",
+    "teacher_forcing",
+    title="nothing put around the targets",
+    source="common: code for targets that have <s> and </s> already",
+    effect="The first token is never predicted, and the model never learns to stop.",
+    hint="Neither <s> nor </s> is in your result. Which tokens do the targets hold that come in?",
+)
+def nothing_put_around(targets):
+    padded = pad_sequences(targets)
+    return padded[:, :-1], padded[:, 1:]
+
+
+@misconception(
     "M104",
     "teacher_forcing",
     title="<s> is to be predicted",
