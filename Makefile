@@ -92,6 +92,7 @@ mutation: $(READY)
 docs: mutation
 	$(BIN)/transformer-lib misconceptions --markdown > docs/misconceptions.md
 	$(BIN)/python scripts/configuration.py
+	$(BIN)/python scripts/answers.py
 
 bench: $(READY)
 	$(PIP) -c requirements.lock -e '.[bench]'

@@ -13,14 +13,14 @@ from transformer_lib.course.sandboxed.given import FixedDropout
 
 
 def _embed_cases(random: torch.Generator) -> dict[str, Case]:
-    def arguments(batch: int, length: int, d_model: int) -> tuple[Tensor, Tensor]:
-        tokens = torch.randint(0, 11, (batch, length), generator=random)
+    def arguments(batch: int, length: int, d_model: int, end: int) -> tuple[Tensor, Tensor]:
+        tokens = torch.randint(0, end, (batch, length), generator=random)
         return tokens, torch.randn(11, d_model, generator=random)
 
     return {
-        "values": Case(*arguments(3, 5, 6), gradient=True),
-        "a batch of one": Case(*arguments(1, 4, 8)),
-        "one token": Case(*arguments(2, 1, 6)),
+        "values": Case(*arguments(3, 5, 6, end=11), gradient=True),
+        "a batch of one": Case(*arguments(1, 4, 8, end=11)),
+        "one token": Case(*arguments(2, 1, 6, end=10)),  # the last piece does not occur
     }
 
 

@@ -1,0 +1,67 @@
+"""Write docs/answers.md: what the checks said to answers that their authors had not seen."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+from transformer_lib.files import write_text
+
+ROOT = Path(__file__).parent.parent
+ANSWERS = ROOT / "tests" / "answers.jsonl"
+TARGET = ROOT / "docs" / "answers.md"
+VERDICTS = ("named", "leads there", "misleads", "no help", "accepted")
+
+INTRODUCTION = """\
+# What the checks say to answers that nobody had seen before
+
+The bank of known mistakes is recognised by construction: `docs/mutation.md` shows that. What counts
+for a student is an answer that no author of the checks has thought of. So answers were written by
+language models that saw an exercise only as a student sees it, its text and its empty function, and
+that were told to make the mistakes that students make, one or at times two in an answer, and to
+write right answers in unusual ways. Every answer went through `check` once. Other language models,
+who knew the mistake and saw what the student would see, put each verdict on a wrong answer into one
+of five classes:
+
+- **named**: the mistake is named, or said in so many words, or the line with it is;
+- **leads there**: what is shown leads a student who thinks to the mistake;
+- **misleads**: it points at something else;
+- **no help**: numbers differ, and nothing more;
+- **accepted**, though it is wrong.
+
+The classes are those of the first verdict. What was learnt from a round was mended before the next,
+so that a later round met better checks. One answer that its author meant to be wrong is right by
+the wording of the exercise, and is counted so. The answers with their classes are in
+`tests/answers.jsonl`; a test tries all of them with today's checks and demands that every right one
+passes and no wrong one does.
+"""
+
+
+def as_markdown() -> str:
+    """The page."""
+    answers = [json.loads(line) for line in ANSWERS.read_text(encoding="utf-8").splitlines()]
+    rounds = sorted({answer["round"] for answer in answers})
+    exercises = sorted({answer["exercise"] for answer in answers})
+    lines = [INTRODUCTION, *_table("round", "round", rounds, answers)]
+    lines += ["", *_table("exercise", "exercise", exercises, answers), ""]
+    return "\n".join(lines)
+
+
+def _table(title: str, field: str, values: list, answers: list[dict]) -> list[str]:
+    lines = [f"| {title} | wrong answers | {' | '.join(VERDICTS)} | right answers | refused |"]
+    lines += ["|" + "---|" * (len(VERDICTS) + 4)]
+    for value in values:
+        name = f"`{value}`" if field == "exercise" else str(value)
+        lines.append(_row(name, [answer for answer in answers if answer[field] == value]))
+    return [*lines, _row("**all**", answers)]
+
+
+def _row(name: str, answers: list[dict]) -> str:
+    counts = Counter(answer["verdict"] for answer in answers)
+    wrong = sum(counts[verdict] for verdict in VERDICTS)
+    numbers = [wrong, *(counts[verdict] for verdict in VERDICTS)]
+    numbers += [counts["passed"] + counts["refused"], counts["refused"]]
+    return f"| {name} | {' | '.join(map(str, numbers))} |"
+
+
+if __name__ == "__main__":
+    write_text(TARGET, as_markdown())

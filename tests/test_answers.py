@@ -1,0 +1,58 @@
+"""Answers of strangers: right ones pass, wrong ones do not, whatever numbers are drawn."""
+
+import functools
+import json
+import linecache
+import math
+import sys
+from pathlib import Path
+
+import numpy
+import pytest
+import torch
+from torch import Tensor, nn
+
+from transformer_lib.course.checks import EXERCISES, check
+from transformer_lib.model.masks import causal_mask, padding_mask
+from transformer_lib.model.scaled_dot_product import attention
+from transformer_lib.vocabulary import BOS, EOS, PAD, UNK
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "scripts"))
+from answers import ANSWERS, TARGET, as_markdown
+
+pytestmark = pytest.mark.usefixtures("unchecked_shapes")
+
+GIVEN = {
+    **{"PAD": PAD, "UNK": UNK, "BOS": BOS, "EOS": EOS, "math": math, "np": numpy, "torch": torch},
+    **{"nn": nn, "F": nn.functional, "Tensor": Tensor, "attention": attention},
+    **{"padding_mask": padding_mask, "causal_mask": causal_mask},
+    "attention_weights": EXERCISES["attention_weights"].reference,
+}
+
+
+@functools.cache
+def answers():
+    lines = ANSWERS.read_text(encoding="utf-8").splitlines()
+    return [{"place": n, **json.loads(line)} for n, line in enumerate(lines)]
+
+
+def defined(answer):
+    """What the student's cell defines, with the text of it at hand."""
+    file, code = f"<answer {answer['place']}>", answer["code"]
+    linecache.cache[file] = (len(code), None, code.splitlines(True), file)
+    names = dict(GIVEN)
+    exec(compile(code, file, "exec"), names)
+    return names[answer["exercise"]]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", EXERCISES)
+def test_wrong_answers_fail_and_right_ones_pass(name):
+    for answer in answers():
+        if answer["exercise"] == name:
+            verdict = check(defined(answer), name)
+            assert verdict.passed == (answer["kind"] == "right"), (answer["code"], repr(verdict))
+
+
+def test_the_page_about_them_is_current():
+    assert as_markdown() == TARGET.read_text(encoding="utf-8"), "run `make docs`"
