@@ -124,19 +124,24 @@ def _shape_of_another(expected: Any, got: Any, names: tuple[str, ...]) -> str:
     return ""
 
 
+def _items(values: list[Any]) -> str:
+    return listed([repr(x) for x in values])
+
+
 def _more_or_less(expected: list[Any], got: list[Any]) -> str:
     """Lists of different lengths that are the same but at an end."""
     if not all(isinstance(x, int | float | str | list) for x in [*expected, *got]):
         return ""
     extra = len(got) - len(expected)
+    be = "are" if abs(extra) > 1 else "is"
     if extra > 0 and got[:-extra] == expected:
-        return f"{listed(list(map(repr, got[-extra:])))} at the end is too much"
+        return f"{_items(got[-extra:])} at the end {be} too much"
     if extra > 0 and got[extra:] == expected:
-        return f"{listed(list(map(repr, got[:extra])))} at the beginning is too much"
+        return f"{_items(got[:extra])} at the beginning {be} too much"
     if extra < 0 and got == expected[:extra]:
-        return f"{listed(list(map(repr, expected[extra:])))} at the end is missing"
+        return f"{_items(expected[extra:])} at the end {be} missing"
     if extra < 0 and got == expected[-extra:]:
-        return f"{listed(list(map(repr, expected[:-extra])))} at the beginning is missing"
+        return f"{_items(expected[:-extra])} at the beginning {be} missing"
     return ""
 
 

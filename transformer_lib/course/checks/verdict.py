@@ -1,6 +1,7 @@
 """What a check tells the student: rich in a notebook, plain elsewhere."""
 
 import html
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -89,12 +90,12 @@ class Verdict:
         rows = "".join(
             f'<tr><td style="color:{colours[f.status]};text-align:center">{SIGNS[f.status]}</td>'
             f'<td style="text-align:left;white-space:nowrap">{html.escape(f.name)}</td>'
-            f'<td style="text-align:left">{html.escape(f.message or f.status)}</td></tr>'
+            f'<td style="text-align:left">{_with_code(f.message or f.status)}</td></tr>'
             for f in self.findings
         )
         hints = "".join(
             '<p style="margin:0.4em 0;padding-left:0.6em;border-left:3px solid '
-            f'var(--jp-brand-color1, #1976d2)">{html.escape(hint)}</p>'
+            f'var(--jp-brand-color1, #1976d2)">{_with_code(hint)}</p>'
             for hint in (*self.hints, *self.notes)
         )
         again = (
@@ -107,3 +108,8 @@ class Verdict:
             f'<div><p style="color:{colours[overall]}"><strong>{html.escape(self.headline)}'
             f"</strong></p>{hints}{table}{again}</div>"
         )
+
+
+def _with_code(text: str) -> str:
+    """As HTML; what stands between backticks is code."""
+    return re.sub("`([^`]+)`", r"<code>\1</code>", html.escape(text))

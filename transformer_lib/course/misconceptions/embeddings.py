@@ -144,3 +144,16 @@ def divided_with_positions(tokens, table, positions, dropout):
 def position_of_the_token(tokens, table, positions, dropout):
     x = table[tokens] * math.sqrt(table.size(1))
     return dropout(x + positions[tokens % len(positions)])
+
+
+@misconception(
+    "M249",
+    "embed_with_positions",
+    title="dropout on each part of the sum",
+    source="a plausible slip",
+    effect="A channel loses its word or its position, seldom both: not the dropout of the paper.",
+    hint="Your dropout sees words and positions apart. To what does section 5.4 apply it?",
+)
+def dropout_on_each(tokens, table, positions, dropout):
+    x = table[tokens] * math.sqrt(table.size(1))
+    return dropout(x) + dropout(positions[: tokens.size(1)].expand_as(x))

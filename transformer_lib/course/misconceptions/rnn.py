@@ -50,6 +50,22 @@ def bahdanau_masked_after_softmax(query, memory, w_query, w_memory, v, mask):
     return weights @ memory, weights
 
 
+def _renormalized(scores, memory, mask):
+    weights = scores.softmax(dim=-1) * mask[:, None]
+    weights = weights / weights.sum(dim=-1, keepdim=True)
+    return weights @ memory, weights
+
+
+@also("M248", "luong_attention")
+def luong_renormalized(query, memory, weight, mask):
+    return _renormalized(_luong(query, memory, weight), memory, mask)
+
+
+@also("M248", "bahdanau_attention")
+def bahdanau_renormalized(query, memory, w_query, w_memory, v, mask):
+    return _renormalized(_bahdanau(query, memory, w_query, w_memory, v), memory, mask)
+
+
 @also("M37", "luong_attention")
 def luong_masked_with_zero(query, memory, weight, mask):
     weights = (_luong(query, memory, weight) * mask[:, None]).softmax(dim=-1)

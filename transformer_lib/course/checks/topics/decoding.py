@@ -10,7 +10,7 @@ from transformer_lib.course.checks.exercise import exercise
 from transformer_lib.course.checks.observe import Case
 from transformer_lib.course.sandboxed.given import Speaker
 from transformer_lib.decoding.search import length_penalty
-from transformer_lib.vocabulary import BOS, EOS, UNK
+from transformer_lib.vocabulary import BOS, EOS, PAD, UNK
 
 
 def _greedy_cases(random: torch.Generator) -> dict[str, Case]:
@@ -22,7 +22,9 @@ def _greedy_cases(random: torch.Generator) -> dict[str, Case]:
         "values": Case(model(6), 20),
         "an empty translation": Case(model(0), 20),
         "a model that does not stop": Case(model(60, ends=False), 12),
-        "an unknown piece": Case(Speaker([5, UNK, 7, EOS], torch.randn(15, generator=random)), 20),
+        "special pieces": Case(
+            Speaker([5, UNK, PAD, 7, EOS], torch.randn(15, generator=random)), 20
+        ),
     }
 
 

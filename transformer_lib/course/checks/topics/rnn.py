@@ -6,7 +6,7 @@ from torch import Tensor
 
 from transformer_lib.course.checks.exercise import exercise
 from transformer_lib.course.checks.observe import Case
-from transformer_lib.course.checks.topics.attention import random_mask
+from transformer_lib.course.checks.topics.attention import in_steps, random_mask
 
 
 def _luong_cases(random: torch.Generator) -> dict[str, Case]:
@@ -16,10 +16,12 @@ def _luong_cases(random: torch.Generator) -> dict[str, Case]:
         return query, memory, 0.5 * weight, random_mask((batch, keys), random)
 
     query, memory, weight, mask = arguments(2, 3, 4, 5)
+    memory[:, -1] = 4 * memory[:, 0]  # padding that is far ahead of all words
     return {
         "values": Case(*arguments(2, 3, 5, 4), gradient=True),
-        "large scores": Case(30 * query, memory, weight, mask),
+        "large scores": Case(*map(in_steps, (30 * query, memory, weight)), mask),
         "a batch of one": Case(*arguments(1, 2, 4, 6)),
+        "one query": Case(*arguments(3, 1, 4, 5)),
         "as many queries as keys": Case(*arguments(3, 4, 4, 5)),
     }
 
@@ -52,8 +54,9 @@ def _bahdanau_cases(random: torch.Generator) -> dict[str, Case]:
     query, memory, w_query, w_memory, v, mask = arguments(2, 3, 4, 5, 6)
     return {
         "values": Case(*arguments(2, 3, 5, 4, 6), gradient=True),
-        "large scores": Case(query, memory, w_query, w_memory, 60 * v, mask),
+        "large scores": Case(query, memory, w_query, w_memory, 120 * v, mask),
         "a batch of one": Case(*arguments(1, 2, 4, 6, 6)),
+        "one query": Case(*arguments(3, 1, 4, 5, 6)),
         "as many queries as keys": Case(*arguments(3, 4, 4, 5, 7)),
     }
 
@@ -78,9 +81,11 @@ def _state_cases(random: torch.Generator) -> dict[str, Case]:
         shapes = (batch, queries, d_model), (batch, queries, d_model), (d_model, 2 * d_model)
         return [torch.randn(shape, generator=random) for shape in shapes]
 
+    state, context, weight = arguments(2, 3, 5)
     return {
         "values": Case(*arguments(2, 3, 4), gradient=True),
         "a batch of one": Case(*arguments(1, 1, 6)),
+        "large values": Case(40 * state, 40 * context, weight),
     }
 
 
