@@ -188,8 +188,8 @@ def mask_after_softmax(query, key, value, mask):
     source="common: a mask as a product",
     effect="NaN where nothing may be seen, and where a blocked key is so far ahead that the others "
     "are rounded to 0.",
-    hint="You divide by the sum of what the mask leaves. How large is it where a blocked key has by "
-    "far the highest score, or where all are blocked?",
+    hint="You divide by the sum of what the mask leaves. How large is it where a blocked key has "
+    "by far the highest score, or where all are blocked?",
 )
 def renormalized_after_the_mask(query, key, value, mask):
     weights = _scores(query, key).softmax(dim=-1)
