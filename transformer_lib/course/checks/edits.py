@@ -68,7 +68,7 @@ STEPS = {
     "{}.long()": "with another dtype",
     "{}.clone()": "with a copy",
     "-{}": "with the other sign",
-    "~{}": "with True and False exchanged",
+    "{}.logical_not()": "with True and False exchanged",
     "{}.sqrt()": "with one more step of arithmetic",
     "{}.square()": "with one more step of arithmetic",
     "{}.exp()": "with one more step of arithmetic",

@@ -239,9 +239,9 @@ def _slices(expected: Tensor, got: Tensor, axis, names, tolerance: float) -> Ite
             which = "the first" if len(bad) == 1 else f"the first {len(bad)}"
         elif bad == list(range(size - len(bad), size)):
             which = "the last" if len(bad) == 1 else f"the last {len(bad)}"
-        elif len(bad) > 1 and bad == list(range(1, size, 2)):
+        elif len(bad) > 2 and bad == list(range(1, size, 2)):
             which = "the odd ones"
-        elif len(bad) > 1 and bad == list(range(0, size, 2)):
+        elif len(bad) > 2 and bad == list(range(0, size, 2)):
             which = "the even ones"
         else:
             continue

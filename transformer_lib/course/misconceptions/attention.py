@@ -520,3 +520,22 @@ def causal_unasked(x, w_q, w_k, w_v):
 def one_maximum_for_all(scores):
     e = (scores - scores.max()).exp()
     return e / e.sum(dim=-1, keepdim=True)
+
+
+@also("M181", "attention")
+def attention_of_plain_exponentials(query, key, value, mask):
+    powers = _scores(query, key).exp()
+    if mask is not None:
+        powers = powers * mask
+    weights = powers / powers.sum(dim=-1, keepdim=True).clamp(min=1e-9)
+    return weights @ value, weights
+
+
+@also("M181", "attention_weights")
+def weights_of_plain_exponentials(query, key):
+    return exponentials_as_they_are(_scores(query, key))
+
+
+@also("M181", "self_attention")
+def self_attention_of_plain_exponentials(x, w_q, w_k, w_v):
+    return weights_of_plain_exponentials(x @ w_q, x @ w_k) @ (x @ w_v)

@@ -373,3 +373,45 @@ def rms_norm_with_epsilon_outside(x, scale, eps):
 )
 def rms_norm_by_deviation(x, scale, eps):
     return scale * x / torch.sqrt(x.var(-1, correction=0, keepdim=True) + eps)
+
+
+@misconception(
+    "M251",
+    "batch_norm",
+    title="the variance of each sentence, averaged",
+    source="a plausible slip: one axis after the other",
+    effect="How far the means of the sentences lie apart is left out of the variance.",
+    hint="With one sentence your result is right. Is the mean of the sentences' variances the "
+    "variance of all their tokens?",
+)
+def variances_averaged(x, scale, shift, eps):
+    mean, variance = x.mean(dim=(0, 1)), x.var(dim=1, correction=0).mean(dim=0)
+    return scale * (x - mean) / torch.sqrt(variance + eps) + shift
+
+
+@misconception(
+    "M252",
+    "batch_norm",
+    title="channels brought forward by reshape",
+    source="common: reshape where transpose is meant, for F.batch_norm",
+    effect="Each statistic mixes channels, and no channel has the mean 0.",
+    hint="Each of your means mixes several channels. Does reshape move an axis?",
+)
+def batch_norm_of_reshaped(x, scale, shift, eps):
+    moved = x.reshape(x.size(0), x.size(2), x.size(1)).transpose(1, 2)
+    normalized = _normalize(moved, scale, shift, eps, (0, 1))
+    return normalized.transpose(1, 2).reshape(x.shape)
+
+
+@misconception(
+    "M253",
+    "rms_norm",
+    title="epsilon as a lower bound",
+    source="common: F.normalize, which divides by max(length, eps)",
+    effect="Vectors of small numbers come out too large.",
+    hint="Small numbers come out too large. Is your epsilon added to the mean square, or only a "
+    "bound below it?",
+)
+def epsilon_as_a_bound(x, scale, eps):
+    length = x.norm(dim=-1, keepdim=True).clamp(min=eps)
+    return scale * x * x.size(-1) ** 0.5 / length

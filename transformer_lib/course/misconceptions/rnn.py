@@ -219,3 +219,16 @@ def state_plus_context(state, context, weight):
 )
 def state_unbounded(state, context, weight):
     return torch.cat([context, state], dim=-1) @ weight.T
+
+
+@misconception(
+    "M250",
+    "bahdanau_attention",
+    title="v inside the tanh",
+    source="a plausible slip",
+    effect="All scores lie between −1 and 1, so no key can have much more weight than another.",
+    hint="Your scores lie between -1 and 1. What comes first in vᵀ·tanh(…), and what is a score?",
+)
+def v_inside_the_tanh(query, memory, w_query, w_memory, v, mask):
+    scores = torch.tanh((query @ w_query @ v)[:, :, None] + (memory @ w_memory @ v)[:, None])
+    return _look(scores, memory, mask)
