@@ -10,11 +10,20 @@ from torch import Tensor
 from transformer_lib.course.checks.exercise import exercise
 from transformer_lib.course.checks.observe import Case
 from transformer_lib.course.sandboxed.given import FixedDropout
+from transformer_lib.vocabulary import PAD
+
+
+def _tokens(batch: int, length: int, end: int, random: torch.Generator) -> Tensor:
+    """Tokens below end; of several sentences the first has three tokens and then padding."""
+    tokens = torch.randint(0, end, (batch, length), generator=random)
+    if batch > 1:
+        tokens[0, 3:] = PAD
+    return tokens
 
 
 def _embed_cases(random: torch.Generator) -> dict[str, Case]:
     def arguments(batch: int, length: int, d_model: int, end: int) -> tuple[Tensor, Tensor]:
-        tokens = torch.randint(0, end, (batch, length), generator=random)
+        tokens = _tokens(batch, length, end, random)
         return tokens, torch.randn(11, d_model, generator=random)
 
     return {
@@ -53,7 +62,7 @@ def output_logits(
 
 def _position_cases(random: torch.Generator) -> dict[str, Case]:
     def arguments(batch: int, length: int, d_model: int) -> tuple:
-        tokens = torch.randint(0, 11, (batch, length), generator=random)
+        tokens = _tokens(batch, length, 11, random)
         table = torch.randn(11, d_model, generator=random)
         return tokens, table, torch.randn(9, d_model, generator=random), FixedDropout()
 
