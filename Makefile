@@ -53,8 +53,8 @@ check: $(READY)
 
 test: check
 	# With one thread each, for two times two threads on two cores wait for each other. Three processes,
-	# for tests of grading wait much.
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --nbval -n 3 --dist loadscope --no-loadscope-reorder
+	# for tests of grading wait much. Bytecode is written, or each of the many processes compiles the library.
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --nbval -n 3 --dist loadscope --no-loadscope-reorder
 
 # What `make test` leaves out.
 test-long: $(READY)
