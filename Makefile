@@ -93,6 +93,7 @@ docs: mutation
 	$(BIN)/transformer-lib misconceptions --markdown > docs/misconceptions.md
 	$(BIN)/python scripts/configuration.py
 	$(BIN)/python scripts/answers.py
+	$(BIN)/python scripts/exercises.py
 
 bench: $(READY)
 	$(PIP) -c requirements.lock -e '.[bench]'

@@ -614,6 +614,7 @@ def test_an_earlier_answer_that_breaks_later_ones_costs_only_itself(attack):
     assert result.tests["test_scale"].points == 0
 
 
+@pytest.mark.long
 def test_slow_calls_have_an_end_in_all():
     judge = Judge(make_master(grading_help.master(total_seconds=6, seconds=30)))
     code = "import time\ndef scale(x):\n    time.sleep(3)\n    return 3 * x + 1\n"
@@ -647,6 +648,7 @@ def test_the_sandbox_ends_with_the_grader(tmp_path):
     assert not alive
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("code", "reason"),
     [
@@ -668,6 +670,7 @@ def test_where_the_sandbox_cannot_be_nested(monkeypatch, code, reason):
     assert result.tests["test_mask"].points == 4
 
 
+@pytest.mark.long
 def test_as_an_ordinary_user_too():
     """Inside a user namespace in which we are not root, the other way of separating is taken."""
     script = (

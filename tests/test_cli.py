@@ -272,6 +272,7 @@ def test_a_run_killed_before_it_saved_anything_starts_anew(
     assert read_metrics(out)[-1]["step"] == load_run(out).experiment.training.steps
 
 
+@pytest.mark.long
 @pytest.mark.skipif(os.name == "nt", reason="Windows cannot limit the size of files")
 @pytest.mark.parametrize(
     ("arguments", "kilobytes"), [(["data", "prepare"], 8), (["train", "--out", "RUN"], 100)]

@@ -100,6 +100,7 @@ for words in map(json.loads, sys.argv[1:]):
 """
 
 
+@pytest.mark.long
 def test_the_commands_of_the_gpu_page_work(toy_config, tmp_path):
     runs = [tmp_path / "a", tmp_path / "b"]
     train = ["train", toy_config, "--steps", "4"]

@@ -2,6 +2,7 @@
 
 import ast
 import re
+import sys
 from pathlib import Path
 
 import jupytext
@@ -9,6 +10,11 @@ import nbformat
 import pytest
 
 from transformer_lib.course.checks import check
+from transformer_lib.course.own.course import order
+from transformer_lib.course.own.record import solutions
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "scripts"))
+from exercises import MARK, PAGE, STORED, all_tasks, as_json, as_markdown
 
 CHAPTERS = Path(__file__).parent.parent / "chapters"
 NOTEBOOKS = sorted(CHAPTERS.glob("*.ipynb"))
@@ -112,28 +118,40 @@ def test_no_output_needs_the_network(notebook):
 
 
 def exercises(notebook):
-    """The name of each exercise with its cell and the folds of the prose below it."""
-    for cell, below in zip(notebook.cells, notebook.cells[1:], strict=False):
+    """The name of each exercise with its cell, the prose above it and the prose below it."""
+    for above, cell, below in zip(
+        notebook.cells, notebook.cells[1:], notebook.cells[2:], strict=False
+    ):
         called = re.search(r"^check\((\w+)\)", cell.source, re.MULTILINE)
         if cell.cell_type == "code" and called:
-            yield called[1], cell, re.findall(r"<details>.*?</details>", below.source, re.DOTALL)
+            yield called[1], above.source, cell, below.source
 
 
-def test_an_exercise_is_released_unsolved_with_a_hint_and_a_solution_folded_away(notebook):
-    for name, cell, folds in exercises(notebook):
+def test_an_exercise_is_released_unsolved_with_a_mark_and_a_hint_folded_away(notebook):
+    for name, above, cell, below in exercises(notebook):
         assert cell.outputs[-1].data["text/plain"] == f"– {name}: not attempted yet"
-        titles = [re.search(r"<summary>(.*?)</summary>", fold)[1] for fold in folds]
-        assert titles == ["Hint", "Solution"], name
+        assert MARK.search(above), f"{name} has no line like ●○○ · 10 minutes · what for"
+        assert re.findall(r"<summary>(.*?)</summary>", below) == ["Hint"], name
 
 
-def test_folded_solutions_pass_their_checks(notebook):
-    for name, _, folds in exercises(notebook):
+def test_every_exercise_has_a_solution_that_passes(path, notebook):
+    for name, *_ in exercises(notebook):
         namespace = {}
         exec(code_cells(notebook)[0].source, namespace)  # the chapter's imports
-        (code,) = re.findall(r"```python\n(.*?)```", folds[1], re.DOTALL)
-        exec(code, namespace)
+        for code in re.findall(r"```python\n(.*?)```", solutions()[name], re.DOTALL):
+            exec(code, namespace)
         verdict = check(namespace[name])
         assert verdict.passed, verdict
+
+
+def test_no_solution_is_without_its_exercise():
+    assert set(solutions()) == set(order())
+
+
+def test_the_list_of_exercises_is_current():
+    tasks = all_tasks()
+    assert STORED.read_text(encoding="utf-8") == as_json(tasks), "run `make docs`"
+    assert PAGE.read_text(encoding="utf-8") == as_markdown(tasks), "run `make docs`"
 
 
 def test_links_to_files_resolve(path, notebook):

@@ -184,7 +184,8 @@ def test_accumulated_batches_equal_the_large_batch(toy_config, tmp_path):
         torch.testing.assert_close(one, two, rtol=0, atol=2e-4)
 
 
-@pytest.mark.parametrize("attempt", [0, *(pytest.param(n, marks=pytest.mark.long) for n in (1, 2))])
+@pytest.mark.long
+@pytest.mark.parametrize("attempt", range(3))
 def test_killed_and_resumed_equals_uninterrupted(toy_config, tmp_path, attempt):
     """SIGKILL at a random moment, as often as it takes, then the end: every number is the same."""
     arguments = [sys.executable, "-m", "transformer_lib", "train", str(toy_config)]

@@ -33,7 +33,7 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-from transformer_lib.checks import check
+from transformer_lib.checks import check, solution
 from transformer_lib.experiment.config import load_config
 from transformer_lib.data import prepare
 from transformer_lib.data.preparation import describe
@@ -318,11 +318,16 @@ show_chart(attention_explorer(weights, tgt_pieces, src_pieces))
 #
 # ## Your turn
 #
+# What passes its `check` is kept in `my_transformer.py` beside this notebook. After a first try,
+# `solution("greedy_decode")` in a cell of its own shows one way.
+#
 # In this course you write every piece yourself once, and `check` tells you at once what it thinks
 # of it: which properties hold, where the first wrong number is, and, if your code behaves like a
-# known mistake, which one. It never shows a solution. Two small pieces to begin with.
+# known mistake, which one. Here is the first.
 #
 # ### The loop that says a sentence
+#
+# ●●○ · 20 minutes · the loop that turns a model into a translator
 #
 # The decoder proposes one token; a loop makes a sentence of it. `next_logits(tokens)` takes the
 # list of all tokens so far, beginning with `BOS` (the number of `<s>`), and returns a score for
@@ -347,65 +352,12 @@ check(greedy_decode)
 #
 # </details>
 #
-# <details><summary>Solution</summary>
-#
-# ```python
-# def greedy_decode(next_logits, max_len):
-#     tokens = [BOS]
-#     for _ in range(max_len):
-#         token = int(next_logits(tokens).argmax())
-#         if token == EOS:
-#             break
-#         tokens.append(token)
-#     return tokens[1:]
-# ```
-#
-# </details>
-#
-# ### What the decoder reads, and what it is to say
-#
-# While training, the decoder is not fed its own words but the right ones, whatever it said:
-# *teacher forcing*. For the target `y₁ y₂ y₃` it reads `<s> y₁ y₂ y₃` and is to say
-# `y₁ y₂ y₃ </s>`, all four at once. `targets` is a list of sentences, each a list of tokens, of
-# different lengths. Return two tensors of whole numbers, what is read and what is to be said, with
-# a row for each sentence; fill shorter rows at the end with `PAD`.
-
-# %%
-def teacher_forcing(targets):
-    ...  # your code
-
-
-check(teacher_forcing)
-
-# %% [markdown]
-# <details><summary>Hint</summary>
-#
-# Both rows of a sentence have one token more than the sentence. Build lists of equal length first:
-# `row + [PAD] * (longest - len(row))`. Then `torch.tensor` makes a tensor of them.
-#
-# </details>
-#
-# <details><summary>Solution</summary>
-#
-# ```python
-# def teacher_forcing(targets):
-#     longest = max(len(target) for target in targets) + 1
-#
-#     def padded(row):
-#         return row + [PAD] * (longest - len(row))
-#
-#     tgt_input = torch.tensor([padded([BOS, *target]) for target in targets])
-#     labels = torch.tensor([padded([*target, EOS]) for target in targets])
-#     return tgt_input, labels
-# ```
-#
-# </details>
-#
 # ## A common mistake
 #
-# One mistake in the second piece is easy to make and hard to see: give the decoder its own label to
-# read, unshifted, and the loss falls quickly to zero, for it only has to copy. Such a model
-# translates nothing. Try it: return the labels twice, and read what the check says.
+# **Giving the model only its last token.** The loop above hands over all tokens so far, and it must:
+# the decoder has no memory of earlier calls. Try it: call `next_logits(tokens[-1:])`, and read what
+# the check says. The code runs, and with a real model it even begins a sentence; then every *ist* is
+# followed by the same word, whatever came before it.
 #
 # ## Summary
 #

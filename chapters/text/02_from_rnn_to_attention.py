@@ -33,7 +33,7 @@ import pandas as pd
 import torch
 from torch import nn
 
-from transformer_lib.checks import check
+from transformer_lib.checks import check, solution
 from transformer_lib.evaluation.alignment import cross_attention
 from transformer_lib.course.misconceptions.bank import wrong_answers
 from transformer_lib.model import MultiHeadAttention
@@ -454,11 +454,16 @@ for exercise in ("luong_attention", "bahdanau_attention"):
 # %% [markdown]
 # ## Your turn
 #
+# What passes its `check` is kept in `my_transformer.py` beside this notebook. After a first try,
+# `solution("luong_attention")` in a cell of its own shows one way.
+#
 # Memory and queries come in batches now: `query` is (batch, queries, d_model), `memory` is (batch,
 # keys, d_model), and `mask`, (batch, keys), is True where a key is a real token. Both functions
 # return the contexts and the weights.
 #
 # ### Luong
+#
+# ●○○ · 10 minutes · scores by a product
 #
 # $\text{softmax}(h^\top W s)\,s$, as in Luong's paper, without a root: `query` holds the states h,
 # `memory` the states s. `mask`, (batch, keys), is True where a word stands and False where padding
@@ -479,18 +484,9 @@ check(luong_attention)
 #
 # </details>
 #
-# <details><summary>Solution</summary>
-#
-# ```python
-# def luong_attention(query, memory, weight, mask):
-#     scores = query @ weight @ memory.transpose(1, 2)
-#     weights = scores.masked_fill(~mask[:, None], -torch.inf).softmax(dim=-1)
-#     return weights @ memory, weights
-# ```
-#
-# </details>
-#
 # ### Bahdanau
+#
+# ●○○ · 10 minutes · scores by a small network
 #
 # $v^\top\tanh(W_1 h + W_2 s)$, with matrices that stand on the right: `query @ w_query` and
 # `memory @ w_memory` have the shape (batch, …, hidden). The mask and what you return are as before.
@@ -509,18 +505,9 @@ check(bahdanau_attention)
 #
 # </details>
 #
-# <details><summary>Solution</summary>
-#
-# ```python
-# def bahdanau_attention(query, memory, w_query, w_memory, v, mask):
-#     hidden = torch.tanh((query @ w_query)[:, :, None] + (memory @ w_memory)[:, None])
-#     weights = (hidden @ v).masked_fill(~mask[:, None], -torch.inf).softmax(dim=-1)
-#     return weights @ memory, weights
-# ```
-#
-# </details>
-#
 # ### The attentional state
+#
+# ●○○ · 10 minutes · where the context enters Luong's decoder
 #
 # Luong's decoder puts context and state side by side, in this order, and sends them through one
 # layer: $\tanh(W[c; h])$. `weight` is (d_model, 2·d_model).
@@ -536,15 +523,6 @@ check(attentional_state)
 # <details><summary>Hint</summary>
 #
 # `torch.cat` along the last axis. Who comes first?
-#
-# </details>
-#
-# <details><summary>Solution</summary>
-#
-# ```python
-# def attentional_state(state, context, weight):
-#     return torch.tanh(torch.cat([context, state], dim=-1) @ weight.T)
-# ```
 #
 # </details>
 #

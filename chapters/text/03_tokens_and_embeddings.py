@@ -36,7 +36,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from transformer_lib.checks import check
+from transformer_lib.checks import check, solution
 from transformer_lib.course.results import mean_and_spread, over_seeds
 from transformer_lib.data import prepare
 from transformer_lib.data.batching import make_batch, plan_batches
@@ -500,7 +500,12 @@ for exercise in ("merge_pair", "embed", "teacher_forcing"):
 # %% [markdown]
 # ## Your turn
 #
+# What passes its `check` is kept in `my_transformer.py` beside this notebook. After a first try,
+# `solution("merge_pair")` in a cell of its own shows one way.
+#
 # ### Merge a pair
+#
+# ●○○ · 10 minutes · the step of which BPE consists
 #
 # The heart of BPE: every occurrence of `pair` in the list `symbols`, from left to right, becomes
 # one symbol. Write it without looking up; `["a", "a", "a"]` and `("a", "a")` give `["aa", "a"]`.
@@ -521,22 +526,9 @@ check(merge_pair)
 #
 # </details>
 #
-# <details><summary>Solution</summary>
-#
-# ```python
-# def merge_pair(symbols, pair):
-#     merged = []
-#     for symbol in symbols:
-#         if merged and (merged[-1], symbol) == pair:
-#             merged[-1] += symbol
-#         else:
-#             merged.append(symbol)
-#     return merged
-# ```
-#
-# </details>
-#
 # ### Cut a word
+#
+# ●○○ · 10 minutes · your tokenizer cuts words
 #
 # Begin with the letters of the word and apply each merge, in the order in which they were learnt.
 # Return the list of pieces.
@@ -556,23 +548,9 @@ check(apply_merges)
 #
 # </details>
 #
-# <details><summary>Solution</summary>
-#
-# ```python
-# def apply_merges(word, merges):
-#     symbols = list(word)
-#     for pair in merges:
-#         i = 0
-#         while i < len(symbols) - 1:
-#             if (symbols[i], symbols[i + 1]) == pair:
-#                 symbols[i : i + 2] = ["".join(pair)]
-#             i += 1
-#     return symbols
-# ```
-#
-# </details>
-#
 # ### Embed
+#
+# ●○○ · 5 minutes · the input of every layer after it
 #
 # The vectors of a batch of tokens, (batch, length), from a table of (vocab_size, d_model), scaled as
 # the paper's section 3.4 wants them.
@@ -591,16 +569,9 @@ check(embed)
 #
 # </details>
 #
-# <details><summary>Solution</summary>
-#
-# ```python
-# def embed(tokens, table):
-#     return table[tokens] * math.sqrt(table.size(1))
-# ```
-#
-# </details>
-#
 # ### Shift
+#
+# ●●○ · 15 minutes · what the decoder reads and predicts
 #
 # `targets` is a list of lists of token numbers, without special tokens. Return what the decoder
 # reads and what it is to say, in this order, each as a tensor of whole numbers, (batch, length),
@@ -618,21 +589,6 @@ check(teacher_forcing)
 #
 # `BOS`, `EOS` and `PAD` are imported above. Both tensors have one more column than the longest
 # target. Which of the three ever stands in the input, which in the labels?
-#
-# </details>
-#
-# <details><summary>Solution</summary>
-#
-# ```python
-# def teacher_forcing(targets):
-#     longest = max(len(target) for target in targets)
-#     reads, says = [], []
-#     for target in targets:
-#         padding = [PAD] * (longest - len(target))
-#         reads.append([BOS, *target, *padding])
-#         says.append([*target, EOS, *padding])
-#     return torch.tensor(reads), torch.tensor(says)
-# ```
 #
 # </details>
 #

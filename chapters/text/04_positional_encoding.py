@@ -36,7 +36,7 @@ import pandas as pd
 import torch
 from torch import nn
 
-from transformer_lib.checks import check
+from transformer_lib.checks import check, solution
 from transformer_lib.course.lineages.niutensor import timing_signal
 from transformer_lib.course.misconceptions.bank import wrong_answers
 from transformer_lib.course.results import mean_and_spread, over_seeds
@@ -422,7 +422,12 @@ for mistake in wrong_answers("positional_encoding")[:6]:
 # %% [markdown]
 # ## Your turn
 #
+# What passes its `check` is kept in `my_transformer.py` beside this notebook. After a first try,
+# `solution("positional_encoding")` in a cell of its own shows one way.
+#
 # ### The encoding
+#
+# ●●○ · 15 minutes · the paper's formula, used by every model that follows
 #
 # Write it from the formula, without looking up. `length` is the number of positions, counted from
 # 0, `d_model` is even; return a tensor of (length, d_model) with single precision.
@@ -442,21 +447,9 @@ check(positional_encoding)
 #
 # </details>
 #
-# <details><summary>Solution</summary>
-#
-# ```python
-# def positional_encoding(length, d_model):
-#     position = torch.arange(length)[:, None]
-#     angle = position / 10000.0 ** (torch.arange(0, d_model, 2) / d_model)
-#     table = torch.zeros(length, d_model)
-#     table[:, 0::2] = angle.sin()
-#     table[:, 1::2] = angle.cos()
-#     return table
-# ```
-#
-# </details>
-#
 # ### The other layout
+#
+# ●○○ · 10 minutes · the layout of Tensor2Tensor and of Hugging Face's Marian
 #
 # The same numbers, with all sines in the first half of the channels and all cosines in the second.
 
@@ -474,18 +467,9 @@ check(positional_encoding_halves)
 #
 # </details>
 #
-# <details><summary>Solution</summary>
-#
-# ```python
-# def positional_encoding_halves(length, d_model):
-#     position = torch.arange(length)[:, None]
-#     angle = position / 10000.0 ** (torch.arange(0, d_model, 2) / d_model)
-#     return torch.cat([angle.sin(), angle.cos()], dim=1)
-# ```
-#
-# </details>
-#
 # ### Where a word enters the model
+#
+# ●○○ · 10 minutes · the first layer of your Transformer
 #
 # Positions are added to embeddings, which are multiplied by √d_model before (chapter 3 says why).
 # Dropout comes last. `tokens` is (batch, length), `table` holds a row for each piece of the
@@ -504,16 +488,6 @@ check(embed_with_positions)
 #
 # `table[tokens]` looks all rows up at once. Which rows of `positions` belong to a sentence of
 # `tokens.size(1)` tokens?
-#
-# </details>
-#
-# <details><summary>Solution</summary>
-#
-# ```python
-# def embed_with_positions(tokens, table, positions, dropout):
-#     embedded = table[tokens] * math.sqrt(table.size(1))
-#     return dropout(embedded + positions[: tokens.size(1)])
-# ```
 #
 # </details>
 #

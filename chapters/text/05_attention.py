@@ -34,7 +34,7 @@ import math
 import pandas as pd
 import torch
 
-from transformer_lib.checks import check
+from transformer_lib.checks import check, solution
 from transformer_lib.evaluation.alignment import encoder_attention
 from transformer_lib.course.misconceptions.bank import wrong_answers
 from transformer_lib.model import attention
@@ -361,7 +361,12 @@ for mistake in wrong_answers("attention"):
 # %% [markdown]
 # ## Your turn
 #
+# What passes its `check` is kept in `my_transformer.py` beside this notebook. After a first try,
+# `solution("softmax")` in a cell of its own shows one way.
+#
 # ### Softmax
+#
+# ●○○ · 10 minutes · scores become shares, also where they are large
 #
 # Of each row of `scores`, without `torch.softmax`. Scores can be large, and gradients have to get
 # through, so compute with tensors.
@@ -381,17 +386,9 @@ check(softmax)
 #
 # </details>
 #
-# <details><summary>Solution</summary>
-#
-# ```python
-# def softmax(scores):
-#     exponentials = (scores - scores.amax(dim=-1, keepdim=True)).exp()
-#     return exponentials / exponentials.sum(dim=-1, keepdim=True)
-# ```
-#
-# </details>
-#
 # ### Attention weights
+#
+# ●○○ · 10 minutes · who looks at whom
 #
 # `query` is (batch, queries, d_k), `key` is (batch, keys, d_k). Return the weights of scaled
 # dot-product attention, (batch, queries, keys).
@@ -410,17 +407,9 @@ check(attention_weights)
 #
 # </details>
 #
-# <details><summary>Solution</summary>
-#
-# ```python
-# def attention_weights(query, key):
-#     scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))
-#     return scores.softmax(dim=-1)
-# ```
-#
-# </details>
-#
 # ### Self-attention
+#
+# ●●○ · 15 minutes · the formula of the paper
 #
 # Queries, keys and values all come from `x`, (batch, length, d_model), by the matrices `w_q`, `w_k`
 # and `w_v`, each (d_model, d_k). Return the output of scaled dot-product attention without a mask,
@@ -437,17 +426,6 @@ check(self_attention)
 # <details><summary>Hint</summary>
 #
 # Three products first. Which width does the root mean: d_model or d_k?
-#
-# </details>
-#
-# <details><summary>Solution</summary>
-#
-# ```python
-# def self_attention(x, w_q, w_k, w_v):
-#     query, key, value = x @ w_q, x @ w_k, x @ w_v
-#     scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))
-#     return scores.softmax(dim=-1) @ value
-# ```
 #
 # </details>
 #

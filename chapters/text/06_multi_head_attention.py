@@ -37,7 +37,7 @@ import pandas as pd
 import torch
 from torch import nn
 
-from transformer_lib.checks import check
+from transformer_lib.checks import check, solution
 from transformer_lib.data.corpora import DataConfig, load_corpus
 from transformer_lib.evaluation.alignment import encoder_attention
 from transformer_lib.course.misconceptions.bank import wrong_answers
@@ -428,7 +428,12 @@ for mistake in wrong_answers("multi_head_attention"):
 # %% [markdown]
 # ## Your turn
 #
+# What passes its `check` is kept in `my_transformer.py` beside this notebook. After a first try,
+# `solution("split_heads")` in a cell of its own shows one way.
+#
 # ### Split
+#
+# ●○○ · 10 minutes · one width becomes several heads
 #
 # From (batch, length, d_model) to (batch, heads, length, d_k). Each head gets d_k channels that
 # stand side by side.
@@ -447,17 +452,9 @@ check(split_heads)
 #
 # </details>
 #
-# <details><summary>Solution</summary>
-#
-# ```python
-# def split_heads(x, num_heads):
-#     batch, length, d_model = x.shape
-#     return x.view(batch, length, num_heads, d_model // num_heads).transpose(1, 2)
-# ```
-#
-# </details>
-#
 # ### Merge
+#
+# ●○○ · 10 minutes · and back
 #
 # And back: from (batch, heads, length, d_k) to (batch, length, d_model).
 
@@ -476,16 +473,9 @@ check(merge_heads)
 #
 # </details>
 #
-# <details><summary>Solution</summary>
-#
-# ```python
-# def merge_heads(heads):
-#     return heads.transpose(1, 2).flatten(2)
-# ```
-#
-# </details>
-#
 # ### All of it
+#
+# ●●○ · 20 minutes · a sublayer of your Transformer
 #
 # Attention from the positions of `x` to those of `memory`, (batch, keys, d_model). All four
 # matrices are (d_model, d_model). `mask` is either None or says with True what may be attended to;
@@ -504,19 +494,6 @@ check(multi_head_attention)
 # <details><summary>Hint</summary>
 #
 # Project, split, attend, merge, project. What comes from `x`, what from `memory`?
-#
-# </details>
-#
-# <details><summary>Solution</summary>
-#
-# ```python
-# def multi_head_attention(x, memory, w_q, w_k, w_v, w_o, num_heads, mask):
-#     def split(x):
-#         return x.unflatten(-1, (num_heads, -1)).transpose(1, 2)
-#
-#     output, weights = attention(split(x @ w_q), split(memory @ w_k), split(memory @ w_v), mask)
-#     return output.transpose(1, 2).flatten(2) @ w_o
-# ```
 #
 # </details>
 #

@@ -35,7 +35,7 @@ import pandas as pd
 import torch
 from torch import nn
 
-from transformer_lib.checks import check
+from transformer_lib.checks import check, solution
 from transformer_lib.data.corpora import DataConfig, load_corpus
 from transformer_lib.decoding.search import greedy_search, pad_sequences
 from transformer_lib.course.misconceptions.bank import wrong_answers
@@ -420,7 +420,12 @@ for exercise in ("padding_mask", "causal_mask", "decoder_mask"):
 # %% [markdown]
 # ## Your turn
 #
+# What passes its `check` is kept in `my_transformer.py` beside this notebook. After a first try,
+# `solution("padding_mask")` in a cell of its own shows one way.
+#
 # ### Padding mask
+#
+# ●○○ · 5 minutes · nobody attends to padding
 #
 # From tokens, (batch, length), to a boolean mask of (batch, 1, 1, length): True where a key may be
 # attended to, that is, wherever the token is not `PAD`.
@@ -440,16 +445,9 @@ check(padding_mask)
 #
 # </details>
 #
-# <details><summary>Solution</summary>
-#
-# ```python
-# def padding_mask(tokens):
-#     return (tokens != PAD)[:, None, None, :]
-# ```
-#
-# </details>
-#
 # ### Causal mask
+#
+# ●○○ · 5 minutes · nobody sees the future
 #
 # For `length` positions: a boolean mask of (1, 1, length, length), True where the query (the row)
 # may attend to the key (the column). A position may see itself and everything before it.
@@ -468,16 +466,9 @@ check(causal_mask)
 #
 # </details>
 #
-# <details><summary>Solution</summary>
-#
-# ```python
-# def causal_mask(length):
-#     return torch.ones(length, length, dtype=torch.bool).tril()[None, None]
-# ```
-#
-# </details>
-#
 # ### Both
+#
+# ●○○ · 5 minutes · both at once
 #
 # What a decoder's self-attention may see in a batch of padded targets: (batch, 1, length, length).
 # Nobody may see padding or the future, and that is all: the rows of padding are like any others.
@@ -497,18 +488,9 @@ check(decoder_mask)
 #
 # </details>
 #
-# <details><summary>Solution</summary>
-#
-# ```python
-# def decoder_mask(tokens):
-#     length = tokens.size(1)
-#     causal = torch.ones(length, length, dtype=torch.bool).tril()
-#     return (tokens != PAD)[:, None, None, :] & causal
-# ```
-#
-# </details>
-#
 # ### Attention, with its mask
+#
+# ●●○ · 20 minutes · rows in which nothing may be seen
 #
 # Chapter 5's function, now complete: `query` is (batch, heads, queries, d_k), `key` (batch, heads,
 # keys, d_k) and `value` (batch, heads, keys, d_v). The mask, True where a key may be attended to,
@@ -527,21 +509,6 @@ check(attention)
 #
 # `masked_fill(~mask, torch.finfo(scores.dtype).min)` before the softmax, and something else after
 # it, for the row without an allowed key.
-#
-# </details>
-#
-# <details><summary>Solution</summary>
-#
-# ```python
-# def attention(query, key, value, mask):
-#     scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))
-#     if mask is not None:
-#         scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
-#     weights = scores.softmax(dim=-1)
-#     if mask is not None:
-#         weights = weights.masked_fill(~mask, 0.0)
-#     return weights @ value, weights
-# ```
 #
 # </details>
 #

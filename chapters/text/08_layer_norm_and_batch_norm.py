@@ -37,7 +37,7 @@ import pandas as pd
 import torch
 from torch import nn
 
-from transformer_lib.checks import check
+from transformer_lib.checks import check, solution
 from transformer_lib.course.results import mean_and_spread, over_seeds
 from transformer_lib.data import prepare
 from transformer_lib.data.batching import make_batch, plan_batches
@@ -323,7 +323,12 @@ for mistake in wrong_answers("layer_norm"):
 #
 # ## Your turn
 #
+# What passes its `check` is kept in `my_transformer.py` beside this notebook. After a first try,
+# `solution("layer_norm")` in a cell of its own shows one way.
+#
 # ### Layer norm
+#
+# ●○○ · 10 minutes · the norm of the paper
 #
 # Of `x`, (batch, length, d_model), with `scale` and `shift` of d_model numbers each, γ and β of the
 # formula; `eps` is added to the variance.
@@ -343,18 +348,9 @@ check(layer_norm)
 #
 # </details>
 #
-# <details><summary>Solution</summary>
-#
-# ```python
-# def layer_norm(x, scale, shift, eps):
-#     centred = x - x.mean(dim=-1, keepdim=True)
-#     variance = centred.square().mean(dim=-1, keepdim=True)
-#     return scale * centred / torch.sqrt(variance + eps) + shift
-# ```
-#
-# </details>
-#
 # ### Batch norm
+#
+# ●○○ · 10 minutes · what is different about the other one
 #
 # The same tensor, and the same formula, with mean and variance of each channel over all positions
 # of all sentences, as in training. As in layer norm, the variance divides by the count itself.
@@ -373,18 +369,9 @@ check(batch_norm)
 #
 # </details>
 #
-# <details><summary>Solution</summary>
-#
-# ```python
-# def batch_norm(x, scale, shift, eps):
-#     centred = x - x.mean(dim=(0, 1))
-#     variance = centred.square().mean(dim=(0, 1))
-#     return scale * centred / torch.sqrt(variance + eps) + shift
-# ```
-#
-# </details>
-#
 # ### RMSNorm
+#
+# ●○○ · 5 minutes · the norm of most models since 2020
 #
 # Many language models leave the mean alone and divide by the root of the mean square:
 # $\gamma\,x/\sqrt{\frac1d\sum_i x_i^2 + \varepsilon}$ ([Zhang and Sennrich
@@ -404,16 +391,9 @@ check(rms_norm)
 #
 # </details>
 #
-# <details><summary>Solution</summary>
-#
-# ```python
-# def rms_norm(x, scale, eps):
-#     return scale * x / torch.sqrt(x.square().mean(dim=-1, keepdim=True) + eps)
-# ```
-#
-# </details>
-#
 # ### The module
+#
+# ●○○ · 10 minutes · a module with parameters of its own
 #
 # As a part of a model: a scale that starts at 1 and a shift that starts at 0, d_model numbers each,
 # both trained (name them as you like), and ε = 10⁻⁵. The last axis of `x` is d_model; there may be
@@ -435,23 +415,6 @@ check(LayerNorm)
 # <details><summary>Hint</summary>
 #
 # `nn.Parameter(torch.ones(d_model))` is trained; a plain tensor is not.
-#
-# </details>
-#
-# <details><summary>Solution</summary>
-#
-# ```python
-# class LayerNorm(nn.Module):
-#     def __init__(self, d_model):
-#         super().__init__()
-#         self.scale = nn.Parameter(torch.ones(d_model))
-#         self.shift = nn.Parameter(torch.zeros(d_model))
-#
-#     def forward(self, x):
-#         centred = x - x.mean(dim=-1, keepdim=True)
-#         variance = centred.square().mean(dim=-1, keepdim=True)
-#         return self.scale * centred / torch.sqrt(variance + 1e-5) + self.shift
-# ```
 #
 # </details>
 #

@@ -32,7 +32,7 @@ import pandas as pd
 import torch
 from torch import nn
 
-from transformer_lib.checks import check
+from transformer_lib.checks import check, solution
 from transformer_lib.course.results import mean_and_spread, over_seeds
 from transformer_lib.course.misconceptions.bank import wrong_answers
 from transformer_lib.model import (
@@ -400,10 +400,15 @@ for exercise in ("post_norm", "pre_norm", "branch_norm"):
 # %% [markdown]
 # ## Your turn
 #
+# What passes its `check` is kept in `my_transformer.py` beside this notebook. After a first try,
+# `solution("post_norm")` in a cell of its own shows one way.
+#
 # In each exercise `sublayer`, `norm` and `dropout` are functions of one tensor. Dropout belongs to
 # what the sublayer says (section 5.4).
 #
 # ### Post-norm
+#
+# ●○○ · 5 minutes · the paper's sublayer
 #
 # As in the paper: the residual connection, then the norm.
 
@@ -421,16 +426,9 @@ check(post_norm)
 #
 # </details>
 #
-# <details><summary>Solution</summary>
-#
-# ```python
-# def post_norm(x, sublayer, norm, dropout):
-#     return norm(x + dropout(sublayer(x)))
-# ```
-#
-# </details>
-#
 # ### Pre-norm
+#
+# ●○○ · 5 minutes · the sublayer of most models since
 #
 # The norm before the sublayer; nothing comes after the residual connection.
 
@@ -448,16 +446,9 @@ check(pre_norm)
 #
 # </details>
 #
-# <details><summary>Solution</summary>
-#
-# ```python
-# def pre_norm(x, sublayer, norm, dropout):
-#     return x + dropout(sublayer(norm(x)))
-# ```
-#
-# </details>
-#
 # ### Norm on the branch
+#
+# ●○○ · 5 minutes · the sublayer of Swin v2 and OLMo 2
 #
 # The norm comes last on the branch, after dropout and before the residual connection.
 
@@ -472,15 +463,6 @@ check(branch_norm)
 # <details><summary>Hint</summary>
 #
 # The way around the branch is free.
-#
-# </details>
-#
-# <details><summary>Solution</summary>
-#
-# ```python
-# def branch_norm(x, sublayer, norm, dropout):
-#     return x + norm(dropout(sublayer(x)))
-# ```
 #
 # </details>
 #

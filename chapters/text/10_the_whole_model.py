@@ -36,7 +36,7 @@ import pandas as pd
 import torch
 from torch import nn
 
-from transformer_lib.checks import check
+from transformer_lib.checks import check, solution
 from transformer_lib.course.results import mean_and_spread, over_seeds
 from transformer_lib.data.corpora import DataConfig, load_corpus
 from transformer_lib.decoding.search import pad_sequences
@@ -620,7 +620,12 @@ for exercise in ("feed_forward", "encoder_layer", "decoder_layer", "transformer"
 # %% [markdown]
 # ## Your turn
 #
+# What passes its `check` is kept in `my_transformer.py` beside this notebook. After a first try,
+# `solution("feed_forward")` in a cell of its own shows one way.
+#
 # ### The feed-forward network
+#
+# ●○○ · 5 minutes · two thirds of a layer's parameters
 #
 # As in section 3.3 of the paper. The matrices are (d_model, d_ff) and (d_ff, d_model), the biases
 # d_ff and d_model numbers; residual connection and norm are not part of it.
@@ -639,16 +644,9 @@ check(feed_forward)
 #
 # </details>
 #
-# <details><summary>Solution</summary>
-#
-# ```python
-# def feed_forward(x, w1, b1, w2, b2):
-#     return torch.relu(x @ w1 + b1) @ w2 + b2
-# ```
-#
-# </details>
-#
 # ### A layer of the encoder
+#
+# ●○○ · 10 minutes · attention and a network, joined by residuals
 #
 # With post-norm, as in the paper, residual connections included; dropout is left out. The parts are
 # given as functions: `self_attention(x, memory, mask)` attends from `x` to `memory`; the others take
@@ -668,17 +666,9 @@ check(encoder_layer)
 #
 # </details>
 #
-# <details><summary>Solution</summary>
-#
-# ```python
-# def encoder_layer(x, mask, self_attention, feed_forward, norm1, norm2):
-#     x = norm1(x + self_attention(x, x, mask))
-#     return norm2(x + feed_forward(x))
-# ```
-#
-# </details>
-#
 # ### A layer of the decoder
+#
+# ●●○ · 15 minutes · three sublayers, two masks
 #
 # Post-norm again. `norms` are the three norms in order, `attention` is the self-attention, `cross`
 # the attention to the memory; both are called as above.
@@ -697,18 +687,9 @@ check(decoder_layer)
 #
 # </details>
 #
-# <details><summary>Solution</summary>
-#
-# ```python
-# def decoder_layer(x, memory, tgt_mask, memory_mask, attention, cross, feed_forward, norms):
-#     x = norms[0](x + attention(x, x, tgt_mask))
-#     x = norms[1](x + cross(x, memory, memory_mask))
-#     return norms[2](x + feed_forward(x))
-# ```
-#
-# </details>
-#
 # ### The Transformer
+#
+# ●●○ · 20 minutes · the whole model
 #
 # From tokens to logits. Each encoder layer is called as `layer(x, mask)`, each decoder layer as
 # `layer(x, memory, tgt_mask, memory_mask)`; the masks hide padding and the future.
@@ -729,24 +710,6 @@ check(transformer)
 #
 # Which two masks are there, and which of them is used twice? The memory is what the *last* encoder
 # layer says.
-#
-# </details>
-#
-# <details><summary>Solution</summary>
-#
-# ```python
-# def transformer(
-#     src, tgt_input, src_embed, tgt_embed, encoder_layers, decoder_layers, output_weight
-# ):
-#     src_mask, tgt_mask = padding_mask(src), causal_mask(tgt_input.size(1))
-#     memory = src_embed(src)
-#     for layer in encoder_layers:
-#         memory = layer(memory, src_mask)
-#     x = tgt_embed(tgt_input)
-#     for layer in decoder_layers:
-#         x = layer(x, memory, tgt_mask, src_mask)
-#     return x @ output_weight.T
-# ```
 #
 # </details>
 #

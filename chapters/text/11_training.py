@@ -38,7 +38,7 @@ import pandas as pd
 import torch
 from torch import nn
 
-from transformer_lib.checks import check
+from transformer_lib.checks import check, solution
 from transformer_lib.course.results import mean_and_spread, over_seeds
 from transformer_lib.data import batching, prepare
 from transformer_lib.data.batching import make_batch, shift_right
@@ -586,7 +586,12 @@ for exercise in ("label_smoothing", "mean_loss", "noam_rate", "plan_batches"):
 # %% [markdown]
 # ## Your turn
 #
+# What passes its `check` is kept in `my_transformer.py` beside this notebook. After a first try,
+# `solution("label_smoothing")` in a cell of its own shows one way.
+#
 # ### Label smoothing
+#
+# ●○○ · 15 minutes · the paper's loss
 #
 # `logits` are (tokens, vocab_size), `labels` (tokens). The target is $q = (1 -
 # \varepsilon)\,\text{onehot} +
@@ -608,19 +613,9 @@ check(label_smoothing)
 #
 # </details>
 #
-# <details><summary>Solution</summary>
-#
-# ```python
-# def label_smoothing(logits, labels, smoothing):
-#     log_p = logits.log_softmax(dim=-1)
-#     right = log_p.gather(1, labels[:, None])[:, 0]
-#     loss = -(1 - smoothing) * right - smoothing * log_p.mean(dim=-1)
-#     return loss[labels != PAD].mean()
-# ```
-#
-# </details>
-#
 # ### The mean
+#
+# ●○○ · 10 minutes · padding must not count
 #
 # `nll` holds −ln p for every position, (batch, length), `labels` the labels. Return the batch's
 # loss per token.
@@ -639,17 +634,9 @@ check(mean_loss)
 #
 # </details>
 #
-# <details><summary>Solution</summary>
-#
-# ```python
-# def mean_loss(nll, labels):
-#     real = labels != PAD
-#     return (nll * real).sum() / real.sum()
-# ```
-#
-# </details>
-#
 # ### The schedule
+#
+# ●○○ · 5 minutes · the paper's schedule
 #
 # Equation (3) of the paper; steps are counted from 1.
 
@@ -667,16 +654,9 @@ check(noam_rate)
 #
 # </details>
 #
-# <details><summary>Solution</summary>
-#
-# ```python
-# def noam_rate(step, d_model, warmup_steps):
-#     return d_model**-0.5 * min(step**-0.5, step * warmup_steps**-1.5)
-# ```
-#
-# </details>
-#
 # ### Batches
+#
+# ●●○ · 20 minutes · little padding, all sentences once
 #
 # `lengths` are the lengths of the sentences. Return lists of sentence numbers: from the shortest
 # sentence to the longest, as many in each batch as fit into `batch_tokens`, padding included. Of
@@ -695,20 +675,6 @@ check(plan_batches)
 #
 # In sorted order the sentence that you add is the longest of its batch. How large would the
 # rectangle be with it?
-#
-# </details>
-#
-# <details><summary>Solution</summary>
-#
-# ```python
-# def plan_batches(lengths, batch_tokens):
-#     batches = []
-#     for index in sorted(range(len(lengths)), key=lambda i: lengths[i]):
-#         if not batches or lengths[index] * (len(batches[-1]) + 1) > batch_tokens:
-#             batches.append([])
-#         batches[-1].append(index)
-#     return batches
-# ```
 #
 # </details>
 #

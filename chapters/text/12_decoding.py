@@ -34,7 +34,7 @@ import math
 import pandas as pd
 import torch
 
-from transformer_lib.checks import check
+from transformer_lib.checks import check, solution
 from transformer_lib.data.corpora import DataConfig, load_corpus
 from transformer_lib.decoding import search
 from transformer_lib.decoding.search import beam_search, greedy_search, pad_sequences
@@ -412,7 +412,12 @@ for exercise in ("best_continuations", "length_penalty", "best_hypothesis", "app
 # %% [markdown]
 # ## Your turn
 #
+# What passes its `check` is kept in `my_transformer.py` beside this notebook. After a first try,
+# `solution("best_continuations")` in a cell of its own shows one way.
+#
 # ### One step of beam search
+#
+# ●●○ · 15 minutes · the step of which beam search consists
 #
 # `scores` are ln p of the hypotheses so far, (hypotheses,), `log_p` is ln p of their next tokens,
 # (hypotheses, vocab_size). Return three tensors of `beam_size`, the best first: the new scores, the
@@ -433,17 +438,9 @@ check(best_continuations)
 #
 # </details>
 #
-# <details><summary>Solution</summary>
-#
-# ```python
-# def best_continuations(scores, log_p, beam_size):
-#     best, index = (scores[:, None] + log_p).flatten().topk(beam_size)
-#     return best, index // log_p.size(1), index % log_p.size(1)
-# ```
-#
-# </details>
-#
 # ### The length penalty
+#
+# ●○○ · 5 minutes · long translations are not to lose
 #
 # The formula above; `length` is |Y|.
 
@@ -461,16 +458,9 @@ check(length_penalty)
 #
 # </details>
 #
-# <details><summary>Solution</summary>
-#
-# ```python
-# def length_penalty(length, alpha):
-#     return ((5 + length) / 6) ** alpha
-# ```
-#
-# </details>
-#
 # ### The best one
+#
+# ●○○ · 10 minutes · which of the beams is the answer
 #
 # `log_p` and `lengths` are lists, one entry for each finished hypothesis. Return the number of the
 # best one, with the penalty of above.
@@ -489,17 +479,9 @@ check(best_hypothesis)
 #
 # </details>
 #
-# <details><summary>Solution</summary>
-#
-# ```python
-# def best_hypothesis(log_p, lengths, alpha):
-#     scores = [p / ((5 + n) / 6) ** alpha for p, n in zip(log_p, lengths)]
-#     return scores.index(max(scores))
-# ```
-#
-# </details>
-#
 # ### The cache
+#
+# ●○○ · 10 minutes · nothing is computed twice
 #
 # `cached` holds the keys of all positions so far, (batch, heads, length, d_k), `new` those of one
 # or more new ones. Return all of them.
@@ -515,15 +497,6 @@ check(append_to_cache)
 # <details><summary>Hint</summary>
 #
 # Which axis counts the positions?
-#
-# </details>
-#
-# <details><summary>Solution</summary>
-#
-# ```python
-# def append_to_cache(cached, new):
-#     return torch.cat([cached, new], dim=2)
-# ```
 #
 # </details>
 #

@@ -38,7 +38,7 @@ import pandas as pd
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
-from transformer_lib.checks import check
+from transformer_lib.checks import check, solution
 from transformer_lib.data.corpora import DataConfig, load_corpus
 from transformer_lib.metrics import bleu as scores
 from transformer_lib.course.misconceptions.bank import wrong_answers
@@ -463,7 +463,12 @@ for exercise in ("corpus_bleu", "bootstrap_wins"):
 # %% [markdown]
 # ## Your turn
 #
+# What passes its `check` is kept in `my_transformer.py` beside this notebook. After a first try,
+# `solution("corpus_bleu")` in a cell of its own shows one way.
+#
 # ### BLEU
+#
+# ●●○ · 30 minutes · the score of every table
 #
 # Both arguments are lists of sentences, each a list of words. One reference each; counts are
 # clipped sentence by sentence and summed over all; if there is no match of some length, BLEU is 0.
@@ -484,29 +489,9 @@ check(corpus_bleu)
 #
 # </details>
 #
-# <details><summary>Solution</summary>
-#
-# ```python
-# def corpus_bleu(hypotheses, references):
-#     matches, possible = [0] * 4, [0] * 4
-#     for hypothesis, reference in zip(hypotheses, references):
-#         for n in range(1, 5):
-#             ours, theirs = (
-#                 Counter(tuple(words[i : i + n]) for i in range(len(words) - n + 1))
-#                 for words in (hypothesis, reference)
-#             )
-#             matches[n - 1] += (ours & theirs).total()
-#             possible[n - 1] += ours.total()
-#     if min(matches) == 0:
-#         return 0.0
-#     c, r = sum(map(len, hypotheses)), sum(map(len, references))
-#     mean = sum(math.log(m / p) for m, p in zip(matches, possible)) / 4
-#     return 100 * min(1.0, math.exp(1 - r / c)) * math.exp(mean)
-# ```
-#
-# </details>
-#
 # ### The paired bootstrap
+#
+# ●●○ · 15 minutes · whether a difference is more than chance
 #
 # To keep it short, with a score for each sentence: `scores_a` and `scores_b` are tensors of
 # (sentences,), and each row of `indices`, (samples, sentences), is one draw. In which share of the
@@ -523,16 +508,6 @@ check(bootstrap_wins)
 # <details><summary>Hint</summary>
 #
 # `scores_a[indices]` is a table: a row for each draw. Both systems get the same draw.
-#
-# </details>
-#
-# <details><summary>Solution</summary>
-#
-# ```python
-# def bootstrap_wins(scores_a, scores_b, indices):
-#     wins = scores_a[indices].mean(dim=1) > scores_b[indices].mean(dim=1)
-#     return wins.double().mean().item()
-# ```
 #
 # </details>
 #

@@ -36,7 +36,7 @@ import pandas as pd
 import torch
 from torch import nn
 
-from transformer_lib.checks import check
+from transformer_lib.checks import check, solution
 from transformer_lib.data.corpora import DataConfig, load_corpus
 from transformer_lib.decoding.translation import DecodingConfig
 from transformer_lib.evaluation.alignment import every_attention
@@ -402,7 +402,12 @@ for exercise in ("offset_share", "attention_rollout"):
 # %% [markdown]
 # ## Your turn
 #
+# What passes its `check` is kept in `my_transformer.py` beside this notebook. After a first try,
+# `solution("offset_share")` in a cell of its own shows one way.
+#
 # ### The share of a place
+#
+# ●○○ · 10 minutes · how much of the attention goes by position
 #
 # `weights` are (heads, length, length), rows are queries. Return for each head the mean weight of
 # the key that stands `offset` places after its query (−1 is the one before), over the queries that
@@ -422,16 +427,9 @@ check(offset_share)
 #
 # </details>
 #
-# <details><summary>Solution</summary>
-#
-# ```python
-# def offset_share(weights, offset):
-#     return weights.diagonal(offset, dim1=-2, dim2=-1).mean(dim=-1)
-# ```
-#
-# </details>
-#
 # ### Rollout
+#
+# ●○○ · 10 minutes · attention through several layers
 #
 # From (layers, heads, length, length), the lowest layer first, to (length, length).
 
@@ -447,19 +445,6 @@ check(attention_rollout)
 #
 # Row i of a layer's matrix says what output i is made of, in terms of the layer's inputs. Those are
 # the outputs of the layer below: on which side does its matrix stand?
-#
-# </details>
-#
-# <details><summary>Solution</summary>
-#
-# ```python
-# def attention_rollout(weights):
-#     identity = torch.eye(weights.size(-1), dtype=weights.dtype)
-#     result = identity
-#     for layer in weights:
-#         result = (0.5 * layer.mean(dim=0) + 0.5 * identity) @ result
-#     return result
-# ```
 #
 # </details>
 #

@@ -40,7 +40,7 @@ import pandas as pd
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from transformer_lib.checks import check
+from transformer_lib.checks import check, solution
 from transformer_lib.experiment.config import load_config
 from transformer_lib.course.misconceptions.bank import wrong_answers
 from transformer_lib.model import SIZES, build_transformer, num_parameters, recorded_attention
@@ -364,7 +364,12 @@ for exercise in ("encoder_layer_flops", "average_gradients"):
 # %% [markdown]
 # ## Your turn
 #
+# What passes its `check` is kept in `my_transformer.py` beside this notebook. After a first try,
+# `solution("encoder_layer_flops")` in a cell of its own shows one way.
+#
 # ### The cost of a layer
+#
+# ●○○ · 15 minutes · what a training will cost
 #
 # Multiplications and additions of all matrix products of one encoder layer, forwards, for one
 # sentence of `length` tokens. A product of (n, k) and (k, m) counts as 2·n·k·m.
@@ -383,19 +388,9 @@ check(encoder_layer_flops)
 #
 # </details>
 #
-# <details><summary>Solution</summary>
-#
-# ```python
-# def encoder_layer_flops(length, d_model, d_ff):
-#     projections = 4 * length * d_model**2
-#     mixing = 2 * length**2 * d_model
-#     feed_forward = 2 * length * d_model * d_ff
-#     return 2 * (projections + mixing + feed_forward)
-# ```
-#
-# </details>
-#
 # ### One gradient from several
+#
+# ●○○ · 10 minutes · the heart of training on several GPUs
 #
 # `gradients` is (devices, parameters): each device's gradient of the mean loss of *its* tokens.
 # `tokens` is how many it had. Return the gradient of the mean over all tokens.
@@ -411,15 +406,6 @@ check(average_gradients)
 # <details><summary>Hint</summary>
 #
 # Make sums out of means, add them up, and divide once.
-#
-# </details>
-#
-# <details><summary>Solution</summary>
-#
-# ```python
-# def average_gradients(gradients, tokens):
-#     return (tokens[:, None] * gradients).sum(dim=0) / tokens.sum()
-# ```
 #
 # </details>
 #

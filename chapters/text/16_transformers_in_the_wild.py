@@ -33,7 +33,7 @@ import pandas as pd
 import torch
 from torch import nn
 
-from transformer_lib.checks import check
+from transformer_lib.checks import check, solution
 from transformer_lib.decoding.search import pad_sequences
 from transformer_lib.course.lineages import LINEAGES, Sizes
 from transformer_lib.course.lineages.differences import differences
@@ -469,7 +469,12 @@ print(
 #
 # ## Your turn
 #
+# What passes its `check` is kept in `my_transformer.py` beside this notebook. After a first try,
+# `solution("query_key_value")` in a cell of its own shows one way.
+#
 # ### Somebody else's weights
+#
+# ●○○ · 10 minutes · weights of another program in your model
 #
 # A program keeps all three projections in one matrix, as `nn.Linear` keeps its weight: the first
 # rows are W^Q, then W^K, then W^V, (3 · d_model, d_model). Return query, key and value of `x`,
@@ -489,17 +494,9 @@ check(query_key_value)
 #
 # </details>
 #
-# <details><summary>Solution</summary>
-#
-# ```python
-# def query_key_value(x, weight):
-#     query, key, value = (x @ weight.T).chunk(3, dim=-1)
-#     return query, key, value
-# ```
-#
-# </details>
-#
 # ### Somebody else's output
+#
+# ●○○ · 10 minutes · the other end of it
 #
 # Kyubyong's program makes its logits from the decoder's states (batch, length, d_model) with the
 # embedding `table` (vocab_size, d_model). Do the same.
@@ -515,15 +512,6 @@ check(output_logits)
 # <details><summary>Hint</summary>
 #
 # One product, and nothing else: neither a softmax nor a factor.
-#
-# </details>
-#
-# <details><summary>Solution</summary>
-#
-# ```python
-# def output_logits(states, table):
-#     return states @ table.T
-# ```
 #
 # </details>
 #

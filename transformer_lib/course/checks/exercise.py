@@ -37,7 +37,8 @@ class Exercise:
         annotation = get_type_hints(self.use(self.reference)).get("return")
         kinds = get_args(annotation) if get_origin(annotation) is tuple else (annotation,)
         shapes = [getattr(kind, "dim_str", "") for kind in kinds]
-        return [() if "..." in shape else tuple(map(_axis, shape.split())) for shape in shapes]
+        words = ([w for w in shape.split() if w != "..."] for shape in shapes)
+        return [tuple(map(_axis, axes)) for axes in words]
 
     def sizes(self, case: Case) -> dict[str, int]:
         """Whole numbers among the arguments, and lengths of their axes, by name."""

@@ -63,7 +63,7 @@ def _softmax_cases(random: torch.Generator) -> dict[str, Case]:
 
 
 @exercise("attention", _softmax_cases)
-def softmax(scores: Float[Tensor, "queries keys"]) -> Float[Tensor, "queries keys"]:
+def softmax(scores: Float[Tensor, "... queries keys"]) -> Float[Tensor, "... queries keys"]:
     """Each row's exponentials, divided by their sum."""
     exponentials = (scores - scores.amax(dim=-1, keepdim=True)).exp()
     return exponentials / exponentials.sum(dim=-1, keepdim=True)

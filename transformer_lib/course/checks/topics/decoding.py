@@ -63,10 +63,12 @@ def _choice_cases(random: torch.Generator) -> dict[str, Case]:
         return Case((-(lengths + 1) * (0.25 + quality / 2)).tolist(), lengths.tolist(), alpha)
 
     def close_call(count: int, alpha: float) -> Case:
-        """With another penalty another one is best."""
+        """One of middle length is best by a little; with another penalty a long or a short one."""
         lengths, quality = draw(count)
+        rank = lengths.argsort().argsort()
+        quality += ((rank < count // 4) | (rank >= count - count // 4)).float()
         penalty = ((5.0 + lengths) / 6.0) ** alpha
-        return Case((-penalty * (2.0 + quality / 10)).tolist(), lengths.tolist(), alpha)
+        return Case((-penalty * (2.0 + quality / 20)).tolist(), lengths.tolist(), alpha)
 
     return {
         "values": any_quality(8, 0.6),

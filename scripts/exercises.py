@@ -1,0 +1,78 @@
+"""Read the exercises and their marks out of the chapters: for the package and as a page.
+
+Run it after a change of a mark: ``make docs``.
+"""
+
+import json
+import re
+from dataclasses import asdict
+from itertools import groupby
+from pathlib import Path
+
+import jupytext
+
+from transformer_lib.course.own.course import MARKS, Task
+from transformer_lib.files import write_text
+
+ROOT = Path(__file__).parent.parent
+TEXT = ROOT / "chapters" / "text"
+STORED = ROOT / "transformer_lib" / "course" / "own" / "exercises.json"
+PAGE = ROOT / "docs" / "exercises.md"
+MARK = re.compile(r"^### (.+)\n\n(●[●○]{2}) · (\d+) minutes · (.+)$", re.MULTILINE)
+DIFFICULTY = {mark: number for number, mark in MARKS.items()}
+
+
+def tasks_of(twin: Path) -> list[Task]:
+    """The exercises of a chapter: a heading with its mark, and the check that belongs to it."""
+    found, marks = [], []
+    for cell in jupytext.read(twin).cells:
+        if cell.cell_type == "markdown":
+            marks += MARK.findall(cell.source)
+        elif checked := re.search(r"^check\((\w+)\)", cell.source, re.MULTILINE):
+            if not marks:
+                raise SystemExit(f"{twin.name}: {checked[1]} has no line like ●○○ · 10 minutes · …")
+            heading, difficulty, minutes, purpose = marks.pop(0)
+            task = Task(
+                twin.stem, heading, checked[1], DIFFICULTY[difficulty], int(minutes), purpose
+            )
+            found.append(task)
+    if marks:
+        raise SystemExit(f"{twin.name}: no check belongs to “{marks[0][0]}”")
+    return found
+
+
+def all_tasks() -> list[Task]:
+    return [task for twin in sorted(TEXT.glob("*.py")) for task in tasks_of(twin)]
+
+
+def as_json(tasks: list[Task]) -> str:
+    return json.dumps([asdict(task) for task in tasks], ensure_ascii=False, indent=1) + "\n"
+
+
+def as_markdown(tasks: list[Task]) -> str:
+    hours = sum(task.minutes for task in tasks) / 60
+    lines = [
+        "# The exercises",
+        "",
+        f"{len(tasks)} exercises, about {hours:.0f} hours of work besides the reading. ●○○ is one",
+        "idea, ●●○ takes ten to thirty lines, ●●● is an experiment or a part of a real system.",
+        "",
+        "| chapter | exercise | | minutes | what for |",
+        "|---|---|---|---|---|",
+    ]
+    for chapter, group in groupby(tasks, key=lambda task: task.chapter):
+        rows = list(group)
+        first = f"[{int(chapter[:2])}](../chapters/{chapter}.ipynb)"
+        for row in rows:
+            cells = [first, f"{row.heading}: `{row.name}`", MARKS[row.difficulty], row.minutes]
+            lines.append("| " + " | ".join(map(str, [*cells, row.purpose])) + " |")
+            first = ""
+        lines.append(f"| | *together* | | *{sum(row.minutes for row in rows)}* | |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    tasks = all_tasks()
+    write_text(STORED, as_json(tasks))
+    write_text(PAGE, as_markdown(tasks))
+    print(f"{STORED}\n{PAGE}")

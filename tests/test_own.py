@@ -1,0 +1,250 @@
+"""What passes its check is kept as a module of plain Python, and used from there."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from IPython.core.history import HistoryManager
+from IPython.core.interactiveshell import InteractiveShell
+
+from transformer_lib.course.checks import EXERCISES
+from transformer_lib.course.own import mine, module, progress, solution
+from transformer_lib.course.own.source import NotKeptError, Part, names_needed, part_from, renamed
+
+IMPORTS = "import math\nimport torch\nfrom transformer_lib.checks import check, mine, solution"
+SOFTMAX = """
+def softmax(scores):
+    exponentials = (scores - scores.amax(-1, keepdim=True)).exp()
+    return exponentials / exponentials.sum(-1, keepdim=True)
+"""
+WEIGHTS = """
+def attention_weights(query, key):
+    scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))
+    return softmax(scores)
+"""
+
+
+@pytest.fixture
+def notebook(tmp_path, monkeypatch):
+    """Run cells as a notebook in an empty folder does; returns the value of the last line."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(HistoryManager, "hist_file", ":memory:")
+    shell = InteractiveShell.instance()
+
+    def run(*cells):
+        for cell in cells:
+            result = shell.run_cell(cell, store_history=True)
+            result.raise_error()
+        return result.result
+
+    run(IMPORTS)
+    yield run
+    InteractiveShell.clear_instance()
+
+
+def kept():
+    return Path("my_transformer.py").read_text(encoding="utf-8")
+
+
+def run_alone(code):
+    """Run the file in a Python of its own, in which the course cannot be imported."""
+    blocked = "import sys; sys.modules['transformer_lib'] = None\n"
+    return subprocess.run(
+        [sys.executable, "-c", blocked + code], capture_output=True, text=True, check=True
+    ).stdout
+
+
+def test_what_passes_is_kept_and_runs_without_the_course(notebook):
+    verdict = notebook(SOFTMAX, "check(softmax)")
+    assert verdict.passed
+    assert "kept in my_transformer.py" in repr(verdict)
+    notebook(WEIGHTS, "check(attention_weights)")
+    assert kept().index("import math") < kept().index("def softmax")
+    assert kept().index("def softmax") < kept().index("def attention_weights")
+    assert "transformer_lib" not in kept()
+    said = run_alone(
+        "import torch, my_transformer as my; print(my.attention_weights(*torch.ones(2, 1, 2, 4)))"
+    )
+    assert "0.5" in said
+
+
+def test_an_empty_or_wrong_answer_is_not_kept(notebook):
+    notebook("def softmax(scores):\n    ...", "check(softmax)")
+    assert not list(Path().iterdir())
+    notebook("def softmax(scores):\n    return scores.exp()", "check(softmax)")
+    assert not Path("my_transformer.py").exists()
+    assert json.loads(Path("my_progress.json").read_text())["softmax"]["tries"] == 1
+
+
+def test_mine_is_the_course_s_until_mine_passes(notebook, capsys):
+    assert notebook("mine('softmax')") is EXERCISES["softmax"].reference
+    assert "softmax: the course's, until yours passes its check" in capsys.readouterr().out
+    notebook(SOFTMAX, "check(softmax)", "softmax = mine('softmax')")
+    assert "softmax: yours, from my_transformer.py" in capsys.readouterr().out
+    own = notebook("softmax")
+    assert own.__module__ == "my_transformer"
+    torch.testing.assert_close(own(torch.tensor([[0.0, 0.0]])), torch.tensor([[0.5, 0.5]]))
+
+
+def test_a_part_that_uses_the_course_s_imports_it_until_there_is_an_own_one(notebook):
+    notebook("softmax = mine('softmax')", WEIGHTS, "check(attention_weights)")
+    assert "from transformer_lib.course.checks.topics.attention import softmax" in kept()
+    notebook(SOFTMAX, "check(softmax)")
+    assert "transformer_lib" not in kept()
+    assert notebook("check(mine('attention_weights'))").passed
+
+
+def test_helpers_constants_and_imports_come_along(notebook):
+    notebook(
+        "from torch import nn as layers\nimport torch.nn.functional as F\nSMALL, LARGE = 0.0, 1e9",
+        "def highest(x):\n    # the largest one\n    return x.amax(-1, keepdim=True) + SMALL",
+        "def softmax(scores):\n    return F.softmax(scores - highest(scores), dim=-1)",
+    )
+    assert notebook("check(softmax)").passed
+    assert "SMALL, LARGE = 0.0, 1e9" in kept()
+    assert "# the largest one" in kept()
+    assert "import torch.nn.functional as F" in kept()
+    assert "layers" not in kept()
+    run_alone("import my_transformer")
+
+
+def test_helpers_of_one_name_do_not_meet(notebook):
+    notebook(
+        "def help(x):\n    return (x - x.amax(-1, keepdim=True)).exp()",
+        "def softmax(scores):\n    e = help(scores)\n    return e / e.sum(-1, keepdim=True)",
+        "check(softmax)",
+        "def help(q, k):\n    return q @ k.mT / q.size(-1) ** 0.5",
+        "def attention_weights(query, key):\n    return help(query, key).softmax(-1)",
+        "check(attention_weights)",
+    )
+    assert "def help_of_attention_weights(q, k):" in kept()
+    for name in ("softmax", "attention_weights"):
+        assert notebook(f"check(mine({name!r}))").passed
+
+
+def test_a_part_done_again_replaces_the_old_one(notebook):
+    notebook(SOFTMAX, "check(softmax)")
+    notebook("def softmax(scores):\n    return torch.softmax(scores, -1)", "check(softmax)")
+    assert kept().count("def softmax") == 1
+    assert "exponentials" not in kept()
+    assert "import torch" in kept()
+
+
+def test_what_the_student_wrote_into_the_file_stays(notebook):
+    notebook(SOFTMAX, "check(softmax)")
+    text = kept().replace('check."""', 'check."""\n\nNOTE = "my own"')
+    Path("my_transformer.py").write_text(text + "\n# the end\n")
+    notebook(WEIGHTS, "check(attention_weights)")
+    assert 'NOTE = "my own"' in kept()
+    assert "# the end" in kept()
+
+
+@pytest.mark.parametrize("text", ["def softmax(scores:\n", "import no_such_module\n", "1 / 0\n"])
+def test_a_broken_file_never_stops_a_chapter_and_is_set_aside(notebook, capsys, text):
+    Path("my_transformer.py").write_text(text)
+    assert notebook("mine('softmax')") is EXERCISES["softmax"].reference
+    assert "line 1 of my_transformer.py does not run" in capsys.readouterr().out
+    assert kept() == text
+    verdict = notebook(SOFTMAX, "check(softmax)")
+    assert "the old file is now my_transformer.broken1.py" in repr(verdict)
+    assert Path("my_transformer.broken1.py").read_text() == text
+    assert "def softmax" in kept()
+
+
+def test_a_folder_that_cannot_be_written_costs_one_line(notebook, monkeypatch):
+    Path("my_transformer.py").mkdir()
+    verdict = notebook(SOFTMAX, "check(softmax)")
+    assert verdict.passed
+    assert "not kept: cannot read" in repr(verdict)
+
+
+def test_what_only_the_notebook_has_cannot_be_kept(notebook):
+    notebook("for table in [torch.zeros(1)]:\n    pass")
+    notebook("def softmax(scores):\n    return torch.softmax(scores + table, -1)")
+    verdict = notebook("check(softmax)")
+    assert verdict.passed
+    assert "not kept: softmax uses table, which no plain statement of a cell defines" in repr(
+        verdict
+    )
+    assert not Path("my_transformer.py").exists()
+
+
+def test_classes_and_decorators_are_kept(notebook):
+    notebook(
+        "from torch import nn",
+        "class LayerNorm(nn.Module):\n"
+        "    def __init__(self, d_model, eps=1e-5):\n"
+        "        super().__init__()\n"
+        "        self.weight = nn.Parameter(torch.ones(d_model))\n"
+        "        self.bias = nn.Parameter(torch.zeros(d_model))\n"
+        "        self.eps = eps\n"
+        "    def forward(self, x):\n"
+        "        mean = x.mean(-1, keepdim=True)\n"
+        "        deviation = (x - mean).pow(2).mean(-1, keepdim=True)\n"
+        "        return self.weight * (x - mean) / (deviation + self.eps).sqrt() + self.bias\n",
+    )
+    verdict = notebook("check(LayerNorm)")
+    assert "kept in" in repr(verdict), verdict
+    run_alone("import my_transformer as my, torch; my.LayerNorm(4)(torch.ones(1, 4))")
+
+
+def test_a_solution_is_shown_after_a_try_and_the_progress_says_so(notebook):
+    assert "Try it first" in repr(notebook("solution('softmax')"))
+    notebook("def softmax(scores):\n    return scores.exp()", "check(softmax)")
+    assert "def softmax(scores)" in repr(notebook("solution('softmax')"))
+    notebook(SOFTMAX, "check(softmax)")
+    assert "✓ ●○○" in repr(progress())
+    assert "(solution seen)" in repr(progress())
+
+
+def test_progress_says_what_is_next(notebook):
+    first = progress().open[0]
+    assert first.name in progress().summary
+    assert progress()._repr_html_().count("<tr>") > len(EXERCISES) / 2
+    Path("my_progress.json").write_text("no json")
+    notebook("def softmax(scores):\n    return scores.exp()", "check(softmax)")
+    assert "…" in repr(progress())
+
+
+def test_outside_of_a_notebook_nothing_is_kept(tmp_path, monkeypatch):
+    from transformer_lib.checks import check
+
+    monkeypatch.chdir(tmp_path)
+    InteractiveShell.clear_instance()
+    assert check(EXERCISES["softmax"].reference).passed
+    assert not list(tmp_path.iterdir())
+
+
+def test_unknown_names_are_refused():
+    for function in (mine, solution):
+        with pytest.raises(ValueError, match="did you mean softmax"):
+            function("softmix")
+
+
+def test_names_needed():
+    code = "def f(x: Tensor, y=START) -> 'Late':\n    return [lambda: x + other for _ in range(2)]"
+    assert names_needed(code) == {"Tensor", "START", "other", "range"}
+
+
+def test_a_name_is_exchanged_where_it_is_meant():
+    code = "def help(x):\n    return x.help + help(x) + len('help')\n"
+    assert renamed(code, "help", "h2") == "def h2(x):\n    return x.help + h2(x) + len('help')\n"
+
+
+def test_the_last_definition_that_ran_holds():
+    part = part_from("f", ["def f():\n    return 1", "def f():\n    return 2", "not python !"])
+    assert part == Part("f", "def f():\n    return 2")
+    with pytest.raises(NotKeptError, match="no cell that was run defines g"):
+        part_from("g", ["g = 3"])
+
+
+def test_a_file_comes_back_as_it_was_written():
+    own = module.OwnModule()
+    own.keep(Part("g", "def g():\n    return math.pi", ("import math",)), ["f", "g"])
+    own.keep(Part("f", "X = 1\n\n\ndef f():\n    return X", ("import os",)), ["f", "g"])
+    again = module.parse(str(own))
+    assert (again.imports, again.parts, str(again)) == (["import math"], own.parts, str(own))
+    assert list(again.parts) == ["f", "g"]

@@ -1,0 +1,132 @@
+"""From a verdict to the student's own module, and from there back into a notebook."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from transformer_lib.course.checks import EXERCISES, Verdict, check, find_exercise
+from transformer_lib.course.own import module
+from transformer_lib.course.own.course import order
+from transformer_lib.course.own.record import note_try
+from transformer_lib.course.own.source import NotKeptError, part_from
+from transformer_lib.errors import UserError
+
+LOCK_SECONDS = 10
+
+
+def own_file() -> Path:
+    """The student's module: beside the notebook that is open."""
+    return Path.cwd() / f"{module.NAME}.py"
+
+
+def mine(name: str) -> Callable[..., Any]:
+    """What the student has written for an exercise, or the course's where there is nothing yet.
+
+    A line says which. A file that does not run is left alone, and the line says what is wrong.
+
+    Raises:
+        ValueError: there is no such exercise.
+    """
+    reference = find_exercise(name).reference
+    path = own_file()
+    if not path.exists():
+        print(f"{name}: the course's, until yours passes its check")
+        return reference
+    try:
+        own = getattr(module.load(path), name, None)
+    except Exception as error:
+        print(f"{name}: the course's; {module.why_it_does_not_run(path, error)}")
+        return reference
+    if getattr(own, "__module__", None) != module.NAME or own is None:
+        print(f"{name}: the course's, until yours passes its check")
+        return reference
+    print(f"{name}: yours, from {path.name}")
+    return own
+
+
+def remember(verdict: Verdict) -> Verdict:
+    """Count a try, and keep what passed; the verdict comes back with a line that says so.
+
+    Outside of a notebook nothing is kept.
+    """
+    notebook = _notebook()
+    if notebook is None or not verdict.attempted:
+        return verdict
+    try:
+        said = _kept(verdict, *notebook) if verdict.passed else ""
+        note_try(own_file().parent, verdict.exercise, passed=verdict.passed)
+    except (NotKeptError, UserError) as error:
+        said = f"not kept: {error}"
+    return replace(verdict, notes=(*verdict.notes, said)) if said else verdict
+
+
+def _kept(verdict: Verdict, cells: list[str], names: dict[str, Any]) -> str:
+    if verdict.exercise not in EXERCISES:
+        return ""
+    part = part_from(verdict.exercise, cells, _not_of_cells(names))
+    path = own_file()
+    try:
+        with FileLock(path.with_name(f".{path.name}.lock"), timeout=LOCK_SECONDS):
+            return _write(part, path, verdict.seed)
+    except (OSError, Timeout) as error:
+        raise UserError(f"cannot write {path}: {error}") from error
+
+
+def _write(part: Any, path: Path, seed: int | None) -> str:
+    """Keep a part that passes its check in the file, too; a broken older file goes aside."""
+    aside = ""
+    try:
+        own = module.read(path)
+        if path.exists():
+            module.load(path)
+    except UserError:
+        raise
+    except Exception as error:
+        broken = _free_name(path)
+        aside = f"; {module.why_it_does_not_run(path, error)}, so the old file is now {broken.name}"
+        path.replace(broken)
+        own = module.OwnModule()
+    own.keep(part, order())
+    try:
+        kept = getattr(module.run(str(own), path), part.name)
+    except Exception as error:
+        reason = module.why_it_does_not_run(path, error)
+        raise NotKeptError(f"with what else it needs, {reason}") from error
+    if not check(kept, part.name, seed).passed:
+        raise NotKeptError("on its own, without the other cells of the notebook, it does not pass")
+    module.write(path, own)
+    return f"kept in {path.name}{aside}"
+
+
+def _free_name(path: Path) -> Path:
+    number = 1
+    while (free := path.with_name(f"{path.stem}.broken{number}.py")).exists():
+        number += 1
+    return free
+
+
+def _notebook() -> tuple[list[str], dict[str, Any]] | None:
+    """The cells that were run and the names that they left, where this is a notebook."""
+    if "IPython" not in sys.modules:
+        return None
+    from IPython import get_ipython
+
+    shell = get_ipython()
+    if shell is None:
+        return None
+    return list(shell.history_manager.input_hist_parsed), shell.user_ns
+
+
+def _not_of_cells(names: dict[str, Any]) -> dict[str, str]:
+    """Names that hold a part of the student's file, or what the course has in its place."""
+    found = {}
+    for name, value in names.items():
+        if name in EXERCISES and value is EXERCISES[name].reference:
+            found[name] = f"from {value.__module__} import {name}"
+        elif getattr(value, "__module__", None) == module.NAME and name == value.__name__:
+            found[name] = ""
+    return found

@@ -1,0 +1,153 @@
+"""``my_transformer.py``: the parts that a student has written, as a module of plain Python.
+
+The file is the student's. It can be read, run without the course once nothing in it comes from
+there, and edited by hand; what is not a part stays as it is.
+"""
+
+import ast
+import linecache
+import re
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+
+from transformer_lib.course.own.source import (
+    Part,
+    definitions,
+    imports_of,
+    names_needed,
+    renamed,
+)
+from transformer_lib.errors import UserError
+from transformer_lib.files import write_text
+
+NAME = "my_transformer"
+HEAD = '"""My Transformer: what I wrote in the course, each part as it passed its check."""'
+RULE = re.compile(r"^# -{4} (\w+) -{4,}$", re.MULTILINE)
+
+
+@dataclass
+class OwnModule:
+    """The file, read: what stands above the parts, the imports, and each part's code."""
+
+    head: str = HEAD
+    imports: list[str] = field(default_factory=list)
+    parts: dict[str, str] = field(default_factory=dict)
+
+    def keep(self, part: Part, order: list[str]) -> None:
+        """Add a part, or put it in the place of an older one; ``order`` is that of the course."""
+        code = part.code
+        for name, helper in definitions(code).items():
+            if name != part.name and self._means_something_else(name, helper, part.name):
+                code = renamed(code, name, f"{name}_of_{part.name}")
+        self.parts[part.name] = code
+        place = {name: number for number, name in enumerate(order)}
+        self.parts = dict(sorted(self.parts.items(), key=lambda x: place.get(x[0], len(place))))
+        self.imports = sorted({*self.imports, *part.imports}, key=_by_module)
+        self._drop_unused_imports()
+
+    def _means_something_else(self, name: str, helper: str, of: str) -> bool:
+        others = (definitions(code) for part, code in self.parts.items() if part != of)
+        return any(other.get(name, helper) != helper for other in others)
+
+    def _drop_unused_imports(self) -> None:
+        """Those that nothing uses, and those of what is now a part of one's own."""
+        body = "\n".join([self.head, *self.parts.values()])
+        used = names_needed(body) - set(self.parts)
+        self.imports = [line for line in self.imports if _bound(line) in used]
+
+    def __str__(self) -> str:
+        above = [self.head.strip(), "\n".join(self.imports)]
+        parts = [
+            f"\n{f'# ---- {name} '.ljust(80, '-')}\n{code.strip()}"
+            for name, code in self.parts.items()
+        ]
+        return "\n\n".join(filter(None, [*above, *parts])) + "\n"
+
+
+def parse(text: str) -> OwnModule:
+    """Read the text of the file.
+
+    Raises:
+        SyntaxError: it is not Python.
+    """
+    ast.parse(text)
+    head, *rest = RULE.split(text)
+    lines = head.splitlines(keepends=True)
+    imports = []
+    for node in ast.parse(head).body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            imports += [line for _, line in imports_of(node)]
+            for row in range(node.lineno - 1, node.end_lineno or node.lineno):
+                lines[row] = ""
+    parts = dict(zip(rest[::2], (code.strip() for code in rest[1::2]), strict=True))
+    return OwnModule("".join(lines).strip() or HEAD, imports, parts)
+
+
+def read(path: Path) -> OwnModule:
+    """Raises SyntaxError where the file is not Python, UserError where it cannot be read."""
+    return parse(text_of(path)) if path.exists() else OwnModule()
+
+
+def text_of(path: Path) -> str:
+    """The text of a file; UserError where it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read {path}: {error}") from error
+
+
+def write(path: Path, module: OwnModule) -> None:
+    write_text(path, str(module))
+
+
+_loaded: dict[Path, tuple[str, ModuleType]] = {}
+
+
+def load(path: Path) -> ModuleType:
+    """The module of a file, run anew only when its text has changed.
+
+    Raises:
+        Exception: whatever running it raises.
+    """
+    text = text_of(path)
+    if path not in _loaded or _loaded[path][0] != text:
+        _loaded[path] = text, run(text, path)
+    sys.modules[NAME] = _loaded[path][1]
+    return _loaded[path][1]
+
+
+def run(text: str, path: Path) -> ModuleType:
+    """Run the text of a module."""
+    module = ModuleType(NAME)
+    module.__file__ = str(path)
+    linecache.cache[str(path)] = (len(text), None, text.splitlines(keepends=True), str(path))
+    exec(compile(text, str(path), "exec"), module.__dict__)
+    return module
+
+
+def why_it_does_not_run(path: Path, error: BaseException) -> str:
+    """One line: the file, the line in it and what is wrong there."""
+    if isinstance(error, UserError):
+        return str(error)
+    line = error.lineno if isinstance(error, SyntaxError) else None
+    trace = error.__traceback__
+    while trace:
+        if trace.tb_frame.f_code.co_filename == str(path):
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    said = error.msg if isinstance(error, SyntaxError) else str(error)
+    where = f"line {line} of {path.name}" if line else path.name
+    return f"{where} does not run: {type(error).__name__}: {said}".rstrip(": ")
+
+
+def _bound(line: str) -> str:
+    """The name that an import of one name binds."""
+    ((name, _),) = imports_of(ast.parse(line).body[0])  # type: ignore[arg-type]
+    return name
+
+
+def _by_module(line: str) -> tuple[bool, str]:
+    module = line.split()[1]
+    return module.partition(".")[0] not in sys.stdlib_module_names, module

@@ -1,0 +1,166 @@
+"""What a student has done, what comes next and how long it takes; solutions on demand."""
+
+import html
+import json
+import re
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from importlib import resources
+from itertools import groupby
+from pathlib import Path
+
+from transformer_lib.course.checks import find_exercise
+from transformer_lib.course.own import module
+from transformer_lib.course.own.course import MARKS, Task, tasks
+from transformer_lib.errors import UserError
+from transformer_lib.files import write_text
+
+RECORD = "my_progress.json"
+
+
+@dataclass
+class Done:
+    """What is known of one exercise."""
+
+    tries: int = 0
+    passed: bool = False
+    solution_seen: bool = False
+
+
+def read_record(folder: Path) -> dict[str, Done]:
+    """The record of a folder; one that cannot be read counts as none."""
+    with suppress(OSError, ValueError, TypeError, AttributeError):
+        entries = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+        return {name: Done(**entry) for name, entry in entries.items()}
+    return {}
+
+
+def _write_record(folder: Path, record: dict[str, Done]) -> None:
+    entries = {name: asdict(done) for name, done in record.items()}
+    write_text(folder / RECORD, json.dumps(entries, indent=1) + "\n")
+
+
+def note_try(folder: Path, name: str, passed: bool) -> None:
+    """Count a try at an exercise."""
+    record = read_record(folder)
+    done = record.setdefault(name, Done())
+    done.tries += 1
+    done.passed |= passed
+    _write_record(folder, record)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The table of what is done, in a notebook as HTML and elsewhere as text."""
+
+    record: dict[str, Done]
+    own: frozenset[str]  # the parts in the student's module
+
+    def sign(self, task: Task) -> str:
+        done = self.record.get(task.name, Done())
+        if not (done.passed or task.name in self.own):
+            return "…" if done.tries else " "
+        return "✓ (solution seen)" if done.solution_seen else "✓"
+
+    @property
+    def open(self) -> list[Task]:
+        return [task for task in tasks() if not self.sign(task).startswith("✓")]
+
+    @property
+    def summary(self) -> str:
+        """One line: how much is done, and what comes next."""
+        done, hours = len(tasks()) - len(self.open), sum(t.minutes for t in self.open) / 60
+        line = f"{done} of {len(tasks())} exercises done"
+        if not self.open:
+            return f"{line}: the whole course"
+        task = self.open[0]
+        return (
+            f"{line}, about {hours:.0f} hours to go; next: {task.heading} "
+            f"({task.name}, chapter {int(task.chapter[:2])}, {task.minutes} minutes)"
+        )
+
+    def __repr__(self) -> str:
+        lines = [self.summary]
+        for chapter, group in _by_chapter(tasks()):
+            lines += ["", chapter]
+            lines += [
+                f"  {self.sign(task)[:1]} {MARKS[task.difficulty]} {task.minutes:3} min  "
+                f"{task.name:28} {task.heading}{self.sign(task)[1:]}"
+                for task in group
+            ]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        rows = ""
+        for chapter, group in _by_chapter(tasks()):
+            link = f'<a href="{chapter}.ipynb">{html.escape(title(chapter))}</a>'
+            rows += f'<tr><th colspan="5" style="text-align:left">{link}</th></tr>'
+            rows += "".join(
+                f"<tr><td>{html.escape(self.sign(task))}</td><td>{MARKS[task.difficulty]}</td>"
+                f'<td style="text-align:right">{task.minutes} min</td>'
+                f'<td style="text-align:left"><code>{task.name}</code></td>'
+                f'<td style="text-align:left">{html.escape(task.heading)}</td></tr>'
+                for task in group
+            )
+        return f"<div><p>{html.escape(self.summary)}</p><table>{rows}</table></div>"
+
+
+def title(chapter: str) -> str:
+    """05_attention → 5 · attention."""
+    number, _, rest = chapter.partition("_")
+    return f"{int(number)} · {rest.replace('_', ' ')}"
+
+
+def _by_chapter(of: Iterable[Task]) -> Iterable[tuple[str, Iterable[Task]]]:
+    return groupby(of, key=lambda task: task.chapter)
+
+
+def progress(folder: str | Path = ".") -> Progress:
+    """What has been done in the notebooks of a folder."""
+    folder = Path(folder)
+    own: frozenset[str] = frozenset()
+    with suppress(SyntaxError, UserError):
+        own = frozenset(module.read(folder / f"{module.NAME}.py").parts)
+    return Progress(read_record(folder), own)
+
+
+@dataclass(frozen=True)
+class Solution:
+    """The solution of one exercise, or a line on why it is not shown yet."""
+
+    markdown: str
+
+    def __repr__(self) -> str:
+        return self.markdown
+
+    def _repr_markdown_(self) -> str:
+        return self.markdown
+
+
+def solution(name: str) -> Solution:
+    """Show how an exercise can be solved, and why so, after a first try of one's own.
+
+    Raises:
+        ValueError: there is no such exercise.
+    """
+    find_exercise(name)
+    folder = Path.cwd()
+    record = read_record(folder)
+    if name not in record:
+        return Solution(
+            f"Try it first, if only in part, and run `check({name})`: then `solution({name!r})` "
+            "shows one way."
+        )
+    record[name].solution_seen |= not record[name].passed
+    _write_record(folder, record)
+    return Solution(solutions()[name])
+
+
+def solutions() -> dict[str, str]:
+    """The written solutions, in Markdown, by the name of their exercise."""
+    found: dict[str, str] = {}
+    for file in sorted(resources.files(__package__).joinpath("solutions").iterdir(), key=str):
+        _, *sections = re.split(r"^## (\w+)$", file.read_text(encoding="utf-8"), flags=re.M)
+        found |= dict(zip(sections[::2], (text.strip() for text in sections[1::2]), strict=True))
+    return found

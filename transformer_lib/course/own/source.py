@@ -1,0 +1,150 @@
+"""The text of what a student wrote in a notebook, with all that it needs to run on its own."""
+
+import ast
+import builtins
+import re
+import symtable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+
+class NotKeptError(Exception):
+    """One sentence says why a part cannot be kept."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """What was written for one exercise: its helpers first, then the function or class itself."""
+
+    name: str
+    code: str
+    imports: tuple[str, ...] = ()
+    """One statement for each name that the code needs from elsewhere."""
+
+
+@dataclass
+class _Collected:
+    imports: list[str] = field(default_factory=list)
+    definitions: dict[str, str] = field(default_factory=dict)
+
+
+def part_from(name: str, cells: Iterable[str], elsewhere: dict[str, str] | None = None) -> Part:
+    """The definition of ``name`` in the cells that were run, and what it needs of the others.
+
+    Args:
+        cells: in the order in which they were run; of two definitions the later one holds.
+        elsewhere: names that are not to be looked for in the cells, each with the statement that
+            imports it, or with nothing where it needs none.
+
+    Raises:
+        NotKeptError: something that it needs is not defined by a plain statement of a cell.
+    """
+    elsewhere = elsewhere or {}
+    statements: dict[str, str] = {}
+    for cell in cells:
+        statements |= dict(_bindings(cell))
+    if name not in statements or not statements[name].lstrip().startswith(("def", "class", "@")):
+        raise NotKeptError(f"no cell that was run defines {name} with `def` or `class`")
+    collected = _Collected()
+
+    def collect(needed: str, by: str) -> None:
+        builtin = hasattr(builtins, needed) and needed not in statements
+        if needed in collected.definitions or builtin:
+            return
+        if needed in elsewhere and needed != name:
+            collected.imports += [elsewhere[needed]] if elsewhere[needed] else []
+            return
+        if needed not in statements:
+            raise NotKeptError(f"{by} uses {needed}, which no plain statement of a cell defines")
+        code = statements[needed]
+        if code.startswith(("import ", "from ")):
+            collected.imports.append(code)
+            return
+        collected.definitions[needed] = ""  # what needs itself is not looked at again
+        for other in sorted(names_needed(code)):
+            collect(other, needed)
+        del collected.definitions[needed]  # so that it comes after what it needs
+        collected.definitions[needed] = code
+
+    collect(name, name)
+    code = "\n\n\n".join(dict.fromkeys(collected.definitions.values()))
+    return Part(name, code, tuple(dict.fromkeys(collected.imports)))
+
+
+def names_needed(code: str) -> set[str]:
+    """Names that a piece of code takes from outside of itself, builtin ones among them.
+
+    Raises:
+        SyntaxError: it is not Python.
+    """
+    top = symtable.symtable(code, "part", "exec")
+    defined = {s.get_name() for s in top.get_symbols() if s.is_assigned() or s.is_imported()}
+
+    def used(table: symtable.SymbolTable) -> Iterator[str]:
+        for symbol in table.get_symbols():
+            if symbol.is_referenced() and (table is top or symbol.is_global()):
+                yield symbol.get_name()
+        for child in table.get_children():
+            yield from used(child)
+
+    return set(used(top)) - defined
+
+
+def _bindings(cell: str) -> Iterator[tuple[str, str]]:
+    """Each name that a cell binds with a plain statement, with the text of the statement."""
+    try:
+        body = ast.parse(cell).body
+    except SyntaxError:
+        return  # it did not run either
+    for node in body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield from imports_of(node)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+            yield node.name, "\n".join(cell.splitlines()[first - 1 : node.end_lineno])
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            text = ast.get_source_segment(cell, node) or ast.unparse(node)
+            for target in targets:
+                for inner in ast.walk(target):
+                    if isinstance(inner, ast.Name):
+                        yield inner.id, text
+
+
+def imports_of(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str]]:
+    """Each name that a statement imports, with the statement that imports it alone."""
+    for alias in node.names:
+        alone = (
+            ast.Import([alias])
+            if isinstance(node, ast.Import)
+            else ast.ImportFrom(node.module, [alias], node.level)
+        )
+        yield alias.asname or alias.name.partition(".")[0], ast.unparse(alone)
+
+
+def definitions(code: str) -> dict[str, str]:
+    """What a part defines at its top: each name with the statement, without its layout."""
+    return {
+        name: ast.unparse(ast.parse(text))
+        for name, text in _bindings(code)
+        if not text.startswith(("import ", "from "))
+    }
+
+
+def renamed(code: str, old: str, new: str) -> str:
+    """The same code with a name of its top level exchanged, strings and attributes left alone."""
+    lines = code.splitlines(keepends=True)
+    places = set()
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Name) and node.id == old:
+            places.add((node.lineno, node.col_offset))
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == old:
+            text = lines[node.lineno - 1]
+            found = re.search(rf"(?:def|class)\s+({re.escape(old)})\b", text)
+            if found:
+                places.add((node.lineno, len(text[: found.start(1)].encode())))
+    for row, column in sorted(places, reverse=True):
+        line = lines[row - 1].encode()
+        after = line[column + len(old.encode()) :]
+        lines[row - 1] = (line[:column] + new.encode() + after).decode()
+    return "".join(lines)
