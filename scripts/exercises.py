@@ -1,4 +1,4 @@
-"""Read the exercises and their marks out of the chapters: for the package and as a page.
+"""Read exercises, marks and times out of the chapters: for the package and as a page.
 
 Run it after a change of a mark: ``make docs``.
 """
@@ -16,9 +16,11 @@ from transformer_lib.files import write_text
 
 ROOT = Path(__file__).parent.parent
 TEXT = ROOT / "chapters" / "text"
-STORED = ROOT / "transformer_lib" / "course" / "own" / "exercises.json"
+STORED = ROOT / "transformer_lib" / "course" / "own" / "chapters.json"
 PAGE = ROOT / "docs" / "exercises.md"
 MARK = re.compile(r"^### (.+)\n\n(●[●○]{2}) · (\d+) minutes · (.+)$", re.MULTILINE)
+READING = re.compile(r"^Reading takes about ([a-z ]+?)(?: minutes)?,", re.MULTILINE)
+MINUTES = {"twenty": 20, "half an hour": 30, "thirty": 30, "forty": 40, "fifty": 50, "an hour": 60}
 DIFFICULTY = {mark: number for number, mark in MARKS.items()}
 
 
@@ -45,8 +47,18 @@ def all_tasks() -> list[Task]:
     return [task for twin in sorted(TEXT.glob("*.py")) for task in tasks_of(twin)]
 
 
+def reading() -> dict[str, int]:
+    """Minutes of each chapter that says how long it takes to read."""
+    found = {
+        twin.stem: READING.search("\n\n".join(cell.source for cell in jupytext.read(twin).cells))
+        for twin in sorted(TEXT.glob("*.py"))
+    }
+    return {chapter: MINUTES[match[1]] for chapter, match in found.items() if match}
+
+
 def as_json(tasks: list[Task]) -> str:
-    return json.dumps([asdict(task) for task in tasks], ensure_ascii=False, indent=1) + "\n"
+    stored = {"reading": reading(), "exercises": [asdict(task) for task in tasks]}
+    return json.dumps(stored, ensure_ascii=False, indent=1) + "\n"
 
 
 def as_markdown(tasks: list[Task]) -> str:

@@ -340,6 +340,23 @@ def misconceptions(
         typer.echo(catalogue.details(mistake) if mistake else catalogue.overview(exercise))
 
 
+@app.command("progress")
+def show_progress(
+    folder: Annotated[Path, typer.Argument(help="where the notebooks are, if not here")] = Path(),
+) -> None:
+    """What you have done of the course's exercises, and what comes next.
+
+    \b
+    Examples:
+      transformer-lib progress workspace/chapters
+    """
+    from transformer_lib.course.own import progress
+
+    if not folder.is_dir():
+        raise UserError(f"there is no folder {folder}")
+    typer.echo(repr(progress(folder)))
+
+
 app.command("grade")(grading.grade)
 app.command("verify-submission")(grading.verify_submission)
 app.command("export-grades")(grading.export_grades)

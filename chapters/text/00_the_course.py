@@ -15,36 +15,75 @@
 #
 # In 2017 the paper [“Attention Is All You Need”](https://arxiv.org/abs/1706.03762) described a
 # translation model of a few simple parts. Nearly every large language model since then is made of
-# the same parts. In this course you build all of them, train them, break them, and judge the
-# result.
+# the same parts. In this course you write all of them, assemble them to a Transformer of your own,
+# train it, break it, and judge the result.
 #
-# You need Python, a first course on neural networks, and a laptop. No GPU, and no network once the
-# course is installed.
+# You need a laptop. No GPU, and no network once the course is installed.
 #
 # ## The map
 #
 # An arrow leads from a chapter to one that needs it. Colours: green is the first view of the whole,
-# blue are the ideas, orange is the model, pink is what you do with it.
+# blue are the ideas, orange is the model, pink is what you do with it. Each dot is an exercise, and
+# a filled one is an exercise that you have done: run the cell again from time to time.
 
 # %%
-from transformer_lib.checks import EXERCISES, check
-from transformer_lib.course.figures.course_map import ALTERNATIVE, course_map
+from IPython.display import Markdown
+
+from transformer_lib.course.checks import check
+from transformer_lib.course.figures.course_map import ALTERNATIVE, NOTEBOOKS, course_map
+from transformer_lib.course.own import progress, timetable
 from transformer_lib.plots.notebook import show
 
-show(course_map(), ALTERNATIVE)
+so_far = progress()
+done = {number: so_far.share(file.removesuffix(".ipynb")) for number, file in NOTEBOOKS.items()}
+show(course_map(done), ALTERNATIVE)
+print(so_far.summary)
 
 # %% [markdown]
+# ## Are you ready?
+#
+# You should know Python, and from a first course on neural networks what a matrix product, a
+# gradient and a training step are. Five questions, one minute each; write your answers down before
+# you run the cell.
+#
+# 1. `x` is (8, 10, 64) and `W` is (64, 32). Which shape has `x @ W`?
+# 2. `x` is (8, 10, 64) and `b` is (10, 1). Which shape has `x + b`, and what is added to what?
+# 3. Softmax of (0, 0, ln 2): which three numbers?
+# 4. $y = w^2 x$ with $w = 3$ and $x = 2$. What is $\partial y/\partial w$?
+# 5. A network is sure of the right class with probability 1/4. What is the cross-entropy, in nats?
+
+# %%
+import math
+
+import torch
+
+x, w = torch.zeros(8, 10, 64), torch.tensor(3.0, requires_grad=True)
+print("1.", tuple((x @ torch.zeros(64, 32)).shape))
+print("2.", tuple((x + torch.zeros(10, 1)).shape), "one number for each of the 10 rows")
+print("3.", torch.tensor([0.0, 0.0, math.log(2)]).softmax(dim=0).tolist())
+(w**2 * 2).backward()
+print("4.", w.grad.item())
+print("5.", round(-math.log(1 / 4), 2))
+
+# %% [markdown]
+# Four or five right: begin. If 1 to 3 gave you trouble, work through PyTorch's “Introduction to
+# tensors” first; if 4 and 5 did, a chapter on backpropagation in any book on deep learning. Either
+# takes an evening.
+#
 # ## How to work with it
 #
 # - **Predict first.** Each chapter opens with a question. Write your answer down before you read
 #   on; a wrong guess that you remember teaches more than a right explanation that you skim.
 # - **Run the cells yourself**, from top to bottom, with Shift+Enter. Change a number and run a cell
-#   again: nothing breaks. “Restart Kernel and Run All Cells” in the menu Kernel brings you back.
-# - **Write the pieces.** Under *your turn* is an unfinished function and a call of `check`. The
-#   check says at once which properties hold. If your code behaves like a mistake that others have
-#   made before you, it says what to look at. Hint and solution are folded away below the cell.
-# - **Use what you wrote.** Every piece that you build is also in `transformer_lib`, which the later
-#   chapters import. Read it: it is short.
+#   again. “Restart Kernel and Run All Cells” in the menu Kernel brings you back.
+# - **Write the pieces.** An exercise is an unfinished function and a call of `check`. The check
+#   says at once which properties hold. If your code behaves like a mistake that others have made
+#   before you, it says what to look at.
+# - **Keep them.** What passes its check is kept in the file `my_transformer.py` beside the
+#   notebooks, and the cells below and the chapters after it use yours: `attention =
+#   mine("attention")`. Where you have none yet they use the course's, so that you can skip an
+#   exercise, come back to it, or begin in the middle. The file is yours: read it, change it, run it
+#   without the course.
 #
 # This is what a check looks like. The function should return the penalty by which beam search
 # divides a translation's score, $((5 + |Y|)/6)^\alpha$; it forgets the exponent:
@@ -60,12 +99,35 @@ check(length_penalty, seed=1)
 # Read it from the top: the verdict, what the mistake looks like, and then one line for each
 # property that was tried. The numbers that are tried are new in each call, so there is no point in
 # writing the expected ones into the code; `seed=1` brings the same numbers again.
+#
+# ## When you are stuck
+#
+# 1. Read the first line of the verdict again, and the first ✗. Make the smallest example that
+#    fails, and print the shape after every step.
+# 2. Open the hint below the exercise.
+# 3. `solution("attention")` shows one way and says why. It asks for a first try, and the progress
+#    remembers that you have seen it: a solution that you have read is worth an exercise only if you
+#    close it and write it again.
+# 4. Go on. Everything after it works with the course's part.
+#
+# ## How long it takes
+#
+# ●○○ is one idea, ●●○ takes ten to thirty lines, ●●● is an experiment or a part of a real system.
+# The minutes are those of somebody who meets the subject for the first time.
 
 # %%
-print(len(EXERCISES), "pieces can be checked:")
-for topic in dict.fromkeys(exercise.topic for exercise in EXERCISES.values()):
-    names = [name for name, exercise in EXERCISES.items() if exercise.topic == topic]
-    print(f"{topic:22}{', '.join(names)}")
+Markdown(timetable())
+
+# %% [markdown]
+# With four hours a week, a chapter a week and an assignment after chapters 4, 7, 9, 12 and 15, the
+# course fills a semester. In eight weeks: chapters 1–2, 3–4, 5–6, 7–8, 9–10, 11–12, 13–14, 15–16. A
+# long weekend is enough for 1, 5, 7, 10 and 11. Instructors find the rest in `docs/grading.md`.
+#
+# All exercises, with what each is for, are listed in
+# [docs/exercises.md](../docs/exercises.md), and your own list is here:
+
+# %%
+progress()
 
 # %% [markdown]
 # ## Notation
@@ -93,7 +155,7 @@ for topic in dict.fromkeys(exercise.topic for exercise in EXERCISES.values()):
 # | attention weights | (batch, heads, queries, keys) |
 # | masks | as the weights, boolean; **True means: may attend** |
 #
-# Four token numbers are special everywhere: `<pad>` = 0 fills shorter sentences up, `<unk>` = 1 is
+# Four token numbers are special everywhere: `<pad>` = 0 pads the shorter sentences, `<unk>` = 1 is
 # an unknown piece, `<s>` = 2 begins a sentence, `</s>` = 3 ends it.
 #
 # ## English and Chinese terms
@@ -114,7 +176,7 @@ for topic in dict.fromkeys(exercise.topic for exercise in EXERCISES.values()):
 # | padding | 填充 | | greedy search | 贪心搜索 |
 # | token, subword | 词元、子词 | | beam search | 束搜索 |
 # | vocabulary | 词表 | | length penalty | 长度惩罚 |
-# | softmax | 归一化指数函数 | | machine translation | 机器翻译 |
+# | softmax | softmax 函数 | | machine translation | 机器翻译 |
 # | dropout | 随机失活 | | reference translation | 参考译文 |
 #
 # Go on with [chapter 1](01_a_translator_in_minutes.ipynb).

@@ -18,9 +18,10 @@
 #
 # - say what goes into a translation model and what comes out,
 # - read a learning curve and a BLEU score,
+# - turn a model that knows the next token into one that translates, with a loop of your own,
 # - translate your own sentences and look at where the model looked.
 #
-# Reading takes about twenty minutes, computing less than two. No network is needed.
+# Reading takes about half an hour, computing less than two minutes. No network is needed.
 #
 # **Predict first.** The model below will train for 300 steps. It has never seen a word of either
 # language before. Out of ten everyday sentences that it has not seen in training, how many will it
@@ -33,7 +34,7 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-from transformer_lib.checks import check, solution
+from transformer_lib.checks import check, mine, solution
 from transformer_lib.experiment.config import load_config
 from transformer_lib.data import prepare
 from transformer_lib.data.preparation import describe
@@ -44,8 +45,10 @@ from transformer_lib.model import num_parameters
 from transformer_lib.course.figures.architecture import ALTERNATIVE, architecture
 from transformer_lib.plots.attention import attention_explorer, attention_heatmap
 from transformer_lib.plots.curves import learning_curves, length_histogram
+from transformer_lib.plots.measurements import lines
 from transformer_lib.plots.notebook import show, show_chart
 from transformer_lib.experiment.run import build_model, load_run, train
+from transformer_lib.experiment.validation import reference_loss
 from transformer_lib.training.metrics import read_metrics
 from transformer_lib.vocabulary import BOS, EOS, PAD
 
@@ -88,9 +91,10 @@ print(f"{len(data.valid):,} sentences to watch the training with")
 print(f"{len(data.test):,} sentences to judge it by")
 
 # %% [markdown]
-# Not every pair is used. Doubles teach nothing new. And every pair whose English side is also in
-# the test set had to go, whatever its German side says: a model that has seen the question has no
-# merit in knowing the answer.
+# Not every pair is used. Every pair whose English side is also in the test set had to go, whatever
+# its German side says: a model that has seen the question deserves no credit for knowing the
+# answer. And two pairs went because one side is several times as long as the other, which usually
+# means that they do not say the same.
 #
 # Here are the first test sentences. Many have several correct translations, and the test set keeps
 # them all:
@@ -116,9 +120,10 @@ for sentence in ("Where is the station?", "Wo ist der Bahnhof?", "The hedgehog s
     print(f"{sentence:24}", *data.tokenizer.pieces(tokens))
 
 # %% [markdown]
-# The two everyday sentences need about one piece a word. The hedgehog is rare in this text and
-# falls into fragments: the model can still read it, but it has to learn what the fragments mean
-# together.
+# *Where*, *is*, *the*, *Wo*, *ist* and *der* are one piece each. *station* takes two, and
+# *Bahnhof*, which every tourist knows, takes five: in these 48,000 sentences it is not frequent
+# enough. The hedgehog falls into fragments altogether. The model can still read such words, but it
+# has to learn what the fragments mean together.
 #
 # How long is a sentence, then?
 
@@ -137,8 +142,11 @@ show(
 #
 # ## The model
 #
-# Two encoder and two decoder layers, 192 channels wide. The paper's base model has six of each and
-# 512 channels; the code is the same.
+# Two encoder and two decoder layers, and each token is a vector of 192 numbers. The paper's base
+# model has six of each and 512 numbers. Apart from the size, this experiment differs from the
+# drawing in two ways: each norm comes *before* its sublayer, which trains more easily (chapter 9),
+# and the two embeddings and the output projection are three tables, where the paper has one
+# (chapter 3). Both are settings of the experiment.
 
 # %%
 model = build_model(experiment, len(data.tokenizer))
@@ -168,17 +176,24 @@ for source, said in zip(SENTENCES, translate(model, data.tokenizer, SENTENCES, b
 # ## Training, live
 #
 # In each step the model reads a batch of about a hundred sentence pairs and, for every target
-# token, says how probable it finds each of the 4,000 pieces as the next one. The **loss** is the
-# mean of −log p of the right piece, here in nats. A model that knows nothing and spreads its bet
-# evenly pays ln 4000 ≈ 8.3; one that is always right and sure pays 0. After every step the weights
-# move a little in the direction that lowers the loss.
+# token, predicts how probable each of the 4,000 pieces is as the next one. The **loss** is the mean
+# of −log p of the right piece, here in nats. A model that knows nothing and spreads its bet evenly
+# pays ln 4000 ≈ 8.3; one that is always right and certain pays 0. After every step the weights move
+# a little in the direction that lowers the loss. (To be exact, the training lowers a *smoothed*
+# version of it, for which being too certain costs something, too: chapter 11.)
 #
 # Five times during the training the library stops to look at the validation sentences. We use that
-# moment to translate our three. While the bar moves, watch two things: the loss on its right, and
-# how the translations change.
+# moment for two things. We translate our three sentences. And we ask how much the decoder listens
+# to the encoder: we compute the loss twice, once with the right source sentences and once with each
+# translation given the source of *another* pair. A decoder that ignores the source would not
+# notice.
+
 
 # %% tags=["nbval-ignore-output"]
-history = []
+TARGETS = [references[0] for references in data.valid.references[:200]]
+SOURCES = data.valid.sources[: len(TARGETS)]
+OTHERS = SOURCES[1:] + SOURCES[:1]
+history, listening = [], []
 
 
 def watch(trainer, record):
@@ -186,6 +201,10 @@ def watch(trainer, record):
     row = {"seconds": round(record["seconds"]), "BLEU": round(record["bleu"], 1)}
     history.append(row | dict(zip(SENTENCES, said)))
     print(f"{row['seconds']:>3} s   BLEU {row['BLEU']:4.1f}   {said[1]}")
+    listening.append(
+        [reference_loss(trainer.model, data, experiment.training, s, TARGETS)
+         for s in (SOURCES, OTHERS)]
+    )
 
 
 folder = Path(tempfile.mkdtemp()) / "first_translator"
@@ -201,10 +220,34 @@ assert translations["BLEU"].iloc[-1] > translations["BLEU"].iloc[0], (
 translations
 
 # %% [markdown]
-# Read each column from top to bottom. The first row is nearly German already, a capital at the
-# front and a full stop at the end, but it hardly says what the English sentence says. The right
-# words come later, the frequent ones first. The decoder learns the target language before it learns
-# to listen to the encoder.
+# Read each column from top to bottom. German word order and a full stop come early, the right nouns
+# and verbs later. Does the decoder learn German before it learns to listen to the encoder? The two
+# losses tell:
+
+# %% tags=["nbval-ignore-output"]
+steps = [60 * (number + 1) for number in range(len(listening))]
+right, wrong = zip(*listening)
+show(
+    lines(
+        {"its own source": (steps, right), "the source of another pair": (steps, wrong)},
+        ("training steps", "loss of the translation (nats per token)"),
+    ),
+    f"With the right source the loss falls from {right[0]:.1f} to {right[-1]:.1f}; with the source "
+    f"of another pair it goes from {wrong[0]:.1f} to {wrong[-1]:.1f}.",
+)
+worth = ", ".join(f"{b - a:.1f}" for a, b in zip(right, wrong))
+print(f"the right source is worth {worth} nats per token")
+assert wrong[-1] - right[-1] > 1.5 * (wrong[0] - right[0]), (
+    "not as on our machines: restart the kernel and run all cells"
+)
+
+# %% [markdown]
+# Before the training both would be near 8.3. After the first 60 steps the loss is about 5 even with
+# the wrong source: that much can be known of a German sentence without its English one, which words
+# are frequent and what follows what. The right source is worth about 1 nat at that point. From then
+# on the upper curve hardly moves, and the lower one goes on falling: what the model still learns,
+# it learns from the source, which at the end is worth about 2.6 nats per token. (In part the upper
+# curve is high because a decoder that trusts its source pays for a wrong one.)
 #
 # The curve of the whole training:
 
@@ -218,6 +261,90 @@ show(
 )
 
 # %% [markdown]
+# ## From the next token to a sentence
+#
+# What has been trained is not a translator yet. Given the source and the beginning of a
+# translation, the decoder returns a score for each of the 4,000 pieces; softmax makes probabilities
+# of the scores. These are the five likeliest pieces after each word of *Wo ist mein Auto?*
+
+# %% tags=["nbval-ignore-output"]
+run = load_run(folder)
+(source_tokens,) = run.tokenizer.encode(["Where is my car?"])
+
+
+@torch.no_grad()
+def next_logits(tokens):
+    """The scores of all pieces as the next one, after these tokens, of which <s> is the first."""
+    src = torch.tensor([[*source_tokens, EOS]])
+    return run.model(src, torch.tensor([tokens]))[0, -1]
+
+
+(beginning,) = run.tokenizer.encode(["Wo ist mein Auto?"])
+for length in range(len(beginning) + 1):
+    tokens = [BOS, *beginning[:length]]
+    top = next_logits(tokens).softmax(dim=0).topk(5)
+    likeliest = zip(run.tokenizer.pieces(top.indices), top.values)
+    print(f"{run.tokenizer.pieces(tokens)[-1]:7}→", *(f"{s} {p:.0%} " for s, p in likeliest))
+    assert top.values[0] > top.values[4], "restart the kernel and run all cells"
+
+# %% [markdown]
+# That is all a language model gives, in 2017 and today: a distribution over the next token. A
+# *loop* turns it into a sentence, and you write it.
+#
+# ### The loop
+#
+# ●●○ · 20 minutes · it turns a model that knows the next token into a translator
+#
+# `next_logits(tokens)` takes the list of all tokens so far, beginning with `BOS` (the number of
+# `<s>`), and returns a score for each piece of the vocabulary, as above. Append the likeliest piece
+# again and again. Stop at `EOS` (`</s>`), or when the translation has `max_len` tokens. Return it
+# alone, without `BOS` and `EOS`.
+#
+# `check` tells you at once what it thinks of your function: which properties hold, where the first
+# wrong number is, and which known mistake your code behaves like, if any. What passes is kept in
+# `my_transformer.py` beside this notebook. After a first try, `solution("greedy_decode")` in a cell
+# of its own shows one way.
+
+# %%
+print(f"PAD = {PAD}, BOS = {BOS}, EOS = {EOS}")
+
+
+def greedy_decode(next_logits, max_len):
+    ...  # your code
+
+
+check(greedy_decode)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# A `for` loop over `range(max_len)` cannot run for ever. `tensor.argmax()` is the index of the
+# largest number, as a tensor; `int(…)` makes an integer of it.
+#
+# </details>
+#
+# From here on the chapter uses your loop, once it has passed its check; until then it uses the
+# course's. The line says which.
+
+# %%
+greedy_decode = mine("greedy_decode")
+
+# %% tags=["nbval-ignore-output"]
+translation = greedy_decode(next_logits, max_len=20)
+assert len(translation) > 1, "the loop stopped at once: run the cells above again"
+print(*run.tokenizer.pieces(translation), "→", run.tokenizer.decode([translation])[0])
+
+# %% [markdown]
+# **A common mistake** is to give the model only its last token, `next_logits(tokens[-1:])`. The
+# code runs, but the decoder has no memory of earlier calls: it must read the whole beginning every
+# time. What such a loop says after *Wo ist* depends on *ist* alone, wherever it stands:
+
+# %% tags=["nbval-ignore-output"]
+forgetful = greedy_decode(lambda tokens: next_logits(tokens[-1:]), max_len=20)
+assert forgetful != translation, "not as on our machines: restart the kernel and run all cells"
+print(run.tokenizer.decode([forgetful])[0])
+
+# %% [markdown]
 # ## How good is it?
 #
 # **BLEU** counts how many runs of one to four words of the output also stand in a human
@@ -227,11 +354,11 @@ show(
 # [sacreBLEU](https://github.com/mjpost/sacrebleu) and print its *signature*, without which a BLEU
 # score means little.
 #
-# Now the 1,000 test sentences. Instead of only the likeliest token at each step, the decoder keeps
-# the four likeliest beginnings (**beam search**, chapter 12).
+# Now the 1,000 test sentences. Instead of only the likeliest token at each step, the library keeps
+# the four likeliest beginnings (**beam search**, chapter 12). Look at BLEU; chapter 13 explains the
+# other scores and the signature, and chapter 15 the cost.
 
 # %% tags=["nbval-ignore-output"]
-run = load_run(folder)
 result = evaluate_run(run)
 assert result.bleu.score > 3, "300 steps give more: restart the kernel and run all cells"
 assert "nrefs:var" in result.bleu.signature, (
@@ -268,21 +395,21 @@ comparison
 # that the model cannot know, and a long sentence.
 
 # %% tags=["nbval-ignore-output"]
-mine = [
+sentences = [
     "I don't know where she lives.",
     "Can you help me?",
     "My brother bought a new car.",
     "The hedgehog sneezes.",
     "Although it was raining, we went to the park, because the children wanted to play outside.",
 ]
-for source, said in zip(mine, run.translate(mine)):
+for source, said in zip(sentences, run.translate(sentences)):
     assert said, "not as on our machines: restart the kernel and run all cells"
     print(f"{source}\n    {said}\n")
 
 # %% [markdown]
 # What usually goes wrong: rare words are replaced by frequent ones that fit the sentence's shape,
-# and the long sentence shrinks to a few words or repeats itself. Both are what the two pictures of
-# the data above announce.
+# and the long sentence shrinks to a few words or repeats itself. The data foretold both: the pieces
+# of *hedgehog*, and the histogram of lengths.
 #
 # ## Where does it look?
 #
@@ -313,58 +440,16 @@ show_chart(attention_explorer(weights, tgt_pieces, src_pieces))
 
 # %% [markdown]
 # Some heads look at the word to be translated, some at the word after it, some mostly at the full
-# stop or at `</s>`, which is as good as looking nowhere. Nobody told them to. Chapter 14 measures
-# which heads matter, and shows why a bright cell is not yet an explanation.
-#
-# ## Your turn
-#
-# What passes its `check` is kept in `my_transformer.py` beside this notebook. After a first try,
-# `solution("greedy_decode")` in a cell of its own shows one way.
-#
-# In this course you write every piece yourself once, and `check` tells you at once what it thinks
-# of it: which properties hold, where the first wrong number is, and, if your code behaves like a
-# known mistake, which one. Here is the first.
-#
-# ### The loop that says a sentence
-#
-# ●●○ · 20 minutes · the loop that turns a model into a translator
-#
-# The decoder proposes one token; a loop makes a sentence of it. `next_logits(tokens)` takes the
-# list of all tokens so far, beginning with `BOS` (the number of `<s>`), and returns a score for
-# each piece of the vocabulary. Append the likeliest piece again and again. Stop at `EOS` (`</s>`),
-# or when the translation has `max_len` tokens. Return it alone, without `BOS` and `EOS`.
-
-# %%
-print(f"PAD = {PAD}, BOS = {BOS}, EOS = {EOS}")
-
-
-def greedy_decode(next_logits, max_len):
-    ...  # your code
-
-
-check(greedy_decode)
-
-# %% [markdown]
-# <details><summary>Hint</summary>
-#
-# A `for` loop over `range(max_len)` cannot run for ever. `tensor.argmax()` is the place of the
-# largest number, as a tensor; `int(…)` makes a number of it.
-#
-# </details>
-#
-# ## A common mistake
-#
-# **Giving the model only its last token.** The loop above hands over all tokens so far, and it must:
-# the decoder has no memory of earlier calls. Try it: call `next_logits(tokens[-1:])`, and read what
-# the check says. The code runs, and with a real model it even begins a sentence; then every *ist* is
-# followed by the same word, whatever came before it.
+# stop or at `</s>`, which amounts to looking nowhere. All of this was learnt from sentence pairs
+# alone. Chapter 14 measures which heads matter, and shows why a bright cell is not yet an
+# explanation.
 #
 # ## Summary
 #
 # 1. A translation model turns source tokens into a memory and, given the memory and the translation
-#    so far, says how probable each next token is.
-# 2. Training lowers one number, the mean −log p of the right next token. Translations are a
-#    by-product of that.
+#    so far, predicts how probable each next token is. A loop makes sentences of that.
+# 2. Training lowers one number, the mean −log p of the right next token (smoothed a little).
+#    Translations are a by-product of that.
 # 3. In 300 steps it learned to translate short everyday sentences; rare words and
 #    long sentences are beyond it, as the lengths in the data foretold.
 # 4. Text that is held out, including every other translation of it, is what makes the score mean
@@ -374,6 +459,9 @@ check(greedy_decode)
 #
 # **In the paper:** figure 1 is the picture above, section 3 the model, section 5 the training.
 # **Read on:** `make train-demo` gives this model and an RNN three minutes each and writes a
-# comparison of the two; at this size it is no walkover, and chapter 15 shows where that turns.
+# comparison of the two; at this size the two are
+# close; chapter 15 shows when that changes.
+#
+# **Assignment 4** builds a translator from such parts, and its loop with them.
 #
 # **Next:** [2 · From the RNN to attention](02_from_rnn_to_attention.ipynb)

@@ -1,5 +1,7 @@
 """What a run measures of its model while it trains: loss per token and greedy BLEU."""
 
+from collections.abc import Sequence
+
 import torch
 
 from transformer_lib.data.batching import Batch, shift_right
@@ -25,19 +27,19 @@ def validate(model: Seq2Seq, data: PreparedData, config: TrainingConfig) -> dict
     sources = data.valid.sources[:count]
     references = data.valid.references[:count]
     hypotheses = translate(model, data.tokenizer, sources, DecodingConfig(beam_size=1))
-    with evaluating(model):
-        loss = _loss(model, data, config, sources, [several[0] for several in references])
+    loss = reference_loss(model, data, config, sources, [several[0] for several in references])
     return {"loss": loss, "bleu": bleu(hypotheses, references).score}
 
 
 @torch.no_grad()
-def _loss(
+def reference_loss(
     model: Seq2Seq,
     data: PreparedData,
     config: TrainingConfig,
-    sources: list[str],
-    targets: list[str],
+    sources: Sequence[str],
+    targets: Sequence[str],
 ) -> float:
+    """The mean −log p, in nats, of the targets' tokens, given the sources and the tokens before."""
     device = model.output_weight.device
     dtype = choose_dtype(device, config.precision)
     encode = data.tokenizer.encode
@@ -48,7 +50,8 @@ def _loss(
             for side in (sources, targets)
         )
         batch = Batch(src, shift_right(labels), labels).to(device)
-        with torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32):
+        enabled = dtype != torch.float32
+        with evaluating(model), torch.autocast(device.type, dtype=dtype, enabled=enabled):
             states = model.decode(batch.tgt_input, model.encode(batch.src))
             loss = output_loss(states, model.output_weight, batch.labels)
         total, tokens = total + loss.nll.item(), tokens + loss.tokens

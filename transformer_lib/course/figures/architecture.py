@@ -17,8 +17,9 @@ ENCODER, DECODER = 2.7, 7.9  # the columns' middles
 ALTERNATIVE = (
     "The Transformer: source tokens pass the embedding, positional encoding and N encoder layers "
     "(self-attention, feed-forward); shifted target tokens pass the same and N decoder layers "
-    "(masked self-attention, cross-attention to the encoder's memory, feed-forward), then the "
-    "output projection gives the next token. Add-and-norm closes every sublayer."
+    "(masked self-attention, cross-attention with keys and values from the encoder's memory, "
+    "feed-forward), then the output projection gives the next token. Add-and-norm closes every "
+    "sublayer."
 )
 
 
@@ -92,6 +93,8 @@ def architecture() -> Figure:
         axes.plot([ENCODER, ENCODER, memory[0], memory[0]], [5.7, 6.2, 6.2, 4.7], color="#333333")
         arrow(axes, (memory[0], 4.7), (DECODER - WIDTH / 2, 4.7))
         _label(axes, ENCODER + 1.2, 6.4, "memory")
+        _label(axes, memory[0] + 0.28, 4.9, "K, V")
+        _label(axes, DECODER + 0.2, 4.2, "Q")
     return figure
 
 

@@ -1,6 +1,9 @@
 """The map of the course: which chapter leads to which."""
 
+from collections.abc import Mapping
+
 import matplotlib
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from transformer_lib.course.figures.boxes import Point, arrow, box
@@ -56,8 +59,12 @@ ALTERNATIVE = (
 )
 
 
-def course_map() -> Figure:
-    """Every chapter as a box; an arrow leads to what it prepares."""
+def course_map(done: Mapping[int, tuple[int, int]] | None = None) -> Figure:
+    """Every chapter as a box; an arrow leads to what it prepares.
+
+    Args:
+        done: for each chapter, how many of its exercises are done and how many there are.
+    """
     with matplotlib.rc_context(RC):
         figure = new_figure(8.4, 4.4)
         axes = figure.axes[0]
@@ -68,10 +75,21 @@ def course_map() -> Figure:
             x, y = 2.8 * column, 1.25 * row
             middles[number] = (x, y)
             box(axes, (x, y), (WIDTH, HEIGHT), f"{number} · {title}", colour)
+            if done and done.get(number, (0, 0))[1]:
+                _mark(axes, (x, y), *done[number], colour)
         for start, end in NEXT:
             edges = _edge(middles[start], middles[end]), _edge(middles[end], middles[start])
             arrow(axes, *edges)
     return figure
+
+
+def _mark(axes: Axes, middle: Point, done: int, all_of_it: int, colour: str) -> None:
+    """A dot for each exercise on the lower edge of a box, filled where it is done."""
+    gap = 0.19
+    for number in range(all_of_it):
+        x = middle[0] + (number - (all_of_it - 1) / 2) * gap
+        face = colour if number < done else "white"
+        axes.plot(x, middle[1] - HEIGHT / 2, "o", color=colour, markerfacecolor=face, markersize=5)
 
 
 def _edge(middle: Point, towards: Point) -> Point:

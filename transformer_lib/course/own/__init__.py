@@ -4,6 +4,6 @@
 """
 
 from transformer_lib.course.own.keeping import mine, remember
-from transformer_lib.course.own.record import progress, solution
+from transformer_lib.course.own.record import progress, solution, timetable
 
-__all__ = ["mine", "progress", "remember", "solution"]
+__all__ = ["mine", "progress", "remember", "solution", "timetable"]

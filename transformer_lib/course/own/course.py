@@ -1,4 +1,4 @@
-"""The exercises of the course in their order, with their marks, as the chapters have them."""
+"""What the chapters say of themselves: their exercises with their marks, and the time they take."""
 
 import json
 from dataclasses import dataclass
@@ -21,10 +21,20 @@ class Task:
 
 
 @cache
+def _stored() -> dict:
+    text = resources.files(__package__).joinpath("chapters.json").read_text(encoding="utf-8")
+    return json.loads(text)
+
+
+@cache
 def tasks() -> tuple[Task, ...]:
-    """All exercises that have a mark, from the first chapter to the last."""
-    text = resources.files(__package__).joinpath("exercises.json").read_text(encoding="utf-8")
-    return tuple(Task(**entry) for entry in json.loads(text))
+    """All exercises, from the first chapter to the last."""
+    return tuple(Task(**entry) for entry in _stored()["exercises"])
+
+
+def reading_minutes() -> dict[str, int]:
+    """How long each chapter takes to read, by the name of its notebook."""
+    return _stored()["reading"]
 
 
 def order() -> list[str]:
