@@ -34,6 +34,7 @@ import torch
 from torch import nn
 
 from transformer_lib.checks import check, solution
+from transformer_lib.course import checks
 from transformer_lib.decoding.search import pad_sequences
 from transformer_lib.course.lineages import LINEAGES, Sizes
 from transformer_lib.course.lineages.differences import differences
@@ -451,7 +452,7 @@ suspects = {
     suspect_9: "mean_loss",
     suspect_10: "best_continuations",
 }
-verdicts = {suspect: check(suspect, exercise) for suspect, exercise in suspects.items()}
+verdicts = {suspect: checks.check(suspect, exercise) for suspect, exercise in suspects.items()}
 print(
     f"{sum(not verdict.passed for verdict in verdicts.values())} of {len(suspects)} are wrong, and "
     f"{sum(len(verdict.mistakes) == 1 for verdict in verdicts.values())} behave like a mistake "
