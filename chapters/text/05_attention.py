@@ -14,19 +14,21 @@
 # # 5 · Attention
 #
 # One formula carries the whole model: $\text{softmax}(QK^\top/\sqrt{d_k})\,V$. In this chapter you
-# compute it by hand, then as matrices, find out what the root is for, what it all costs, and how
-# far a picture of attention can be trusted. Afterwards you can
+# compute it by hand, write it, find out where Q, K and V come from, what the root is for and what
+# it all costs, and how far a picture of attention can be trusted. Afterwards you can
 #
 # - compute attention on paper and in code,
+# - say why there are three projections, and construct one that makes a head look where you want,
 # - say why the scores are divided by $\sqrt{d_k}$, with the numbers that show it,
 # - tell which part of a layer gets expensive when sentences get long,
 # - read an attention picture without reading too much into it.
 #
 # Reading takes about forty minutes, computing less than one.
 #
-# **Predict first.** Draw 16 random keys and a random query with 512 channels each, all numbers with
-# mean 0 and standard deviation 1. Without any scaling, which share of the attention does the
-# winning key get, on average: about 20%, 50%, or more than 90%? And with the scaling?
+# **Predict first.** Draw 16 random keys and a random query with 64 channels each, the paper's width
+# of a head, all numbers with mean 0 and standard deviation 1. Without any scaling, which share of
+# the attention does the winning key get, on average: about a quarter, a half, or more than four
+# fifths? And with the scaling?
 
 # %%
 import math
@@ -34,23 +36,23 @@ import math
 import pandas as pd
 import torch
 
-from transformer_lib.checks import check, solution
+from transformer_lib import model as library
+from transformer_lib.checks import check, mine, solution
+from transformer_lib.course.figures.lookup import lookup_explorer, self_attention_flow
+from transformer_lib.course.trained import load_trained
 from transformer_lib.evaluation.alignment import encoder_attention
-from transformer_lib.course.misconceptions.bank import wrong_answers
-from transformer_lib.model import attention
 from transformer_lib.plots.attention import SELF, attention_explorer
 from transformer_lib.plots.measurements import lines
 from transformer_lib.plots.notebook import show, show_chart
-from transformer_lib.course.trained import load_trained
 from transformer_lib.timing import fastest
 
 # %% [markdown]
 # ## By hand
 #
-# Attention is a look-up that need not decide. You come with a **query**; every place has a **key**,
-# which says what is to be found there, and a **value**, which is what you get. In a dictionary
-# exactly one key fits and you get its value. Here every key fits more or less, and you get a
-# mixture of all values, in which those of the best fitting keys prevail.
+# Attention is a soft look-up: it does not have to pick one entry. You come with a **query**; every
+# word has a **key**, which says what is to be found there, and a **value**, which is what you get.
+# In a dictionary exactly one key fits and you get its value. Here every key fits more or less, and
+# you get a mixture of all values, in which those of the best fitting keys prevail.
 #
 # Take the sentence *she eats fish*, with vectors of four channels that we choose ourselves. The
 # word *eats* asks for what is eaten, say, and its query is
@@ -90,51 +92,248 @@ print("weights", [round(weight, 3) for weight in weights])
 print("output ", [round(number, 1) for number in output.tolist()])
 
 # %% [markdown]
-# ## As matrices
-#
-# Every word asks. Write the queries of all words as rows of a matrix $Q$, keys and values as rows
-# of $K$ and $V$. Then $QK^\top$ has in row *i* and column *j* the score of query *i* with key *j*:
-# all dot products at once.
+# Now move the query. Its first channel fits the keys of *eats* and *fish*, its third that of *fish*
+# alone; the other two stay 0. The cross is the mixture. Can you bring it onto *eats*? And what
+# happens to the weights without the division?
 
 # %%
-Q = torch.tensor([[0.0, 2.0, 0.0, 0.0], [2.0, 0.0, 2.0, 0.0], [0.0, 0.0, 0.0, 4.0]])
-scores = Q @ keys.T
-print("QKᵀ =", scores.tolist())
-weights = (scores / math.sqrt(4)).softmax(dim=-1)
+WORDS = ("she", "eats", "fish")
+show_chart(lookup_explorer(WORDS, keys, values, start=(2, 2)))
+
+# %% [markdown]
+# It gets close to a value only with large scores: the weights of softmax are never 0. That is the
+# price of being soft, and its use: everything in this picture has a gradient.
+#
+# ### Softmax
+#
+# ●○○ · 10 minutes · scores become shares, also where they are large
+#
+# Of each row of `scores`, without `torch.softmax`. Scores can be large, and gradients have to get
+# through, so compute with tensors.
+
+# %%
+def softmax(scores):
+    ...  # your code
+
+
+check(softmax)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# `torch.exp(torch.tensor(100.0))` is infinite. Softmax does not change when the same number is
+# taken off all scores of a row. Which one makes every exponent at most 0?
+#
+# </details>
+#
+# ### Attention weights
+#
+# ●○○ · 10 minutes · who looks at whom, for all words at once
+#
+# Every word asks. Write the queries as rows of a matrix $Q$, keys and values as rows of $K$ and
+# $V$: then $QK^\top$ has in row *i* and column *j* the score of query *i* with key *j*. `query` is
+# (batch, queries, d_k), `key` is (batch, keys, d_k). Return the weights of scaled dot-product
+# attention, (batch, queries, keys). Use your `softmax`, or PyTorch's.
+
+# %%
+softmax = mine("softmax")
+
+
+def attention_weights(query, key):
+    ...  # your code
+
+
+check(attention_weights)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# `key.transpose(-2, -1)` swaps the last two axes. Along which axis must the result add up to 1?
+#
+# </details>
+#
+# ## As matrices
+#
+# Three queries at once, of which the second is the one from above:
+
+# %%
+attention_weights = mine("attention_weights")
+Q = torch.tensor([[[0.0, 2.0, 0.0, 0.0], [2.0, 0.0, 2.0, 0.0], [0.0, 0.0, 0.0, 4.0]]])
+weights = attention_weights(Q, keys[None])
 print("weights:")
-print(weights.numpy().round(3))
+print(weights[0].numpy().round(3))
 print("outputs:")
-print((weights @ values).numpy().round(1))
+print((weights @ values)[0].numpy().round(1))
 
 # %% [markdown]
 # The second row is what we computed by hand. Each row of the weights adds up to 1, because softmax
-# runs along the keys: each *query* distributes its attention. Columns need not add up to anything.
-# A key can be looked at by all or by none.
+# runs along the keys: each *query* distributes its attention. Columns need not add up to anything:
+# a key can be looked at by all or by none.
 #
-# The third query is the same for every key, and so it gets the mean of all values. And nothing
-# needed the words to stand in any order, nor queries and keys to be equally many: the rows of $Q$
-# may come from another sentence. That is **cross-attention**; when queries, keys and values come
-# from one sentence, it is **self-attention**.
-#
-# In the library the same stands with two more axes in front, batch and heads:
+# Nothing requires queries and keys to be equally many. The rows of $Q$ may come from another
+# sentence: two words of a German translation ask the three English ones. That is
+# **cross-attention**; when queries, keys and values come from one sentence, it is
+# **self-attention**.
 
 # %%
-def four_axes(x):
-    return x[None, None]  # (batch, heads, …)
+asked_by_two = attention_weights(Q[:, :2], keys[None])
+print("queries", tuple(Q[:, :2].shape), "and keys", tuple(keys[None].shape))
+print("weights", tuple(asked_by_two.shape))
 
+# %% [markdown]
+# The library's function has one more axis, for heads, and takes a mask; on the same numbers it does
+# the same:
 
-output, library_weights = attention(four_axes(Q), four_axes(keys), four_axes(values))
-torch.testing.assert_close(library_weights[0, 0], weights)
-torch.testing.assert_close(output[0, 0], weights @ values)
+# %%
+output, library_weights = library.attention(Q[:, None], keys[None, None], values[None, None])
+torch.testing.assert_close(library_weights[:, 0], weights)
+torch.testing.assert_close(output[:, 0], weights @ values)
 print("transformer_lib.model.attention gives the same")
 
 # %% [markdown]
+# ### Does the order matter?
+#
+# ●●○ · 20 minutes · design a test that catches a wrong program
+#
+# A sum has no order, so attention knows nothing of the order of the words: move keys and values
+# together, and each query gets the same output as before. (This is why chapter 4 exists.) A program
+# in which that does not hold has a bug, or a position hidden somewhere. Write the test:
+# `attend(query, key, value)` takes tensors of (batch, queries, 8), (batch, keys, 8) and (batch,
+# keys, 8), which you make up, and returns the outputs, (batch, queries, 8). Return `True` if the
+# order of the keys does not matter to it. The check hands your test several programs, right and
+# wrong ones.
+
+# %%
+def ignores_order(attend):
+    ...  # your code
+
+
+check(ignores_order)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Random queries, keys and values, an order such as `torch.randperm(keys)`, and two calls. What has
+# to be moved along with the keys? Sums in another order differ in the last digit: how do you
+# compare?
+#
+# </details>
+#
+# ## Where do Q, K and V come from?
+#
+# So far we chose them. In a Transformer each word has one vector, a row of $x$, and three matrices
+# that are learnt make the rest of it:
+#
+# $$Q = xW^Q, \qquad K = xW^K, \qquad V = xW^V$$
+#
+# ### Self-attention
+#
+# ●●○ · 15 minutes · the formula of the paper, from x on
+#
+# Queries, keys and values all come from `x`, (batch, length, d_model), by the matrices `w_q`, `w_k`
+# and `w_v`, each (d_model, d_k). Return the output of scaled dot-product attention without a mask,
+# (batch, length, d_k).
+
+# %%
+def self_attention(x, w_q, w_k, w_v):
+    ...  # your code
+
+
+check(self_attention)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Three products first. Which width does the root mean: d_model or d_k?
+#
+# </details>
+#
+# Here is the way through your function, with the shape of each step:
+
+# %%
+torch.manual_seed(5)
+x = torch.tensor([[1.0, 0, 0, 1], [0, 1, 1, 0], [1, 1, 0, 0]])
+w_q, w_k, w_v = torch.randn(3, 4, 2)
+parts = {"Q": x @ w_q, "K": x @ w_k, "V": x @ w_v}
+scores = parts["Q"] @ parts["K"].T / math.sqrt(2)
+shown = attention_weights(parts["Q"][None], parts["K"][None])[0]
+show(
+    self_attention_flow(x, parts, scores, shown, shown @ parts["V"], WORDS),
+    "x of shape (3, 4) is projected to Q, K and V of shape (3, 2) each; Q times K transposed, "
+    "divided by the root of 2, gives (3, 3) scores, softmax of each row the weights, and weights "
+    "times V the output of shape (3, 2).",
+)
+
+# %% [markdown]
+# Why three? Because a word plays three parts. What it *asks for* is not what it *is found under*: a
+# verb looks for its object, and is looked up by its subject. And what it is found under is not what
+# it *passes on*: a key has to be easy to match, a value has to be useful to whoever gets it.
+#
+# What would be lost with $W^Q = W^K$? The scores $xW W^\top x^\top$ would be symmetric: *eats*
+# could look at *fish* only if *fish* wants to look at *eats* as much. And a word would match nobody
+# as well as itself. How much that is worth, for random words and matrices:
+
+# %%
+def share_on_itself(same, length=10, d_model=64, d_k=16, draws=500):
+    """The mean weight that a random word gives itself, and how far from symmetric scores are."""
+    x = torch.randn(draws, length, d_model)
+    w_q, w_k = torch.randn(2, draws, d_model, d_k) / math.sqrt(d_model)
+    query, key = x @ w_q, x @ (w_q if same else w_k)
+    weights = attention_weights(query, key)
+    scores = query @ key.mT
+    asymmetry = (scores - scores.mT).abs().mean() / scores.abs().mean()
+    return weights.diagonal(dim1=1, dim2=2).mean().item(), asymmetry.item()
+
+
+torch.manual_seed(2)
+for same in (False, True):
+    itself, asymmetry = share_on_itself(same)
+    name = "W^Q = W^K" if same else "two matrices"
+    print(f"{name:12}  on itself {itself:.0%} (uniform: 10%), asymmetry of scores {asymmetry:.2f}")
+
+# %% [markdown]
+# With one matrix for both a word begins by looking at itself, and the scores cannot be anything but
+# symmetric. With two it begins with no preference and can learn any. (The value's matrix can be
+# left out in a thought experiment only: without $W^V$ an output is a mixture of the words
+# themselves, and a head could not choose *what* of a word to pass on.)
+#
+# ### A head that looks back
+#
+# ●●● · 45 minutes · build the matrices that training would have to find
+#
+# In chapter 4 a rotation took the sinusoid of one position to that of another. Use it: the words
+# are now nothing but their positions, `x = positional_encoding(length, d_model)` in the paper's
+# layout. Return `w_q` and `w_k`, (d_model, d_model) each, such that every word gives more than nine
+# tenths of its attention to the word `offset` places before it (for a negative `offset`, after it).
+# The check computes the weights for 20 words and looks where they are.
+
+# %%
+def look_back(d_model, offset):
+    ...  # your code
+
+
+check(look_back)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# The score of positions *p* and *s* is $PE(p)\,W^Q\,(PE(s)\,W^K)^\top$. With both matrices the
+# identity it is largest for *s* = *p*: each word looks at itself. Which matrix turns the row
+# $PE(p)$ into $PE(p - \text{offset})$? It has a 2 × 2 block for each pair of channels. And when the
+# right place wins by too little: softmax decides more sharply when all scores are multiplied by a
+# number.
+#
+# </details>
+#
+# One head, constructed. Whether training finds such heads is a question that chapters 6 and 14 put
+# to a trained model.
+#
 # ## Why the root?
 #
 # Suppose the channels of a query and a key are independent, with mean 0 and variance 1. Their dot
 # product is a sum of $d_k$ products, each of mean 0 and variance 1. Variances of independent
-# numbers add up: the dot product has variance $d_k$. Its typical size is $\sqrt{d_k}$: 8 for 64
-# channels, 23 for 512. The paper says so in a footnote; let us measure it.
+# numbers add up: the dot product has variance $d_k$. Its typical size is $\sqrt{d_k}$: 8 for the
+# paper's 64 channels, 23 for 512. The paper says so in a footnote; let us measure it.
 
 # %%
 torch.manual_seed(1)
@@ -155,32 +354,57 @@ pd.DataFrame(rows, columns=["d_k", "variance", "variance after scaling"])
 WIDTHS = (4, 16, 64, 256, 512)
 
 
-def winners_share(d_k, scale):
+def random_weights(d_k, scale):
     q, k = torch.randn(2000, 1, d_k), torch.randn(2000, 16, d_k)
-    weights = (scale * (q * k).sum(dim=-1)).softmax(dim=-1)
-    return weights.max(dim=-1).values.mean().item()
+    return softmax(scale * (q @ k.mT))
 
 
-unscaled = [winners_share(d_k, 1.0) for d_k in WIDTHS]
-scaled = [winners_share(d_k, d_k**-0.5) for d_k in WIDTHS]
-for d_k, without, with_root in zip(WIDTHS, unscaled, scaled):
-    print(f"d_k = {d_k:3}: without the root {without:.0%}, with it {with_root:.0%}")
+for d_k in WIDTHS:
+    shares = [random_weights(d_k, s).amax(dim=-1).mean().item() for s in (1.0, d_k**-0.5)]
+    print(f"d_k = {d_k:3}: without the root {shares[0]:.0%}, with it {shares[1]:.0%}")
 
 # %% [markdown]
-# With 512 channels and no scaling, one key takes nearly everything, and which one is pure chance,
-# for these are random vectors. The model has decided before it has learnt anything.
+# With the paper's 64 channels and no scaling, one key takes more than four fifths, and which one is
+# pure chance, for these are random vectors. The model has decided before it has learnt anything.
+# Can it change its mind? That is a question about gradients.
 #
-# Worse, it cannot easily change its mind. The derivative of softmax is
-# $\partial w_i / \partial s_j = w_i(\delta_{ij} - w_j)$: when one weight is 1 and the others are 0,
-# every entry is 0. How much gradient is left?
+# ### The gradient of softmax
+#
+# ●●○ · 25 minutes · how a loss reaches the scores
+#
+# Backpropagation hands your layer $\partial L/\partial w$, the gradient with respect to the
+# weights, as `upstream`; return $\partial L/\partial s$, with respect to the scores. Both are (…,
+# queries, keys). Derive it first, on paper: how does $w_i = e^{s_i} / \sum_k e^{s_k}$ change with
+# $s_i$, and how with another $s_j$? The weights are all you need; no `autograd`.
 
 # %%
+def softmax_backward(weights, upstream):
+    ...  # your code
+
+
+check(softmax_backward)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# $\partial w_i / \partial s_j = w_i(\delta_{ij} - w_j)$, where $\delta_{ij}$ is 1 for *i* = *j* and
+# 0 else. Then $\partial L/\partial s_j = \sum_i \partial L/\partial w_i \cdot \partial w_i/\partial
+# s_j$: put the first into the second and take $w_j$ out of the sum.
+#
+# </details>
+#
+# When one weight is 1 and the others are 0, all of it is 0: nothing that the loss says reaches the
+# scores. How much gets through for random queries and keys? With `upstream` a row of the identity,
+# your function returns the derivatives of one weight by all scores; we take the largest.
+
+# %%
+softmax_backward = mine("softmax_backward")
+
+
 def gradient_left(d_k, scale):
     """Mean over many queries of the largest |∂wᵢ/∂sⱼ|; at most 1/4."""
-    q, k = torch.randn(2000, 1, d_k), torch.randn(2000, 16, d_k)
-    weights = (scale * (q * k).sum(dim=-1)).softmax(dim=-1)
-    jacobian = torch.diag_embed(weights) - weights[:, :, None] * weights[:, None, :]
-    return jacobian.abs().amax(dim=(1, 2)).mean().item()
+    derivatives = softmax_backward(random_weights(d_k, scale), torch.eye(16))
+    return derivatives.abs().amax(dim=(1, 2)).mean().item()
 
 
 without = [gradient_left(d_k, 1.0) for d_k in WIDTHS]
@@ -188,23 +412,27 @@ with_root = [gradient_left(d_k, d_k**-0.5) for d_k in WIDTHS]
 show(
     lines(
         {"not scaled": (WIDTHS, without), "scaled by 1/√d_k": (WIDTHS, with_root)},
-        ("width of queries and keys, d_k", "largest gradient of a weight"),
+        ("width of queries and keys, d_k", "largest derivative of a weight"),
         logarithmic="x",
     ),
-    "The largest gradient of a weight: without scaling it falls as d_k grows, with it it stays.",
+    "The largest derivative of a weight: without scaling it falls as d_k grows, with scaling it "
+    "stays constant.",
 )
-print(f"at d_k = 512: {without[-1]:.3f} without the root, {with_root[-1]:.3f} with it")
+for d_k, a, b in zip(WIDTHS, without, with_root):
+    print(f"d_k = {d_k:3}: {a:.2f} without the root, {b:.2f} with it")
 assert without[-1] < 0.6 * with_root[-1], (
     "not as on our machines: restart the kernel and run all cells"
 )
 
 # %% [markdown]
-# A model whose scores are not scaled starts with attention that is nearly all-or-nothing, decided
-# by chance, and with a fifth of the gradient that it needs to change that. The root costs nothing.
+# Without the root the gradient shrinks with the width. (For 4 channels it is larger: a derivative
+# $w(1 - w)$ is largest at $w = 1/2$, and scores of size 2 bring the winner nearer to that than
+# scores of size 1.) At the paper's 64 the difference is moderate; for wider heads most of the
+# signal is gone. The root costs nothing and makes the start independent of the width.
 #
 # (Why not divide by $d_k$? Then the scores would be *too* equal: their standard deviation would be
-# $1/\sqrt{d_k}$, and the start would be an average over all words. That is how some models are
-# trained on purpose; see *read on*.)
+# $1/\sqrt{d_k}$, and the start would be an average over all words. Some models are trained that way
+# on purpose; see *read on*.)
 #
 # ## What does it cost?
 #
@@ -225,7 +453,7 @@ def measure(length, d=256, heads=4):
     x, W = torch.randn(length, d), torch.randn(4, d, d)
     q = torch.randn(1, heads, length, d // heads)
     projections = fastest(lambda: [x @ matrix for matrix in W], seconds=0.2)
-    return projections, fastest(lambda: attention(q, q, q), seconds=0.2)
+    return projections, fastest(lambda: library.attention(q, q, q), seconds=0.2)
 
 # %% tags=["nbval-ignore-output"]
 LENGTHS = (32, 64, 128, 256, 512, 1024, 2048)
@@ -241,26 +469,31 @@ show(
         logarithmic="xy",
     ),
     "Time of the projections and of the attention over the length: the attention is the cheaper "
-    f"part for short texts and the dearer one from {longer} tokens on.",
+    f"part for short texts and the more expensive one from {longer} tokens on.",
 )
 print(f"counted, the lines cross at n = 2d = 512; on this machine before n = {longer}")
 
 # %% [markdown]
 # When this page was written the lines crossed between 256 and 512: a little earlier than counted,
 # because the softmax, which the count leaves out, has to carry $n^2$ numbers to memory and back.
-# (Kernels that never write them down, as PyTorch's `scaled_dot_product_attention` on a GPU, move
-# the crossing to the right. They do not change the $n^2$.)
+# Where those numbers no longer fit into the processor's cache, the time can jump by more than the
+# square says. (Kernels that never write them down, as PyTorch's `scaled_dot_product_attention` on a
+# GPU, move the crossing to the right. They do not change the $n^2$.)
 #
 # ## What does “it” mean?
 #
-# A well-known picture shows a trained Transformer's attention in the sentence
+# When the Transformer was presented in 2017, its authors' announcement (J. Uszkoreit on Google's
+# research blog, 31 August 2017) showed the attention of one head in two sentences:
 #
-# > The animal didn't cross the street because it was too tired.
+# > The animal didn't cross the street because it was too **tired**.
+# > The animal didn't cross the street because it was too **wide**.
 #
-# From *it*, a strong line leads to *animal*, and the text beside it says that the model has
-# understood what *it* refers to. Let us look at such a picture of our own. The small model that
-# comes with the course was trained on 48,000 sentence pairs; here is its encoder. Choose layer and
-# head, and look along the row of *it*:
+# In the first, *it* is the animal, in the second the street, and in the picture the attention of
+# *it* moved from one to the other. Later explanations, such as J. Alammar's “The Illustrated
+# Transformer” (2018), show the first picture alone: a strong line from *it* to *animal*, and beside
+# it that the model associates the two. Let us look at such a picture of our own. The small model
+# that comes with the course was trained on 48,000 sentence pairs; here is its encoder. Choose layer
+# and head, and look along the row of *it*:
 
 # %%
 trained = load_trained("transformer")
@@ -291,7 +524,7 @@ table.index.names = ["layer", "head"]
 table.map("{:.0%}".format)
 
 # %% [markdown]
-# Layer 1 has a head for either taste: the first one looks from *it* at the animal, the fourth one
+# Layer 1 has a head for either reading: the first one looks from *it* at the animal, the fourth one
 # at the street. So choose the right head, and you have a picture that tells a story. To know
 # whether the story is true, change what it depends on. In the same sentence with *wide* instead of
 # *tired*, *it* is the street. If these heads know what *it* is, they must look elsewhere now:
@@ -307,14 +540,15 @@ for sentence in (TIRED, WIDE):
     print(sentence, "→", trained.translate([sentence])[0])
 
 # %% [markdown]
-# Nothing moves by more than four points of a hundred. Head 1 looks at the animal, and head 4 at the
-# street, whether the sentence is about being tired or about being wide: they look at kinds of
-# words, not at what *it* is. And the translations show that the model has understood neither
+# Nothing moves by more than four percentage points. Head 1 looks at the animal, and head 4 at the
+# street, whether the sentence is about being tired or about being wide: what *it* is does not
+# matter to them. And the translations show that the model has understood neither
 # sentence. Long sentences with *because* are rare in what it has read.
 #
-# In a larger model such a head may well exist. The picture alone would not tell: ours would have
-# looked just as convincing. What tells is the comparison. (In German the pronoun itself would: *das
-# Tier* would become *es*, *die Straße* *sie*.)
+# So the first picture alone would have looked just as convincing with our model, which knows
+# nothing. What tells is the comparison, and in the announcement's model, of six layers and trained
+# on hundreds of times as much text, the attention did move. (The translation tells, too: in German
+# *das Tier* would become *es*, and *die Straße* *sie*.)
 #
 # ## Common mistakes
 #
@@ -322,8 +556,8 @@ for sentence in (TIRED, WIDE):
 # many queries as keys, no shape complains. Look at the sums:
 
 # %%
-right = (Q @ keys.T / 2).softmax(dim=-1)
-wrong = (Q @ keys.T / 2).softmax(dim=-2)
+right = (Q[0] @ keys.T / 2).softmax(dim=-1)
+wrong = (Q[0] @ keys.T / 2).softmax(dim=-2)
 for name, weights in {"right": right, "wrong": wrong}.items():
     rows, columns = (weights.sum(dim=dim).numpy().round(2) for dim in (-1, -2))
     print(f"{name}: rows add up to {rows}, columns to {columns}")
@@ -332,7 +566,7 @@ for name, weights in {"right": right, "wrong": wrong}.items():
 # In the wrong one each *key* distributes itself over those who ask. A query whose keys are all
 # claimed by others gets next to nothing.
 #
-# **The root of what?** A published explanation calls the divisor “the square root of 8 divided by
+# **The root of what?** One published explanation calls the divisor “the square root of 8 divided by
 # 64” and means √64 = 8. Taken at its word it is $\sqrt{8}/64 = 0.04$, and scores that should be
 # divided by 8 are multiplied by 23. And in code with heads it is easy to take the wrong width, that
 # of the model instead of that of a head. What each divisor makes of the winner's share of 16 random
@@ -347,98 +581,30 @@ divisors = {
     "d_k = 64": 64,
 }
 for name, divisor in divisors.items():
-    print(f"{name:16} {winners_share(64, 1 / divisor):.0%}")
+    share = random_weights(64, 1 / divisor).amax(dim=-1).mean()
+    print(f"{name:16} {share:.0%}")
 
 # %% [markdown]
 # Too small a divisor decides at random, too large a one hardly decides at all (16 equal shares
 # would be 6%). None of it raises an error, and a model can learn its way around the last two. All
-# known mistakes about attention:
-
-# %%
-for mistake in wrong_answers("attention"):
-    print(f"{mistake.id:5}{mistake.title}")
-
-# %% [markdown]
-# ## Your turn
-#
-# What passes its `check` is kept in `my_transformer.py` beside this notebook. After a first try,
-# `solution("softmax")` in a cell of its own shows one way.
-#
-# ### Softmax
-#
-# ●○○ · 10 minutes · scores become shares, also where they are large
-#
-# Of each row of `scores`, without `torch.softmax`. Scores can be large, and gradients have to get
-# through, so compute with tensors.
-
-# %%
-def softmax(scores):
-    ...  # your code
-
-
-check(softmax)
-
-# %% [markdown]
-# <details><summary>Hint</summary>
-#
-# `torch.exp(torch.tensor(100.0))` is infinite. Softmax does not change when the same number is
-# taken off all scores of a row. Which one makes every exponent at most 0?
-#
-# </details>
-#
-# ### Attention weights
-#
-# ●○○ · 10 minutes · who looks at whom
-#
-# `query` is (batch, queries, d_k), `key` is (batch, keys, d_k). Return the weights of scaled
-# dot-product attention, (batch, queries, keys).
-
-# %%
-def attention_weights(query, key):
-    ...  # your code
-
-
-check(attention_weights)
-
-# %% [markdown]
-# <details><summary>Hint</summary>
-#
-# `key.transpose(-2, -1)` swaps the last two axes. Along which axis must the result add up to 1?
-#
-# </details>
-#
-# ### Self-attention
-#
-# ●●○ · 15 minutes · the formula of the paper
-#
-# Queries, keys and values all come from `x`, (batch, length, d_model), by the matrices `w_q`, `w_k`
-# and `w_v`, each (d_model, d_k). Return the output of scaled dot-product attention without a mask,
-# (batch, length, d_k).
-
-# %%
-def self_attention(x, w_q, w_k, w_v):
-    ...  # your code
-
-
-check(self_attention)
-
-# %% [markdown]
-# <details><summary>Hint</summary>
-#
-# Three products first. Which width does the root mean: d_model or d_k?
-#
-# </details>
+# known mistakes about attention, with their effects, are in the
+# [list of mistakes](../docs/misconceptions.md).
 #
 # ## Summary
 #
 # 1. Attention is a soft look-up: each query gets a mixture of all values, weighted by how well
-#    their keys fit. Rows of the weights add up to 1.
-# 2. Dot products of random vectors have variance d_k. Divided by √d_k they stay around 1; otherwise
-#    softmax picks one key by chance and leaves little gradient.
-# 3. Projections cost 8nd², attention 4n²d: the square matters only for texts longer than 2d tokens.
-# 4. A head's picture is a measurement, not an explanation. Change what it should depend on, and see
+#    their keys fit. Rows of the weights add up to 1, and the order of the keys does not matter.
+# 2. Q, K and V are three projections of the words: what a word asks for, what it is found under,
+#    and what it passes on. One matrix for queries and keys would make every word look at itself
+#    first.
+# 3. Dot products of random vectors have variance d_k. Divided by √d_k they stay around 1; otherwise
+#    softmax picks one key by chance, and the wider the head, the less gradient is left.
+# 4. Projections cost 8nd², attention 4n²d: the square matters only for texts longer than 2d tokens.
+# 5. A head's picture is a measurement, not an explanation. Change what it should depend on, and see
 #    whether it changes.
-# 5. A wrong axis or a wrong divisor raises no error; sums and shares show it.
+# 6. A wrong axis or a wrong divisor raises no error; sums and shares show it.
+#
+# **Assignment 2**, after chapter 7, asks for attention with a window.
 #
 # **In the paper:** section 3.2.1, its footnote 4, and table 1. **Read on:** Jain and Wallace 2019,
 # “Attention is not Explanation”, and the answer by Wiegreffe and Pinter; Yang et al. 2022 (μP) on

@@ -44,10 +44,9 @@ from transformer_lib.metrics.bleu import bleu
 from transformer_lib.course.misconceptions.bank import wrong_answers
 from transformer_lib.model import SIZES, FeedForward, TransformerConfig, build_transformer
 from transformer_lib.model import causal_mask, num_parameters, padding_mask, recorded_attention
-from transformer_lib.course.figures.architecture import ALTERNATIVE, linked_architecture
-from transformer_lib.course.figures.course_map import NOTEBOOKS
+from transformer_lib.course.figures.architecture import ALTERNATIVE, architecture
 from transformer_lib.plots.measurements import bars
-from transformer_lib.plots.notebook import show, show_html
+from transformer_lib.plots.notebook import show
 from transformer_lib.course.trained import load_trained
 from transformer_lib.vocabulary import BOS, EOS, PAD
 
@@ -238,10 +237,16 @@ assert max(scores["decoder feed-forward"], scores["cross-attention"]) < 12, (
 #
 # ## Putting it together
 #
-# Every box below has been built now. Click a number, and its chapter opens.
+# Every box below has been built now, in the chapters whose numbers it bears:
+# [2](02_from_rnn_to_attention.ipynb), [3](03_tokens_and_embeddings.ipynb),
+# [4](04_positional_encoding.ipynb), [5](05_attention.ipynb), [6](06_multi_head_attention.ipynb),
+# [7](07_masks.ipynb), [8](08_layer_norm_and_batch_norm.ipynb), [9](09_residuals.ipynb) and this one.
+# Two things are easily misread. The memory leaves the *top* of the encoder, after its last layer,
+# and every layer of the decoder gets the same one. And each grey line around a sublayer is a
+# residual path, which the norm closes.
 
 # %%
-show_html(linked_architecture(NOTEBOOKS), ALTERNATIVE)
+show(architecture(), ALTERNATIVE)
 
 # %% [markdown]
 # In code. The encoder: every position looks at every position, then thinks; N times. Our trained

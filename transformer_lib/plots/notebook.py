@@ -25,13 +25,6 @@ def as_data_uri(figure: Figure) -> str:
     return "data:image/svg+xml;base64," + base64.b64encode(buffer.getvalue()).decode()
 
 
-def show_html(html: str, alternative: str) -> None:
-    """Display a drawing made of HTML; ``alternative`` says in words what is to be seen."""
-    from IPython.display import display
-
-    display({"text/html": html, "text/plain": alternative}, raw=True)
-
-
 def show_chart(chart: Any) -> None:
     """Display an Altair chart: interactive in JupyterLab, a picture where that cannot be.
 

@@ -309,7 +309,8 @@ def _all_alike(a: Outcomes, b: Outcomes, tolerance: float) -> bool:
 def _is_not_attempted(candidate: Callable[..., Any], outcomes: Outcomes) -> bool:
     if all(isinstance(o.error, NotImplementedError) for o in outcomes.values()):
         return True
-    nothing = all(o.error is None and _is_nothing(o.value) for o in outcomes.values())
+    # What makes a function of an answer may fail on nothing.
+    nothing = all(o.error is not None or _is_nothing(o.value) for o in outcomes.values())
     return nothing and not _does_something(candidate)
 
 

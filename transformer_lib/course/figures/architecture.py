@@ -1,6 +1,5 @@
 """The Transformer as a drawing (the paper's figure 1), with the chapters that build each part."""
 
-from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import matplotlib
@@ -52,23 +51,6 @@ DECODER_LAYER = [
 ]
 OUTPUT = Part("Output projection, softmax", (3, 10), GREEN, 8.3)
 
-# The HTML drawing; both columns stand on one ground, so boxes of one height are side by side.
-GROUND = (
-    "display: flex; gap: 7em; align-items: flex-end; justify-content: center; padding: 1em; "
-    "background: white; color: black; text-align: center; line-height: 1.3"
-)
-BOX = "position: relative; width: 18em; padding: 0.25em 0; border-radius: 0.4em; margin: 0 auto"
-FRAME = (
-    "position: relative; padding: 0.6em; border: 1px dashed #999999; border-radius: 0.6em; "
-    "background: #f4f4f4"
-)
-TIMES = "position: absolute; right: 100%; top: 0.3em; padding-right: 0.5em; white-space: nowrap"
-MEMORY = (
-    '<span style="position: absolute; right: 100%; padding-right: 1.5em; white-space: nowrap">'
-    "memory ⟶ </span>"
-)
-UP = '<div style="color: #333333">↑</div>'
-
 
 def architecture() -> Figure:
     """Encoder on the left, decoder on the right, bottom to top."""
@@ -96,36 +78,6 @@ def architecture() -> Figure:
         _label(axes, memory[0] + 0.28, 4.9, "K, V")
         _label(axes, DECODER + 0.2, 4.2, "Q")
     return figure
-
-
-def linked_architecture(notebooks: Mapping[int, str]) -> str:
-    """The same as HTML, in which each chapter's number leads to its notebook."""
-
-    def column(parts: Sequence[Part]) -> str:
-        boxes = []
-        for part in parts:
-            links = ", ".join(f'<a href="{notebooks[n]}">{n}</a>' for n in part.chapters)
-            memory = MEMORY if part.name == "Cross-attention" else ""
-            boxes.append(
-                f'<div style="{BOX}; background: {part.colour}38; border: 1px solid {part.colour}">'
-                f"{memory}{part.name} · {links}</div>"
-            )
-        return UP.join(reversed(boxes))
-
-    def stack(top: str, layer: Sequence[Part], bottom: str) -> str:
-        repeated = f'<div style="{FRAME}"><span style="{TIMES}">N ×</span>{column(layer)}</div>'
-        return f"<div>{top}{repeated}{UP}{column(INPUT)}{UP}{bottom}</div>"
-
-    after = " and ".join(
-        f'<a href="{notebooks[n]}">{what}</a>' for n, what in ((11, "training"), (12, "decoding"))
-    )
-    said = f"the next token · {after}{UP}{column([OUTPUT])}{UP}"
-    return (
-        f'<div style="{GROUND}">'
-        f"{stack('', ENCODER_LAYER, 'source tokens')}"
-        f"{stack(said, DECODER_LAYER, 'target tokens, shifted right')}"
-        "</div>"
-    )
 
 
 def _column(axes: Axes, x: float, parts: list[Part]) -> None:

@@ -539,3 +539,139 @@ def weights_of_plain_exponentials(query, key):
 @also("M181", "self_attention")
 def self_attention_of_plain_exponentials(x, w_q, w_k, w_v):
     return weights_of_plain_exponentials(x @ w_q, x @ w_k) @ (x @ w_v)
+
+
+@misconception(
+    "M254",
+    "softmax_backward",
+    title="each weight depends on its own score only",
+    source="common: the derivative of the sigmoid, w(1 − w), taken for that of softmax",
+    effect="The gradient no longer adds up to 0 along the keys: raising all scores at once, "
+    "which changes nothing, seems to change the loss.",
+    hint="Your gradient is w(1 − w) times what comes from above. Raising one score lowers "
+    "all other weights of its row, too: what do they contribute?",
+)
+def diagonal_only(weights, upstream):
+    return weights * (1 - weights) * upstream
+
+
+@misconception(
+    "M255",
+    "softmax_backward",
+    title="the sum over the keys is forgotten",
+    source="a plausible slip",
+    effect="The gradient is the one of exp without its division.",
+    hint="Your gradient is w times what comes from above: that is what an exponential would "
+    "have. Where does the division by the row's sum come in?",
+)
+def without_the_sum(weights, upstream):
+    return weights * upstream
+
+
+@misconception(
+    "M256",
+    "softmax_backward",
+    title="the sum of the gradients is not weighted",
+    source="common: the backward pass of a mean, not of a weighted mean",
+    effect="Keys that get next to no weight pull the gradient as hard as the winner.",
+    hint="What you take off is the plain mean of the gradients along the keys. The output is"
+    " a weighted mean: with which weights?",
+)
+def plain_mean(weights, upstream):
+    return weights * (upstream - upstream.mean(dim=-1, keepdim=True))
+
+
+@misconception(
+    "M257",
+    "ignores_order",
+    title="floats are compared for equality",
+    source="common: torch.equal where sums are taken in another order",
+    effect="A right program fails: sums in another order differ in the last digit.",
+    hint="Your test fails right attention. The same numbers added in another order differ in"
+    " the last digit: how do you compare?",
+)
+def compared_exactly(attend):
+    query, key, value = torch.randn(2, 4, 8), torch.randn(2, 90, 8), torch.randn(2, 90, 8)
+    order = torch.arange(90).roll(3)
+    return torch.equal(attend(query, key, value), attend(query, key[:, order], value[:, order]))
+
+
+@misconception(
+    "M258",
+    "ignores_order",
+    title="only the keys are moved",
+    source="a plausible slip",
+    effect="Each value gets the weight of another key, so that right attention fails the test.",
+    hint="Your test moves the keys and leaves the values, so every value now gets the weight"
+    " of another key. What should go together?",
+)
+def values_stay(attend):
+    query, key, value = torch.randn(2, 4, 8), torch.randn(2, 7, 8), torch.randn(2, 7, 8)
+    return torch.allclose(
+        attend(query, key, value), attend(query, key.roll(3, dims=1), value), atol=1e-5
+    )
+
+
+@misconception(
+    "M259",
+    "ignores_order",
+    title="the queries are moved instead",
+    source="a plausible slip",
+    effect="It tests whether queries are treated alike, which a program that counts later keys"
+    " more passes as well.",
+    hint="Your test moves the queries and expects the outputs to move with them. Programs "
+    "that favour late keys pass it. Whose order should not matter?",
+)
+def queries_moved(attend):
+    query, key, value = torch.randn(2, 4, 8), torch.randn(2, 7, 8), torch.randn(2, 7, 8)
+    moved = attend(query.roll(1, dims=1), key, value)
+    return torch.allclose(attend(query, key, value).roll(1, dims=1), moved, atol=1e-5)
+
+
+def _rotation(d_model, offset, scale):
+    frequencies = 10_000.0 ** (-torch.arange(0, d_model, 2) / d_model)
+    blocks = [
+        torch.tensor([[math.cos(angle), math.sin(angle)], [-math.sin(angle), math.cos(angle)]])
+        for angle in (offset * frequencies).tolist()
+    ]
+    return scale * torch.block_diag(*blocks)
+
+
+@misconception(
+    "M260",
+    "look_back",
+    title="rotated the wrong way",
+    source="common: rows multiplied by a matrix that was made for columns",
+    effect="Each word looks ahead by the offset instead of back.",
+    hint="Your queries look as many places ahead as they should look back. Here positions "
+    "are rows, x @ W: which way does your matrix turn a row?",
+)
+def turned_the_other_way(d_model, offset):
+    return _rotation(d_model, -offset, 1000.0), torch.eye(d_model)
+
+
+@misconception(
+    "M261",
+    "look_back",
+    title="the scores are too small for softmax to decide",
+    source="a plausible slip",
+    effect="The right place gets the most, but only a little more than its neighbours.",
+    hint="The right place wins, but not by enough: neighbouring positions are much alike. "
+    "What makes softmax more decided without changing the order of the scores?",
+)
+def undecided(d_model, offset):
+    return _rotation(d_model, offset, 1.0), torch.eye(d_model)
+
+
+@misconception(
+    "M262",
+    "look_back",
+    title="queries and keys are rotated alike",
+    source="a plausible slip: a rotation that both get cancels in the product",
+    effect="Each word looks at itself: a dot product does not change when both vectors turn.",
+    hint="Your queries look at themselves. What happens to a dot product when both vectors "
+    "are turned by the same angle?",
+)
+def both_turned(d_model, offset):
+    rotation = _rotation(d_model, offset, 1000.0)
+    return rotation, rotation / 1000.0

@@ -1,13 +1,15 @@
 """Exercises on attention."""
 
 import math
+from collections.abc import Callable
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from transformer_lib.course.checks.exercise import exercise
 from transformer_lib.course.checks.observe import Case
+from transformer_lib.model.positional_encoding import sinusoidal_positions
 from transformer_lib.model.scaled_dot_product import attention
 
 
@@ -114,3 +116,111 @@ def self_attention(
 ) -> Float[Tensor, "batch length d_v"]:
     """Attention(x·W^Q, x·W^K, x·W^V): one head, without the output projection."""
     return attention_weights(x @ w_q, x @ w_k) @ (x @ w_v)
+
+
+def _gradient_cases(random: torch.Generator) -> dict[str, Case]:
+    def weights_and_gradient(*shape: int, scale: float = 1.0) -> list[Tensor]:
+        scores, upstream = torch.randn(2, *shape, generator=random)
+        return [(scale * scores).softmax(dim=-1), upstream]
+
+    one_takes_all = torch.eye(5)[torch.randperm(5, generator=random)]
+    return {
+        "values": Case(*weights_and_gradient(3, 5)),
+        "as many queries as keys": Case(*weights_and_gradient(4, 4)),
+        "one key has all the weight": Case(one_takes_all, torch.randn(5, 5, generator=random)),
+        "a batch": Case(*weights_and_gradient(2, 3, 6, scale=2.0)),
+    }
+
+
+@exercise("attention", _gradient_cases, tolerance=1e-5)
+def softmax_backward(
+    weights: Float[Tensor, "... queries keys"], upstream: Float[Tensor, "... queries keys"]
+) -> Float[Tensor, "... queries keys"]:
+    """∂L/∂s_j = w_j · (∂L/∂w_j − Σ_i w_i · ∂L/∂w_i): the Jacobian w_i(δ_ij − w_j), times ∂L/∂w."""
+    return weights * (upstream - (weights * upstream).sum(dim=-1, keepdim=True))
+
+
+def _attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    return attention_weights(query, key) @ value
+
+
+def _mean(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    return value.mean(dim=-2, keepdim=True).expand(*query.shape[:-1], value.size(-1))
+
+
+def _later_counts_more(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))
+    return (scores + 0.2 * torch.arange(key.size(-2))).softmax(dim=-1) @ value
+
+
+def _last_is_lost(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    return attention_weights(query, key[..., :-1, :]) @ value[..., :-1, :]
+
+
+def _causal(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))
+    seen = torch.ones(scores.shape[-2:]).tril().bool()
+    return scores.masked_fill(~seen, -torch.inf).softmax(dim=-1) @ value
+
+
+def _values_backwards(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    return attention_weights(query, key) @ value.flip(-2)
+
+
+def _order_cases(random: torch.Generator) -> dict[str, Case]:
+    return {
+        "values": Case(_attend),
+        "the mean of all values": Case(_mean),
+        "later keys count more": Case(_later_counts_more),
+        "the last key is lost": Case(_last_is_lost),
+        "a query sees no later key": Case(_causal),
+        "the values stand backwards": Case(_values_backwards),
+    }
+
+
+@exercise("attention", _order_cases, outputs=("whether the order does not matter",))
+def ignores_order(attend: Callable[[Tensor, Tensor, Tensor], Tensor]) -> bool:
+    """Whether keys and values, moved together, leave the output of every query as it was."""
+    query, key, value = torch.randn(2, 4, 8), torch.randn(2, 7, 8), torch.randn(2, 7, 8)
+    order = torch.arange(7).roll(3)
+    moved = attend(query, key[:, order], value[:, order])
+    return torch.allclose(attend(query, key, value), moved, atol=1e-5)
+
+
+def _look_cases(random: torch.Generator) -> dict[str, Case]:
+    return {
+        "values": Case(16, 1),
+        "three places back": Case(32, 3),
+        "two places ahead": Case(16, -2),
+        "the paper's width of a head": Case(64, 5),
+    }
+
+
+def _looking(answer: Callable) -> Callable:
+    """Where queries look, for which the place exists, in a text of 20 positions."""
+
+    def places(d_model: int, offset: int) -> tuple[Int[Tensor, " query"], Bool[Tensor, " query"]]:
+        x = sinusoidal_positions(20, d_model)
+        weights = attention_weights(*((x @ w)[None] for w in answer(d_model, offset)))[0]
+        share, place = weights[max(offset, 0) : 20 + min(offset, 0)].max(dim=-1)
+        return place, share > 0.9
+
+    return places
+
+
+@exercise(
+    "attention",
+    _look_cases,
+    outputs=("the place that gets most", "whether it gets more than nine tenths"),
+    use=_looking,
+)
+def look_back(
+    d_model: int, offset: int
+) -> tuple[Float[Tensor, "d_model d_model"], Float[Tensor, "d_model d_model"]]:
+    """W^Q rotates each pair of channels back by its angle times the offset, W^K leaves them."""
+    frequencies = 10_000.0 ** (-torch.arange(0, d_model, 2) / d_model)
+    blocks = [
+        torch.tensor([[math.cos(angle), math.sin(angle)], [-math.sin(angle), math.cos(angle)]])
+        for angle in (offset * frequencies).tolist()
+    ]
+    return 1000.0 * torch.block_diag(*blocks), torch.eye(d_model)
