@@ -20,9 +20,9 @@
 # - split, attend, concatenate and project, and name the shape after every step,
 # - recognize the three layouts of heads in other people's code,
 # - say what the number of heads costs, and what the matrix W^O is for,
-# - tell by an experiment whether heads have specialized.
+# - tell by an experiment, with a baseline, whether heads have specialized.
 #
-# Reading takes about thirty minutes, computing less than one.
+# Reading takes about forty minutes, computing less than one.
 #
 # **Predict first.** A layer has to answer two questions at every position: which token stood two
 # places before, and which one five places before? It gets one head of 64 channels, or two heads of
@@ -31,19 +31,19 @@
 
 # %%
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 
 import pandas as pd
 import torch
 from torch import nn
 
-from transformer_lib.checks import check, solution
+from transformer_lib.checks import check, mine, solution
+from transformer_lib.course.figures.heads import multi_head_flow
 from transformer_lib.data.corpora import DataConfig, load_corpus
 from transformer_lib.evaluation.alignment import encoder_attention
-from transformer_lib.course.misconceptions.bank import wrong_answers
 from transformer_lib.course.results import over_seeds
 from transformer_lib.model import Embedding, MultiHeadAttention, SinusoidalPositions
-from transformer_lib.model import attention, causal_mask, merge_heads, num_parameters, split_heads
+from transformer_lib.model import attention, causal_mask, num_parameters
 from transformer_lib.plots.attention import attention_heads
 from transformer_lib.plots.measurements import bars, heat_table
 from transformer_lib.plots.notebook import show
@@ -64,7 +64,7 @@ VOCABULARY, LENGTH, BACK = 20, 16, (2, 5)
 
 
 class TwoQuestions(nn.Module):
-    """Embedding with positions, one layer of attention, two answers a position."""
+    """Embedding with positions, one layer of attention, two answers per position."""
 
     def __init__(self, num_heads, d_model=64):
         super().__init__()
@@ -133,7 +133,7 @@ assert one.sum(axis=1).max() < 1.2, "not as on our machines: restart the kernel 
 assert two.min(axis=None) > 0.9, "not as on our machines: restart the kernel and run all cells"
 
 # %% [markdown]
-# For one head, looking at one place sharply pays more than looking at two blurredly. Two heads are
+# For one head, it pays more to look at one place sharply than at two in a blur. Two heads are
 # enough for two questions; more do no harm here, although each is only a few channels wide.
 #
 # ## Four steps
@@ -141,6 +141,17 @@ assert two.min(axis=None) > 0.9, "not as on our machines: restart the kernel and
 # $$\text{MultiHead}(Q, K, V) = \text{Concat}(\text{head}_1, \dots, \text{head}_h)\,W^O
 # \qquad \text{head}_i = \text{Attention}(QW_i^Q, KW_i^K, VW_i^V)$$
 #
+# In a picture, for one sentence of 5 words, 12 channels and 3 heads. Colours are heads:
+
+# %%
+show(
+    multi_head_flow(),
+    "x of shape (5, 12) is projected to Q, K and V, whose 12 channels are cut into 3 heads of 4; "
+    "each head has weights of shape (5, 5) and an output of shape (5, 4); the outputs are joined to "
+    "(5, 12) and multiplied by W^O.",
+)
+
+# %% [markdown]
 # Taken literally: each head has three matrices of its own, which project $d_{model}$ channels to
 # $d_k = d_{model}/h$. A loop over the heads, and one matrix at the end:
 
@@ -163,273 +174,12 @@ by_loop = torch.cat([one_head(i) for i in range(num_heads)], dim=-1) @ W_o
 print(tuple(one_head(0).shape), "× 3 heads →", tuple(by_loop.shape))
 
 # %% [markdown]
-# A loop is slow: a computer likes one large product better than many small ones. Every
-# implementation gets rid of it, and there are three ways that you will meet.
-#
-# **First way: an axis for the heads.** The small matrices $W_1^Q, W_2^Q, \dots$ side by side are
-# one matrix of $d_{model} \times d_{model}$. One product projects for all heads. Then the channels
-# are cut into heads, (batch, length, heads, d_k), and the head's axis is moved to the front, so
-# that attention sees (batch, heads, length, d_k):
-
-# %%
-def side_by_side(W):
-    return torch.cat(list(W), dim=1)  # (d_model, heads · d_k)
-
-
-def split(x):
-    return x.view(batch, length, num_heads, d_k).transpose(1, 2)
-
-
-def merge(x):
-    return x.transpose(1, 2).reshape(batch, length, d_model)
-
-
-query, key, value = (split(x @ side_by_side(W)) for W in (W_q, W_k, W_v))
-print("heads:", tuple(query.shape))
-by_axis = merge(attention(query, key, value)[0]) @ W_o
-torch.testing.assert_close(by_axis, by_loop)
-print("the same as the loop")
-
-# %% [markdown]
-# **Second way: heads in the batch.** Attention treats every sentence of a batch alone, and it
-# treats every head alone. So heads can pass as further sentences: cut the channels, and put the
-# pieces one after another along the batch. One of the programs from which this course grew does so,
-# since the attention in it knows no heads at all:
-
-# %%
-def to_batch(x):
-    return torch.cat(x.split(d_k, dim=-1), dim=0)  # (heads · batch, length, d_k), head by head
-
-
-query, key, value = (to_batch(x @ side_by_side(W)) for W in (W_q, W_k, W_v))
-weights = (query @ key.transpose(1, 2) / math.sqrt(d_k)).softmax(dim=-1)
-heads = weights @ value
-by_batch = torch.cat(heads.split(batch, dim=0), dim=-1) @ W_o
-torch.testing.assert_close(by_batch, by_loop)
-print("heads:", tuple(query.shape), "and the same result")
-
-# %% [markdown]
-# Mind the order: head by head, and within it sentence by sentence. Masks have to be repeated in the
-# same order, (mask, mask, mask) and not each row three times. This is the trap of this layout.
-#
-# **Third way: one matrix for all three.** In self-attention queries, keys and values come from the
-# same $x$. So their three matrices, side by side, make one product of three:
-
-# %%
-fused = torch.cat([side_by_side(W) for W in (W_q, W_k, W_v)], dim=1)  # (d_model, 3 · d_model)
-query, key, value = (split(part) for part in (x @ fused).chunk(3, dim=-1))
-by_fusion = merge(attention(query, key, value)[0]) @ W_o
-torch.testing.assert_close(by_fusion, by_loop)
-print("one matrix of", tuple(fused.shape), "and the same result")
-
-# %% [markdown]
-# This is how the library does it, with biases. Let us put our matrices into its layer (`nn.Linear`
-# stores a matrix transposed):
-
-# %%
-layer = MultiHeadAttention(d_model, num_heads)
-with torch.no_grad():
-    layer.qkv_proj.weight.copy_(fused.T)
-    layer.qkv_proj.bias.zero_()
-    layer.out_proj.weight.copy_(W_o.T)
-    layer.out_proj.bias.zero_()
-torch.testing.assert_close(layer(x), by_loop)
-print("transformer_lib.model.MultiHeadAttention gives the same")
-
-# %% [markdown]
-# ## What it costs
-#
-# However many heads: the matrices are of the same size altogether, and so is the work. More heads
-# are narrower heads.
-
-# %%
-rows = [[h, 512 // h, f"{num_parameters(MultiHeadAttention(512, h)):,}"] for h in (1, 8, 64)]
-pd.DataFrame(rows, columns=["heads", "d_k", "parameters, d_model = 512"])
-
-# %% [markdown]
-# $4d^2 + 4d$: four square matrices and their biases. What grows with the heads is the number of
-# attention weights, $h \cdot n^2$, which is a matter of memory.
-#
-# And quality? The paper varied the heads of its base model, with the same cost, and found (table 3,
-# rows A, BLEU on newstest2013): 1 head 24.9, 4 heads 25.5, 8 heads 25.8, 16 heads 25.8, 32 heads
-# 25.4.
-#
-# The small Transformer of this course, trained with 1, 4 and 8 heads for 5,000 steps on the bundled
-# text (once each, otherwise alike;
-# `transformer-lib train course_transformer --set training.steps=5000 --set model.num_heads=1`),
-# reached 53.0, 55.8 and 54.3 BLEU on the test set, with all references. One head is worse than four
-# beyond doubt (p = 0.001, chapter 13 says how that is computed), and four narrow heads are as good
-# a choice as eight still narrower ones.
-#
-# ## What W^O is for
-#
-# After the heads, their outputs stand side by side: the first d_k channels come from head 1, the
-# next from head 2. Without $W^O$ it stays like that. Let us silence one head and see which channels
-# of the output notice:
-
-# %%
-def channels_that_notice(output_matrix):
-    """How much each output channel changes when the values of head 1 become zero."""
-    query, key, value = (split(part) for part in (x @ fused).chunk(3, dim=-1))
-    silenced = value.clone()
-    silenced[:, 0] = 0.0
-    outputs = [merge(attention(query, key, v)[0]) @ output_matrix for v in (value, silenced)]
-    return (outputs[0] - outputs[1]).abs().mean(dim=(0, 1))
-
-
-for name, matrix in {"without W^O": torch.eye(d_model), "with W^O": W_o}.items():
-    print(f"{name:12}", " ".join(f"{change:.2f}" for change in channels_that_notice(matrix)))
-
-# %% [markdown]
-# Without the matrix, each head owns four of the twelve channels. What it found is added to these
-# channels of the residual stream and to no others. With it, each head can write wherever it is of
-# use, and the heads' findings are weighed against one another.
-#
-# One of the programs from which this course grew leaves the matrix out. It learns to translate all
-# the same: the feed-forward network that follows mixes all channels anyway.
-#
-# We tried it with ours: the same 5,000 steps without $W^O$ brought 54.1 BLEU, with it 55.8, and 10%
-# more parameters. Leaving it out costs something, but it is not what makes attention work.
-#
-# ## What heads look for
-#
-# In the small trained Transformer that comes with the course: the four heads of the encoder's
-# second layer, on one sentence.
-
-# %%
-trained = load_trained("transformer")
-weights, pieces = encoder_attention(
-    trained.model, trained.tokenizer, "Tom knows that my sister is not at home."
-)
-show(
-    attention_heads(weights[1], pieces, pieces),
-    "Four heat maps of the heads of layer 2, each with another pattern.",
-)
-
-# %% [markdown]
-# They differ, that much one sees. From one sentence one can read any story into them; so let us
-# count. In large models some heads are known to look always at the token before, or the one after
-# ([Voita et al. 2019](https://arxiv.org/abs/1905.09418)). Do ours, on the first 500 test sentences?
-
-# %%
-recorded = [
-    encoder_attention(trained.model, trained.tokenizer, source)
-    for source in load_corpus(DataConfig()).test.sources[:500]
-]
-
-
-def mean_of(measure):
-    """A measure of each layer and head, as a mean over the sentences."""
-    return torch.stack([measure(weights) for weights, _ in recorded]).mean(dim=0).flatten()
-
-
-def diagonal(weights, offset):
-    return weights.diagonal(offset, dim1=-2, dim2=-1).sum(dim=-1) / weights.size(-1)
-
-
-shares = {
-    "token before": mean_of(lambda w: diagonal(w, -1)),
-    "itself": mean_of(lambda w: diagonal(w, 0)),
-    "token after": mean_of(lambda w: diagonal(w, 1)),
-    "</s>": mean_of(lambda w: w[..., -1].mean(dim=-1)),
-    "(any one token)": mean_of(lambda w: torch.full(w.shape[:2], 1 / w.size(-1))),
-}
-HEADS = [f"layer {layer}, head {head}" for layer in (1, 2) for head in (1, 2, 3, 4)]
-share_table = pd.DataFrame({name: values.numpy() for name, values in shares.items()}, index=HEADS)
-
-# %%
-show(
-    heat_table(share_table, "mean share of attention"),
-    "Eight heads by five measures: neighbours get hardly more than any token would; only the end "
-    "of the sentence gets more.",
-)
-
-# %% [markdown]
-# A token of these sentences would get 15% from a head that looks at all of them alike. Neighbours
-# get about that, a token itself less. Only `</s>` gets more; it is the place to look at for a head
-# that finds nothing (and for the sentence as a whole). Sentences of six tokens do not seem to
-# reward a head for knowing its neighbours, or two layers are too few: in any case, position is not
-# what these heads go by. Is it words? For each head: which pieces receive most attention, compared
-# with what they would get if all tokens of a sentence got the same?
-
-# %%
-frequency = Counter(piece for _, pieces in recorded for piece in pieces)
-received = {head: defaultdict(list) for head in HEADS}
-for weights, pieces in recorded:
-    gains = weights.mean(dim=-2).flatten(0, 1) * len(pieces)  # (layers · heads, tokens)
-    for head, gain in zip(HEADS, gains.tolist()):
-        for piece, value in zip(pieces, gain):
-            name = piece if frequency[piece] >= 15 else "(rare ones)"
-            received[head][name].append(value)
-
-favourites = {}
-for head, gains in received.items():
-    means = {piece: sum(values) / len(values) for piece, values in gains.items()}
-    best = sorted(means.keys() - {"</s>"}, key=means.get, reverse=True)[:5]
-    favourites[head] = [f"{piece} {means[piece]:.1f}×" for piece in best]
-pd.DataFrame(favourites, index=range(1, 6)).T
-
-# %% [markdown]
-# They are habits rather than rules, but they are there. In layer 1, heads 1 and 4 prefer subjects
-# (*He*, *Tom*, *I*), head 3 articles. In layer 2, head 1 looks at *my*, *a*, *to*, *the*, the small
-# words that announce what follows; head 4 at *was*, *have*, *is*; heads 2 and 3 at the rare pieces,
-# of which names, nouns and most verbs consist. So these heads share the work by kinds of words.
-# That is an observation about where they look. Whether the model needs them for it is another
-# question, which chapter 14 asks by switching them off.
-#
-# ## Common mistakes
-#
-# **Heads split without the transpose.** `view(batch, heads, length, d_k)` instead of
-# `view(batch, length, heads, d_k).transpose(1, 2)`: the shape is right, every number is there, and
-# it is nonsense. The memory is cut in the order in which it lies, so a “head” holds pieces of
-# several positions. Which outputs depend on which inputs then? Under a causal mask it should be
-# those up to their own place, and no others:
-
-# %%
-def depends(split, merge):
-    """A line for each output position: × where it depends on that input position."""
-
-    def layer(x):
-        query, key, value = (split(part) for part in (x @ fused).chunk(3, dim=-1))
-        return merge(attention(query, key, value, causal_mask(length))[0]) @ W_o
-
-    jacobian = torch.autograd.functional.jacobian(lambda y: layer(y).sum(dim=(0, 2)), x)
-    marks = jacobian.abs().sum(dim=(1, 3)) > 0  # (output position, input position)
-    return ["".join("×" if mark else "·" for mark in line) for line in marks]
-
-
-def split_by_view(x):
-    return x.reshape(batch, num_heads, length, d_k)
-
-
-def merge_by_view(heads):
-    return heads.reshape(batch, length, d_model)
-
-
-kinds = depends(split, merge), depends(split_by_view, merge), depends(split_by_view, merge_by_view)
-print("right     split wrong   both wrong")
-for lines in zip(*kinds):
-    print("{:10}{:14}{}".format(*lines))
-
-# %% [markdown]
-# The mask is the same in all three. Where only the split is wrong, the first output sees the second
-# and the fourth input: the future. A decoder trained like this reads what it is to predict. Where
-# split and merge are both wrong, they undo each other, and nothing comes from the future; but the
-# last output sees two inputs of five. A model like that trains, without an error, and wonders at
-# long sentences.
-#
-# The shape does not show the mistake, and neither does a batch of one or a single head. A test of
-# what must *not* depend on what does. Other mistakes with heads:
-
-# %%
-for mistake in wrong_answers("multi_head_attention"):
-    print(f"{mistake.id:5}{mistake.title}")
-
-# %% [markdown]
-# ## Your turn
-#
-# What passes its `check` is kept in `my_transformer.py` beside this notebook. After a first try,
-# `solution("split_heads")` in a cell of its own shows one way.
+# A loop is slow: one large product is much cheaper than many small ones. So every implementation
+# gets rid of it. The small matrices $W_1^Q, W_2^Q, \dots$ side by side are one matrix of $d_{model}
+# \times d_{model}$; one product projects for all heads, and the channels are cut into heads
+# afterwards. You write that now, in three steps. What passes its `check` is kept in
+# `my_transformer.py` beside this notebook; after a first try, `solution("split_heads")` in a cell
+# of its own shows one way.
 #
 # ### Split
 #
@@ -480,10 +230,13 @@ check(merge_heads)
 # Attention from the positions of `x` to those of `memory`, (batch, keys, d_model). All four
 # matrices are (d_model, d_model). `mask` is either None or says with True what may be attended to;
 # its axes are (batch, heads, queries, keys), and any of them may have length 1 instead.
-# `attention(query, key, value, mask)` from chapter 5, imported above, returns the output and the
-# weights.
+# Build it from your `split_heads` and `merge_heads`; `attention(query, key, value, mask)` of the
+# library, imported above, returns the output and the weights.
 
 # %%
+split_heads, merge_heads = mine("split_heads"), mine("merge_heads")
+
+
 def multi_head_attention(x, memory, w_q, w_k, w_v, w_o, num_heads, mask):
     ...  # your code
 
@@ -497,16 +250,386 @@ check(multi_head_attention)
 #
 # </details>
 #
+# Does yours do what the loop did? The same numbers, with the small matrices side by side:
+
+# %%
+multi_head_attention = mine("multi_head_attention")
+
+
+def side_by_side(W):
+    return torch.cat(list(W), dim=1)  # (d_model, heads · d_k)
+
+
+together = [side_by_side(W) for W in (W_q, W_k, W_v)]
+by_axis = multi_head_attention(x, x, *together, W_o, num_heads, None)
+torch.testing.assert_close(by_axis, by_loop)
+print("the same as the loop:", tuple(by_axis.shape))
+
+# %% [markdown]
+# ## The same in other people's code
+#
+# An axis for the heads is the first of four ways that you will meet.
+#
+# **Heads in the batch.** Attention treats every sentence of a batch alone, and every head alone. So
+# heads can pass as further sentences: cut the channels, and put the pieces one after another along
+# the batch. Kyubyong Park's TensorFlow program (chapter 16) does so:
+
+# %%
+def to_batch(x):
+    return torch.cat(x.split(d_k, dim=-1), dim=0)  # (heads · batch, length, d_k), head by head
+
+
+query, key, value = (to_batch(x @ W) for W in together)
+weights = (query @ key.transpose(1, 2) / math.sqrt(d_k)).softmax(dim=-1)
+heads = weights @ value
+by_batch = torch.cat(heads.split(batch, dim=0), dim=-1) @ W_o
+torch.testing.assert_close(by_batch, by_loop)
+print("heads:", tuple(query.shape), "and the same result")
+
+# %% [markdown]
+# Mind the order: head by head, and within it sentence by sentence. Masks have to be repeated in the
+# same order, (mask, mask, mask) and not each row three times. This is the trap of this layout.
+#
+# **Letters instead of axes.** `einsum` names each axis by a letter: what occurs on the left and not
+# on the right is summed. Nothing is transposed or cut, for the heads keep matrices of their own,
+# `h`:
+
+# %%
+query, key, value = (torch.einsum("bld,hdk->bhlk", x, W) for W in (W_q, W_k, W_v))
+weights = torch.einsum("bhik,bhjk->bhij", query, key).div(math.sqrt(d_k)).softmax(dim=-1)
+by_letters = torch.einsum(
+    "bhij,bhjk,hkd->bid", weights, value, W_o.unflatten(0, (num_heads, d_k))
+)
+torch.testing.assert_close(by_letters, by_loop)
+print("einsum: the same result")
+
+# %% [markdown]
+# Read the last line: the sum over `h` and `k` together is the join and the product with $W^O$ in
+# one.
+#
+# **One matrix for all three.** In self-attention queries, keys and values come from the same $x$.
+# So their three matrices, side by side, make one product of three. The library does it this way,
+# with biases. Let us put our matrices into its layer (`nn.Linear` stores a matrix transposed):
+
+# %%
+fused = torch.cat(together, dim=1)  # (d_model, 3 · d_model)
+layer = MultiHeadAttention(d_model, num_heads)
+with torch.no_grad():
+    layer.qkv_proj.weight.copy_(fused.T)
+    layer.qkv_proj.bias.zero_()
+    layer.out_proj.weight.copy_(W_o.T)
+    layer.out_proj.bias.zero_()
+torch.testing.assert_close(layer(x), by_loop)
+print("one matrix of", tuple(fused.shape), "in transformer_lib.model.MultiHeadAttention: the same")
+
+# %% [markdown]
+# ### Weights of three programs
+#
+# ●●● · 35 minutes · put somebody else's weights into your layer
+#
+# Three well-known programs store the three projections as one matrix, and each in another way:
+#
+# - `"rows"`: PyTorch's `nn.MultiheadAttention` has (3 · d_model, d_model), the rows of W^Q first,
+#   then those of W^K and W^V, and computes `x @ weight.T`;
+# - `"columns"`: GPT-2 has (d_model, 3 · d_model) and computes `x @ weight`;
+# - `"heads"`: GPT-NeoX has (3 · d_model, d_model) and computes `x @ weight.T`; the rows are ordered
+#   by head: the d_k query rows of head 0, its key rows, its value rows, then those of head 1.
+#
+# Return `w_q`, `w_k` and `w_v`, each (d_model, d_model), as your `multi_head_attention` takes them.
+
+# %%
+def unfuse(weight, num_heads, layout):
+    ...  # your code
+
+
+check(unfuse)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Bring each layout to `"rows"` first. `unflatten(0, (num_heads, 3, -1))` makes four axes of the
+# rows of the third layout; which two change places? And your layer computes `x @ w_q`: what does
+# that mean for a matrix that was made for `x @ weight.T`?
+#
+# </details>
+#
+# Try it on PyTorch's own module:
+
+# %%
+unfuse = mine("unfuse")
+torchs = nn.MultiheadAttention(d_model, num_heads, bias=False, batch_first=True)
+with torch.no_grad():
+    parts = unfuse(torchs.in_proj_weight, num_heads, "rows")
+    ours = multi_head_attention(x, x, *parts, torchs.out_proj.weight.T, num_heads, None)
+    torch.testing.assert_close(ours, torchs(x, x, x)[0])
+print("equal to nn.MultiheadAttention, with its weights")
+
+# %% [markdown]
+# ## What it costs
+#
+# However many heads: the matrices are of the same size altogether, and so is the work. More heads
+# are narrower heads.
+
+# %%
+rows = [[h, 512 // h, f"{num_parameters(MultiHeadAttention(512, h)):,}"] for h in (1, 8, 64)]
+pd.DataFrame(rows, columns=["heads", "d_k", "parameters, d_model = 512"])
+
+# %% [markdown]
+# $4d^2 + 4d$: four square matrices and their biases. What grows with the heads is the number of
+# attention weights, $h \cdot n^2$, which is a matter of memory.
+#
+# And quality? The paper varied the heads of its base model, with the same cost, and found (table 3,
+# rows A, BLEU on newstest2013): 1 head 24.9, 4 heads 25.5, 8 heads 25.8, 16 heads 25.8, 32 heads
+# 25.4.
+#
+# The small Transformer of this course, trained with 1, 4 and 8 heads for 5,000 steps on the bundled
+# text (`transformer-lib train course_transformer --set training.steps=5000 --set
+# model.num_heads=1`), reached 53.0, 55.8 and 54.3 BLEU on the test set, with all references. These
+# are single runs: what a second seed would change is not known, so they do not show that four heads
+# are better than eight, or that one is worse. They do show that one head translates.
+#
+# ### Fewer keys than queries
+#
+# ●●○ · 25 minutes · the form of attention in most large models today
+#
+# When a model writes, it keeps the keys and values of everything so far (chapter 12), and with many
+# heads they fill the memory. So several query heads share one head of keys and values: all of them
+# in multi-query attention ([Shazeer 2019](https://arxiv.org/abs/1911.02150)), a few each in
+# grouped-query attention ([Ainslie et al. 2023](https://arxiv.org/abs/2305.13245)). `query` is
+# (batch, heads, queries, d_k), `key` and `value` have fewer heads, `groups`; query heads that stand
+# side by side share. Return the output, (batch, heads, queries, d_v).
+
+# %%
+def grouped_query_attention(query, key, value):
+    ...  # your code
+
+
+check(grouped_query_attention)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# With 6 query heads and 2 groups, heads 0, 1 and 2 use group 0. You can repeat keys and values
+# (`repeat` or `repeat_interleave`?), or give the queries one axis more.
+#
+# </details>
+#
+# ## What W^O is for
+#
+# After the heads, their outputs stand side by side: the first d_k channels come from head 1, the
+# next from head 2. Without $W^O$ it stays like that. Let us silence one head and see which channels
+# of the output notice:
+
+# %%
+def channels_that_notice(output_matrix):
+    """How much each output channel changes when the values of head 1 become zero."""
+    query, key, value = (split_heads(x @ W, num_heads) for W in together)
+    silenced = value.clone()
+    silenced[:, 0] = 0.0
+    heads = [attention(query, key, v)[0] for v in (value, silenced)]
+    outputs = [merge_heads(of_heads) @ output_matrix for of_heads in heads]
+    return (outputs[0] - outputs[1]).abs().mean(dim=(0, 1))
+
+
+for name, matrix in {"without W^O": torch.eye(d_model), "with W^O": W_o}.items():
+    print(f"{name:12}", " ".join(f"{change:.2f}" for change in channels_that_notice(matrix)))
+
+# %% [markdown]
+# Without the matrix, each head owns four of the twelve channels: what it found is written there and
+# nowhere else. With it, each head can write wherever it is of use, and the heads' findings are
+# weighed against one another.
+#
+# Kyubyong Park's program leaves the matrix out, and learns to translate all the same: the
+# feed-forward network that follows mixes all channels anyway. Ours reached 54.1 BLEU without $W^O$
+# and 55.8 with it and 10% more parameters, after the same 5,000 steps (single runs again). So a
+# Transformer works without it; whether it works worse would take more seeds.
+#
+# ## What heads look for
+#
+# In the small trained Transformer that comes with the course: the four heads of the encoder's
+# second layer, on one sentence.
+
+# %%
+trained = load_trained("transformer")
+weights, pieces = encoder_attention(
+    trained.model, trained.tokenizer, "Tom knows that my sister is not at home."
+)
+show(
+    attention_heads(weights[1], pieces, pieces),
+    "Four heat maps of the heads of layer 2, each with another pattern.",
+)
+
+# %% [markdown]
+# They differ; that much can be seen. One sentence invites any story, so let us count. In large
+# models some heads look nearly always at the token before, or the one after ([Voita et al.
+# 2019](https://arxiv.org/abs/1905.09418)). Do ours?
+#
+# ### How much goes to a neighbour?
+#
+# ●○○ · 15 minutes · a measure with the right divisor
+#
+# `weights` are (heads, length, length), rows are queries. Return for each head the mean weight of
+# the key that is `offset` places after its query (−1 is the one before), over the queries that have
+# such a key.
+
+# %%
+def offset_share(weights, offset):
+    ...  # your code
+
+
+check(offset_share)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# `tensor.diagonal` takes an offset. The first token has none before it, and the last none after it:
+# by how many numbers do you divide?
+#
+# </details>
+#
+# Now the first 500 test sentences. `</s>` gets a good deal of attention from all heads; it is the
+# place to look at for a head that finds nothing. We leave it out, so that what is left adds up to 1
+# again, and set beside the measures what a head would give that looks at all words alike:
+
+# %%
+offset_share = mine("offset_share")
+recorded = [
+    encoder_attention(trained.model, trained.tokenizer, source)
+    for source in load_corpus(DataConfig()).test.sources[:500]
+]
+
+
+def words_only(weights):
+    """Attention among the words of a sentence, (all heads, words, words), without </s>."""
+    among_words = weights.flatten(0, 1)[:, :-1, :-1]
+    return among_words / among_words.sum(dim=-1, keepdim=True)
+
+
+words = [(words_only(weights), pieces[:-1]) for weights, pieces in recorded if len(pieces) > 3]
+
+# %%
+shares = {
+    "one before": [offset_share(w, -1) for w, _ in words],
+    "itself": [offset_share(w, 0) for w, _ in words],
+    "one after": [offset_share(w, 1) for w, _ in words],
+    "the first": [w[:, 1:, 0].mean(dim=-1) for w, _ in words],
+    "uniform": [torch.full((8,), 1 / w.size(-1)) for w, _ in words],
+}
+names = [f"layer {layer}, head {head}" for layer in (1, 2) for head in (1, 2, 3, 4)]
+means = {measure: torch.stack(values).mean(dim=0) for measure, values in shares.items()}
+share_table = pd.DataFrame({measure: mean.numpy() for measure, mean in means.items()}, index=names)
+show(
+    heat_table(share_table, "mean share of attention", highest=0.4),
+    "Eight heads by four measures and the uniform share: head 2 of layer 2 gives nearly twice the "
+    "uniform share to the next token, head 4 to the one before, head 1 of layer 1 to the first.",
+)
+
+# %% [markdown]
+# A head that looks at all words alike gives 17% to each. Two heads of layer 2 have a habit: head 2
+# gives the *next* token 32%, head 4 the *previous* one 29%, nearly twice as much. Head 1 of layer 1
+# gives the first token of the sentence 30%. No head looks much at the token itself; that is what
+# the residual connection is for (chapter 9).
+#
+# (Divide the sum along the diagonal by the number of tokens instead of the number of pairs, and all
+# neighbours look a fifth poorer: enough to miss both heads. The first edition of this chapter did,
+# and concluded that position is not what these heads go by.)
+#
+# ### Words, or places?
+#
+# Do heads also prefer certain *words*? Head 1 of layer 1 gives *Tom*, *He* and *I* more than their
+# share. Before you call it a head for subjects: where do subjects stand in these sentences? Compare
+# such words in the first place with the same words elsewhere, and with other words in the first
+# place:
+
+# %%
+SUBJECTS = {"▁Tom", "▁I", "▁He", "▁She", "▁We", "▁They", "▁You", "▁It"}
+gains = defaultdict(list)
+for weights, pieces in words:
+    for place, piece in enumerate(pieces):
+        what = "subject words" if piece.title() in SUBJECTS else "other words"
+        where = "first" if place == 0 else "later"
+        gains[f"{what}, {where}"].append(weights[:, :, place].mean(dim=-1) * len(pieces))
+print({kind: len(values) for kind, values in gains.items()})
+mean_gains = {kind: torch.stack(values).mean(dim=0).numpy() for kind, values in gains.items()}
+pd.DataFrame(mean_gains, index=names).round(2).head(4)
+
+# %% [markdown]
+# (1 is the share that every word would get from a head without preferences.) Head 1 favours
+# whatever comes first, subject or not, and gives the same words less than their share elsewhere: it
+# goes by place. In head 4, subject words at the front get more than other words there, so that head
+# may go by both. A habit with words can be the shadow of a habit with places; only a comparison in
+# which one of the two is held fixed tells them apart.
+#
+# That is where heads look. Whether the model needs them is another question, which chapter 14 asks
+# by switching them off.
+#
+# ## Common mistakes
+#
+# **Heads split without the transpose.** `view(batch, heads, length, d_k)` instead of
+# `view(batch, length, heads, d_k).transpose(1, 2)`: the shape is right, every number is there, and
+# it is nonsense. The memory is cut in the order in which it lies, so a “head” holds pieces of
+# several positions. Which outputs depend on which inputs then? Under a causal mask it should be
+# those up to their own place, and no others:
+
+# %%
+def depends(split, merge):
+    """A line for each output position: × where it depends on that input position."""
+
+    def layer(x):
+        query, key, value = (split(x @ W) for W in together)
+        return merge(attention(query, key, value, causal_mask(length))[0]) @ W_o
+
+    jacobian = torch.autograd.functional.jacobian(lambda y: layer(y).sum(dim=(0, 2)), x)
+    marks = jacobian.abs().sum(dim=(1, 3)) > 0  # (output position, input position)
+    return ["".join("×" if mark else "·" for mark in line) for line in marks]
+
+
+def split_by_view(x):
+    return x.reshape(batch, num_heads, length, d_k)
+
+
+def merge_by_view(heads):
+    return heads.reshape(batch, length, d_model)
+
+
+def split_right(x):
+    return split_heads(x, num_heads)
+
+
+# %%
+kinds = [
+    depends(split_right, merge_heads),
+    depends(split_by_view, merge_heads),
+    depends(split_by_view, merge_by_view),
+]
+print("right     split wrong   both wrong")
+for lines in zip(*kinds):
+    print("{:10}{:14}{}".format(*lines))
+
+# %% [markdown]
+# The mask is the same in all three. Where only the split is wrong, the first output sees the second
+# and the fourth input: the future. A decoder trained like this reads what it is to predict. Where
+# split and merge are both wrong, they undo each other, and nothing comes from the future; but the
+# last output sees two inputs of five. Such a model trains without an error, and cannot use most of
+# what it is given.
+#
+# The shape does not show the mistake, and neither does a batch of one or a single head. What does
+# show it is a test of what must *not* depend on what. Other mistakes with heads are in the [list of
+# mistakes](../docs/misconceptions.md).
+#
 # ## Summary
 #
-# 1. A head gives one mixture a query. To look at two places and keep them apart, it takes two
-#    heads.
+# 1. A head gives one mixture per query. To look at two places and keep them apart takes two heads.
 # 2. Split the channels, attend, put the heads side by side, multiply by W^O: 4d² parameters,
 #    however many heads.
-# 3. Heads as an axis, heads in the batch, Q, K and V in one matrix: three layouts, one result.
+# 3. Heads as an axis, heads in the batch, letters of einsum, Q, K and V in one matrix: one result.
+#    Keys and values can be shared by several query heads, to save memory.
 # 4. W^O lets every head write into every channel; without it, each owns d_k of them.
-# 5. Whether heads specialize, and in what, is to be measured. A wrong split has the right shape:
-#    test that the past does not change with the future.
+# 5. Whether heads specialize is to be measured, beside a baseline and with the right divisor; words
+#    and places are confounded until one of them is held fixed.
+# 6. A wrong split has the right shape: test that the past does not change with the future.
+#
+# **Assignment 2**, after chapter 7, asks for a layer of such heads.
 #
 # **In the paper:** section 3.2.2, and rows A of table 3. **Read on:** Michel et al. 2019, “Are
 # Sixteen Heads Really Better than One?”; Shazeer 2019 on sharing keys and values among heads.

@@ -403,29 +403,7 @@ for exercise in ("offset_share", "attention_rollout"):
 # ## Your turn
 #
 # What passes its `check` is kept in `my_transformer.py` beside this notebook. After a first try,
-# `solution("offset_share")` in a cell of its own shows one way.
-#
-# ### The share of a place
-#
-# ●○○ · 10 minutes · how much of the attention goes by position
-#
-# `weights` are (heads, length, length), rows are queries. Return for each head the mean weight of
-# the key that stands `offset` places after its query (−1 is the one before), over the queries that
-# have such a key.
-
-# %%
-def offset_share(weights, offset):
-    ...  # your code
-
-
-check(offset_share)
-
-# %% [markdown]
-# <details><summary>Hint</summary>
-#
-# These weights stand on a diagonal. `torch.Tensor.diagonal` takes an offset and the two axes.
-#
-# </details>
+# `solution("attention_rollout")` in a cell of its own shows one way.
 #
 # ### Rollout
 #

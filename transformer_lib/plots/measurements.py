@@ -128,12 +128,12 @@ def counts(values: Mapping[str, int], label: str) -> Figure:
     return figure
 
 
-def heat_table(table: "pandas.DataFrame", label: str) -> Figure:
-    """A table of shares, each written into its field, coloured from 0 to 1."""
+def heat_table(table: "pandas.DataFrame", label: str, highest: float = 1.0) -> Figure:
+    """A table of shares, each written into its field, coloured from 0 to ``highest``."""
     rows, columns = table.shape
     with matplotlib.rc_context(RC):
         figure = new_figure(2.4 + 1.0 * columns, 0.9 + 0.32 * rows)
-        heat_map(figure.axes[0], table, label, vmin=0.0, vmax=1.0, annot=True, fmt=".2f")
+        heat_map(figure.axes[0], table, label, vmin=0.0, vmax=highest, annot=True, fmt=".2f")
     return figure
 
 

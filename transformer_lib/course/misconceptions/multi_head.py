@@ -247,3 +247,93 @@ def reshaped_there_and_back(x, memory, w_q, w_k, w_v, w_o, num_heads, mask):
 )
 def projected_as_by_linear(x, memory, w_q, w_k, w_v, w_o, num_heads, mask):
     return merge_heads(_heads(x, memory, w_q.T, w_k.T, w_v.T, num_heads, mask)) @ w_o.T
+
+
+@misconception(
+    "M263",
+    "grouped_query_attention",
+    title="groups repeated as a whole instead of head by head",
+    source="common: repeat for repeat_interleave",
+    effect="Query heads get the keys of another group; weights of a trained model give nonsense.",
+    hint="Every query head gets keys, but those of another group. Which query heads belong to "
+    "group 0: the first ones, or every second one? `repeat` and `repeat_interleave` differ.",
+)
+def groups_in_turn(query, key, value):
+    members = query.size(1) // key.size(1)
+    key, value = (x.repeat(1, members, 1, 1) for x in (key, value))
+    return attention(query, key, value)[0]
+
+
+@misconception(
+    "M264",
+    "grouped_query_attention",
+    title="every query head gets the first group",
+    source="a plausible slip: multi-query attention, whatever the number of groups",
+    effect="All but the first group of keys and values are never used.",
+    hint="All query heads look at the keys of the first group. Which of them belong to the others?",
+)
+def first_group_for_all(query, key, value):
+    return attention(query, key[:, :1], value[:, :1])[0]
+
+
+@misconception(
+    "M265",
+    "grouped_query_attention",
+    title="the keys are repeated, the values are mixed up",
+    source="a plausible slip: two lines that should be alike",
+    effect="Each head mixes the values of a group other than the one it looked at.",
+    hint="Your weights are right, and the values that they mix are those of other groups.",
+)
+def values_in_turn(query, key, value):
+    members = query.size(1) // key.size(1)
+    key, value = key.repeat_interleave(members, dim=1), value.repeat(1, members, 1, 1)
+    return attention(query, key, value)[0]
+
+
+def _unfused(weight, num_heads, layout, transposed=True, by_head=True):
+    if layout == "columns":
+        weight = weight.T
+    if layout == "heads" and by_head:
+        weight = weight.unflatten(0, (num_heads, 3, -1)).transpose(0, 1).flatten(0, 2)
+    return tuple(part.T if transposed else part for part in weight.chunk(3))
+
+
+@misconception(
+    "M266",
+    "unfuse",
+    title="the stored matrices are returned untransposed",
+    source="common: nn.Linear stores (out, in) and computes x @ W.T",
+    effect="The parts are square, so nothing complains, and every number is wrong.",
+    hint="What you return would be right for x @ W.T. In which direction does each of the three "
+    "programs store its matrix, and how is it used here?",
+)
+def parts_not_transposed(weight, num_heads, layout):
+    return _unfused(weight, num_heads, layout, transposed=False)
+
+
+@misconception(
+    "M267",
+    "unfuse",
+    title="the layout head by head is read like the one by rows",
+    source="common: weights of GPT-NeoX read as if they were PyTorch's",
+    effect="With more than one head, queries, keys and values get parts of one another.",
+    hint="Where the layout is head by head you cut the rows into three thirds. What comes after "
+    "the query rows of head 0: those of head 1, or the key rows of head 0?",
+)
+def heads_read_as_rows(weight, num_heads, layout):
+    return _unfused(weight, num_heads, layout, by_head=False)
+
+
+@misconception(
+    "M268",
+    "unfuse",
+    title="the columns of the second layout are taken for rows",
+    source="common: GPT-2's Conv1D, whose weight is (in, out)",
+    effect="Cutting (d, 3d) along its first axis gives parts of the wrong shape, or an error.",
+    hint="One program stores (in, out) instead of (out, in). Along which axis do the three parts "
+    "lie there?",
+)
+def columns_cut_as_rows(weight, num_heads, layout):
+    if layout == "columns":
+        return tuple(part.T for part in weight.chunk(3))
+    return _unfused(weight, num_heads, layout)

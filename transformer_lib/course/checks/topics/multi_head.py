@@ -88,3 +88,58 @@ def multi_head_attention(
     """Concat(head₁, …, head_h)·W^O (section 3.2.2), from the positions of x to those of memory."""
     query, key, value = (split_heads(x, num_heads) for x in (x @ w_q, memory @ w_k, memory @ w_v))
     return merge_heads(attention(query, key, value, mask)[0]) @ w_o
+
+
+def _grouped_cases(random: torch.Generator) -> dict[str, Case]:
+    def arguments(batch: int, heads: int, groups: int, queries: int, keys: int) -> list[Tensor]:
+        shapes = (batch, heads, queries, 4), (batch, groups, keys, 4), (batch, groups, keys, 6)
+        return [torch.randn(shape, generator=random) for shape in shapes]
+
+    return {
+        "values": Case(*arguments(2, 6, 2, 3, 5), gradient=True),
+        "one key and value head for all": Case(*arguments(2, 4, 1, 3, 3)),
+        "as many as query heads": Case(*arguments(2, 3, 3, 4, 5)),
+        "a batch of one": Case(*arguments(1, 8, 4, 2, 7)),
+    }
+
+
+@exercise("multi-head attention", _grouped_cases)
+def grouped_query_attention(
+    query: Float[Tensor, "batch heads queries d_k"],
+    key: Float[Tensor, "batch groups keys d_k"],
+    value: Float[Tensor, "batch groups keys d_v"],
+) -> Float[Tensor, "batch heads queries d_v"]:
+    """Each head of keys and values serves several query heads that stand side by side."""
+    members = query.size(1) // key.size(1)
+    key, value = (x.repeat_interleave(members, dim=1) for x in (key, value))
+    return attention(query, key, value)[0]
+
+
+def _unfuse_cases(random: torch.Generator) -> dict[str, Case]:
+    def matrix(rows: int, columns: int) -> Tensor:
+        return torch.randn(rows, columns, generator=random)
+
+    return {
+        "values": Case(matrix(18, 6), 3, "rows"),
+        "columns, as in GPT-2": Case(matrix(6, 18), 3, "columns"),
+        "head by head, as in GPT-NeoX": Case(matrix(24, 8), 2, "heads"),
+        "one head": Case(matrix(12, 4), 1, "heads"),
+    }
+
+
+@exercise("multi-head attention", _unfuse_cases, outputs=("w_q", "w_k", "w_v"))
+def unfuse(
+    weight: Float[Tensor, "rows columns"], num_heads: int, layout: str
+) -> tuple[
+    Float[Tensor, "d_model d_model"],
+    Float[Tensor, "d_model d_model"],
+    Float[Tensor, "d_model d_model"],
+]:
+    """W^Q, W^K and W^V, for x @ W, from one matrix as three well-known programs store it."""
+    if layout == "columns":
+        weight = weight.T
+    if layout == "heads":
+        by_head = weight.unflatten(0, (num_heads, 3, -1))
+        weight = by_head.transpose(0, 1).flatten(0, 2)
+    w_q, w_k, w_v = weight.chunk(3)
+    return w_q.T, w_k.T, w_v.T
