@@ -18,6 +18,7 @@ ROOT = Path(__file__).parent.parent
 TEXT = ROOT / "chapters" / "text"
 STORED = ROOT / "transformer_lib" / "course" / "own" / "chapters.json"
 PAGE = ROOT / "docs" / "exercises.md"
+CHECK = re.compile(r"^check(?:_experiment)?\(\"?(\w+)[\")]", re.MULTILINE)
 MARK = re.compile(r"^### (.+)\n\n(●[●○]{2}) · (\d+) minutes · (.+)$", re.MULTILINE)
 READING = re.compile(r"^Reading takes about ([a-z ]+?)(?: minutes)?,", re.MULTILINE)
 MINUTES = {"twenty": 20, "half an hour": 30, "thirty": 30, "forty": 40, "fifty": 50, "an hour": 60}
@@ -30,7 +31,7 @@ def tasks_of(twin: Path) -> list[Task]:
     for cell in jupytext.read(twin).cells:
         if cell.cell_type == "markdown":
             marks += MARK.findall(cell.source)
-        elif checked := re.search(r"^check\((\w+)\)", cell.source, re.MULTILINE):
+        elif checked := CHECK.search(cell.source):
             if not marks:
                 raise SystemExit(f"{twin.name}: {checked[1]} has no line like ●○○ · 10 minutes · …")
             heading, difficulty, minutes, purpose = marks.pop(0)

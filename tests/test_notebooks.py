@@ -8,13 +8,14 @@ from pathlib import Path
 import jupytext
 import nbformat
 import pytest
+from nbclient import NotebookClient
 
-from transformer_lib.course.checks import check
+from transformer_lib.course.checks import EXPERIMENTS, check
 from transformer_lib.course.own.course import order
 from transformer_lib.course.own.record import solutions
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "scripts"))
-from exercises import MARK, PAGE, STORED, all_tasks, as_json, as_markdown
+from exercises import CHECK, MARK, PAGE, STORED, all_tasks, as_json, as_markdown
 
 CHAPTERS = Path(__file__).parent.parent / "chapters"
 NOTEBOOKS = sorted(CHAPTERS.glob("*.ipynb"))
@@ -122,7 +123,7 @@ def exercises(notebook):
     for above, cell, below in zip(
         notebook.cells, notebook.cells[1:], notebook.cells[2:], strict=False
     ):
-        called = re.search(r"^check\((\w+)\)", cell.source, re.MULTILINE)
+        called = CHECK.search(cell.source)
         if cell.cell_type == "code" and called:
             yield called[1], above.source, cell, below.source
 
@@ -136,12 +137,32 @@ def test_an_exercise_is_released_unsolved_with_a_mark_and_a_hint_folded_away(not
 
 def test_every_exercise_has_a_solution_that_passes(path, notebook):
     for name, *_ in exercises(notebook):
+        if name in EXPERIMENTS:
+            continue  # below, since they take long
         namespace = {}
         exec(code_cells(notebook)[0].source, namespace)  # the chapter's imports
         for code in re.findall(r"```python\n(.*?)```", solutions()[name], re.DOTALL):
             exec(code, namespace)
         verdict = check(namespace[name])
         assert verdict.passed, verdict
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_the_solution_of_an_experiment_passes(name, tmp_path):
+    (chapter,) = [task.chapter for task in all_tasks() if task.name == name]
+    notebook = nbformat.read(CHAPTERS / f"{chapter}.ipynb", as_version=4)
+    place = next(
+        n
+        for n, cell in enumerate(notebook.cells)
+        if cell.cell_type == "code" and (found := CHECK.search(cell.source)) and found[1] == name
+    )
+    (code,) = re.findall(r"```python\n(.*?)```", solutions()[name], re.DOTALL)
+    cells = [*notebook.cells[:place], nbformat.v4.new_code_cell(code)]
+    notebook.cells = [cell for cell in cells if cell.cell_type == "code"]
+    resources = {"metadata": {"path": str(tmp_path)}}
+    NotebookClient(notebook, timeout=1800, resources=resources).execute()
+    assert f"✓ {name}: passed" in notebook.cells[-1].outputs[-1].data["text/plain"]
 
 
 def test_no_solution_is_without_its_exercise():

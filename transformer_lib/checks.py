@@ -16,6 +16,7 @@ __all__ = [
     "EXERCISES",
     "Verdict",
     "check",
+    "check_experiment",
     "find_exercise",
     "mine",
     "progress",
@@ -27,6 +28,11 @@ __all__ = [
 def check(candidate: Any, name: str | None = None, seed: int | None = None) -> Verdict:
     """As :func:`transformer_lib.course.checks.check`; in a notebook, what passes is kept."""
     return _own.remember(_checks.check(candidate, name, seed))
+
+
+def check_experiment(name: str, runs: Any, conclusion: str) -> Verdict:
+    """As :func:`transformer_lib.course.checks.check_experiment`; in a notebook, it is noted."""
+    return _own.remember(_checks.check_experiment(name, runs, conclusion))
 
 
 def __getattr__(name: str):

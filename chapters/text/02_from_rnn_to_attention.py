@@ -17,27 +17,30 @@
 # weakness that you will see with your own eyes in this chapter. Then the Transformer kept the
 # remedy and dropped the patient. Afterwards you can
 #
-# - build an LSTM and a sequence-to-sequence model, and show where its bottleneck is,
-# - write the attention of Bahdanau and that of Luong, and read an alignment,
+# - write an LSTM and a sequence-to-sequence model, and show where its bottleneck is,
+# - tell what a model cannot hold from what it has not learnt,
+# - write the attention of Bahdanau and that of Luong, say where they differ, and read an alignment,
 # - say what recurrence costs in time and in distance, and what attention costs instead,
 # - name cases in which the RNN is the cheaper one.
 #
 # Reading takes about forty minutes, computing less than one.
 #
-# **Predict first.** A network reads a row of random letters (eleven different ones), keeps 128
-# numbers of it, and then has to write the same row down. It was trained on rows of 2 to 32 letters.
-# What share of the letters will be right in rows of 2, of 8, and of 32?
+# **Predict first.** A network reads a string of random letters (eleven different ones), may keep
+# only 128 numbers of it, and then has to write the same string down. It was trained on strings of 2
+# to 32 letters. What share of the letters will be right in strings of 2, of 8, and of 32?
 
 # %%
 import pandas as pd
 import torch
 from torch import nn
 
-from transformer_lib.checks import check, solution
+from transformer_lib.checks import check, check_experiment, mine, solution
+from transformer_lib.course.figures.wirings import seq2seq_wirings
+from transformer_lib.course.results import mean_and_spread, over_seeds
+from transformer_lib.data.corpora import DataConfig, load_corpus
 from transformer_lib.evaluation.alignment import cross_attention
-from transformer_lib.course.misconceptions.bank import wrong_answers
 from transformer_lib.model import MultiHeadAttention
-from transformer_lib.model.rnn import BahdanauAttention, LuongAttention, reverse_within_length
+from transformer_lib.model.rnn import LuongAttention, reverse_within_length
 from transformer_lib.plots.attention import CROSS, attention_heatmap
 from transformer_lib.plots.measurements import lines
 from transformer_lib.plots.notebook import show
@@ -49,9 +52,9 @@ from transformer_lib.timing import fastest
 #
 # A recurrent network reads a sentence word by word and keeps what it has read in a vector, the
 # **state**. At each word it computes the new state from the old one and the word. The LSTM
-# (Hochreiter and Schmidhuber 1997) keeps two vectors, the state $h$ and the cell $c$, and decides
-# by three gates, numbers between 0 and 1 for each channel, what to forget ($f$), what to let in
-# ($i$) and what to show ($o$):
+# (Hochreiter and Schmidhuber 1997; the forget gate is by Gers, Schmidhuber and Cummins 2000) keeps
+# two vectors, the state $h$ and the cell $c$, and decides by three gates, numbers between 0 and 1
+# for each channel, what to keep of the cell ($f$), what to let in ($i$) and what to show ($o$):
 #
 # $$\begin{aligned}
 # i &= \sigma(W_i x_t + U_i h_{t-1} + b_i) & f &= \sigma(W_f x_t + U_f h_{t-1} + b_f)\\ o &=
@@ -59,26 +62,46 @@ from transformer_lib.timing import fastest
 # c_{t-1} + i \odot g & h_t &= o \odot \tanh c_t
 # \end{aligned}$$
 #
-# PyTorch keeps the four matrices $W$ in one, and the four $U$ in another.
+# ### A step of the LSTM
+#
+# ●●○ · 20 minutes · what an encoder is made of
+#
+# PyTorch keeps the four matrices $W$ one below the other in one, in the order i, f, g, o, and so
+# the four $U$ and $b$: `w` is (4 · d_h, d_x), `u` is (4 · d_h, d_h), `b` is (4 · d_h). `x` is
+# (batch, d_x), `h` and `c` are (batch, d_h). Return the new `h` and the new `c`.
+#
+# What passes its `check` is kept in `my_transformer.py` beside this notebook; after a first try,
+# `solution("lstm_step")` in a cell of its own shows one way.
 
 # %%
-def lstm(x, lstm_layer):
-    """All states h of a sequence x (length, d), with the matrices of an nn.LSTM."""
-    W, U = lstm_layer.weight_ih_l0, lstm_layer.weight_hh_l0
-    b = lstm_layer.bias_ih_l0 + lstm_layer.bias_hh_l0
-    h = c = torch.zeros(U.size(1))
-    states = []
-    for x_t in x:  # one after another: each step needs the one before
-        i, f, g, o = (W @ x_t + U @ h + b).chunk(4)
-        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
-        h = o.sigmoid() * c.tanh()
-        states.append(h)
-    return torch.stack(states)
+def lstm_step(x, h, c, w, u, b):
+    ...  # your code
 
 
+check(lstm_step)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# All four at once: `x @ w.T + h @ u.T + b` has the shape (batch, 4 · d_h), and `chunk(4, dim=-1)`
+# cuts it. $\odot$ is the product channel by channel. Which of the four gets a tanh?
+#
+# </details>
+#
+# A loop makes a layer of it. With the matrices of PyTorch's own layer it must give the same states:
+
+# %%
+lstm_step = mine("lstm_step")
 torch.manual_seed(0)
-layer, x = nn.LSTM(8, 8, batch_first=True), torch.randn(5, 8)
-torch.testing.assert_close(lstm(x, layer), layer(x[None])[0][0])
+layer, x = nn.LSTM(8, 8, batch_first=True), torch.randn(3, 5, 8)
+weights = layer.weight_ih_l0, layer.weight_hh_l0, layer.bias_ih_l0 + layer.bias_hh_l0
+
+h = c = torch.zeros(3, 8)
+states = []
+for x_t in x.unbind(dim=1):  # one after another: each step needs the one before
+    h, c = lstm_step(x_t, h, c, *weights)
+    states.append(h)
+torch.testing.assert_close(torch.stack(states, dim=1), layer(x)[0])
 print("the same states as nn.LSTM")
 
 # %% [markdown]
@@ -88,8 +111,47 @@ print("the same states as nn.LSTM")
 #
 # [Sutskever et al. 2014](https://arxiv.org/abs/1409.3215) put two of them together. The **encoder**
 # reads the source; its last state is all that the **decoder** gets to know. The decoder begins with
-# that state and says the target token by token, reading its own last word each time (in training:
-# the right one, chapter 3).
+# that state and produces the target token by token, reading its own last word each time (in
+# training: the right one, chapter 3). The first of these three drawings; the other two come soon.
+
+# %%
+show(
+    seq2seq_wirings(),
+    "Three networks that read three words and write two. Sutskever's: the encoder's last state "
+    "starts the decoder. Bahdanau's: the decoder's old state is scored against all encoder states, "
+    "and the context goes into the next step. Luong's: the new state is scored, and the context "
+    "joins it after the step.",
+)
+
+# %% [markdown]
+# ### From one sequence to the other
+#
+# ●●○ · 30 minutes · the model that the Transformer replaced
+#
+# `src`, (batch, src_len), and `tgt_input`, (batch, tgt_len), are tokens without padding;
+# `embed(tokens)` returns their vectors, (batch, length, d_model). `encoder_step(x, h, c)` and
+# `decoder_step(x, h, c)` are steps as you have just written one, each with weights of its own, and
+# return the new `h` and `c`, as wide as `x`. The encoder begins with zeros. Return the logits, the
+# decoder's states times `w_out`, (d_model, vocab_size): (batch, tgt_len, vocab_size).
+
+# %%
+def seq2seq(src, tgt_input, embed, encoder_step, decoder_step, w_out):
+    ...  # your code
+
+
+check(seq2seq)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Two loops, of which the second goes on with what the first has left. `tensor.unbind(dim=1)` gives
+# one position after another. Collect the decoder's `h` in a list; `torch.stack(…, dim=1)`.
+#
+# </details>
+#
+# ## The bottleneck
+#
+# As modules, and with PyTorch's LSTM, whose loop is written in C++; `attention` is for later:
 
 # %%
 LETTERS, D = 12, 64  # letter 0 is the sign to begin
@@ -98,44 +160,44 @@ LETTERS, D = 12, 64  # letter 0 is the sign to begin
 class Seq2Seq(nn.Module):
     """An LSTM reads, an LSTM writes; with attention if one is given."""
 
-    def __init__(self, attention=None):
+    def __init__(self, attention=None, width=D):
         super().__init__()
-        self.embedding = nn.Embedding(LETTERS, D)
-        self.encoder = nn.LSTM(D, D, batch_first=True)
-        self.decoder = nn.LSTM(D, D, batch_first=True)
+        self.embedding = nn.Embedding(LETTERS, width)
+        self.encoder = nn.LSTM(width, width, batch_first=True)
+        self.decoder = nn.LSTM(width, width, batch_first=True)
         self.attention = attention
-        self.output = nn.Linear(2 * D if attention else D, LETTERS)
+        self.output = nn.Linear(2 * width if attention else width, LETTERS)
 
     def forward(self, src, tgt_input):
         memory, last = self.encoder(self.embedding(src))
         states, _ = self.decoder(self.embedding(tgt_input), last)
         if self.attention is None:
             return self.output(states), None
-        everything = torch.ones(len(src), 1, 1, src.size(1), dtype=torch.bool)
-        context, weights = self.attention(states, memory, everything)
+        no_mask = torch.ones(len(src), 1, 1, src.size(1), dtype=torch.bool)
+        context, weights = self.attention(states, memory, no_mask)
         return self.output(torch.cat([states, context], dim=-1)), weights
 
 # %% [markdown]
 # The task of the opening question: random letters, to be repeated. Nothing has to be understood,
-# everything has to be remembered. (`fused=True` below lets Adam move all parameters in one call: the
-# same numbers, sooner.)
+# everything has to be remembered. (`fused=True` below lets Adam move all parameters in one call:
+# the same numbers, sooner.)
 
 # %%
 LENGTHS = (2, 4, 8, 12, 16, 24, 32)
 
 
-def rows_of_letters(count, length):
+def strings(count, length):
     letters = torch.randint(1, LETTERS, (count, length))
     begin = torch.zeros(count, 1, dtype=torch.long)
     return letters, torch.cat([begin, letters[:, :-1]], dim=1)
 
 
-def train(attention, steps=400):
-    torch.manual_seed(0)
-    model = Seq2Seq(attention and attention(D))
+def train(attention=None, steps=400, width=D, seed=0):
+    torch.manual_seed(seed)
+    model = Seq2Seq(attention and attention(width), width)
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3, fused=True)
     for step in range(steps):
-        src, tgt_input = rows_of_letters(64, LENGTHS[step % len(LENGTHS)])
+        src, tgt_input = strings(64, LENGTHS[step % len(LENGTHS)])
         logits, _ = model(src, tgt_input)
         loss = nn.functional.cross_entropy(logits.flatten(0, 1), src.flatten())
         optimizer.zero_grad()
@@ -147,12 +209,12 @@ def train(attention, steps=400):
 # %% tags=["nbval-ignore-output"]
 @torch.no_grad()
 def accuracy(model, length):
-    src, tgt_input = rows_of_letters(300, length)
+    src, tgt_input = strings(300, length)
     logits, _ = model(src, tgt_input)
     return (logits.argmax(dim=-1) == src).float().mean().item()
 
 
-bottleneck = train(None)
+bottleneck = train()
 without = [accuracy(bottleneck, length) for length in LENGTHS]
 for length, share in zip(LENGTHS, without):
     print(f"{length:2} letters: {share:4.0%} right")
@@ -161,11 +223,68 @@ assert without[0] > 0.95 and without[-1] < 0.7, (
 )
 
 # %% [markdown]
-# Short rows are no problem. The longer the row, the more is lost. (Longer training moves the limit,
-# slowly: with 2,400 steps we measured 55% at 32 letters.) 128 numbers hold what they hold,
-# whether the row has two letters or thirty-two. That is the **bottleneck**. Early neural
-# translators had it: their quality fell with the length of the sentence ([Cho et al.
-# 2014](https://arxiv.org/abs/1409.1259)).
+# Short strings are no problem. The longer the string, the more is lost. Everything that the decoder
+# knows of the source has gone through one state and one cell, here 128 numbers. That is the
+# **bottleneck**, and early neural translators had it: their quality fell with the length of the
+# sentence ([Cho et al. 2014](https://arxiv.org/abs/1409.1259)).
+#
+# But is it too narrow, or is it only hard to learn to use? These are two different faults. 32
+# letters out of eleven are $32 \log_2 11 = 111$ bits, and 128 numbers of 32 bits could hold that
+# many times over. So give the same network more training, or more width with the same training, and
+# see which helps. The share of right letters in strings of 32, with five seeds each:
+
+# %%
+def measure(steps, width, seed):
+    model = train(None, steps, width, seed)
+    return {"2 letters": accuracy(model, 2), "32 letters": accuracy(model, 32)}
+
+
+runs = over_seeds(
+    measure,
+    {
+        "as above: 400 steps, 128 numbers": [400, 64],
+        "four times the steps": [1600, 64],
+        "twice the numbers": [400, 128],
+    },
+    "02_bottleneck",
+)
+mean_and_spread(runs)
+
+# %% [markdown]
+# With four times the steps the same 128 numbers give half of the letters back instead of four
+# tenths: they were not full. More numbers help, too, with the same training, but less. So the
+# decoder's forgetting is at least in part a fault of learning. Which one a real translator suffers
+# from, an experiment would have to tell; you can do one now.
+#
+# ### Reading backwards
+#
+# ●●● · 45 minutes · an experiment: does an easier way to learn widen the bottleneck?
+#
+# Sutskever et al. let their encoder read every source sentence *backwards*, and it was one of the
+# contributions of their paper: the first word of the source is then close to the first word of the
+# target, and the decoder soon finds something that helps. The network is the same, with as many
+# numbers; only learning has become easier, or has it? Measure it: train with the strings as they
+# are and with `src.flip(1)` for the encoder, 400 steps, at least three seeds each, and measure the
+# share of right letters in strings of 16. Make a table with the columns `case` ("backwards" or
+# "forwards"), `seed` and `accuracy`. Then conclude: does "backwards" give "more", "less", or are
+# the two "not told apart"? (They are told apart when the means differ by more than twice the
+# standard error of their difference.) Write your prediction down first. It takes a minute or two to
+# compute.
+
+# %%
+runs, conclusion = ..., ...  # your experiment: a pd.DataFrame, and one of the three words
+
+
+check_experiment("reading_backwards", runs, conclusion)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Write your own `train_reading(backwards, seed)` after the model of `train`, and an accuracy that
+# flips the source, too: a model that learnt to read backwards must be tested so.
+# `rows.append({"case": "backwards", "seed": seed, "accuracy": …})` and `pd.DataFrame(rows)`.
+#
+# </details>
 #
 # ## Attention
 #
@@ -178,288 +297,24 @@ assert without[0] > 0.95 and without[-1] < 0.7, (
 # $$e_j = v^\top \tanh(W_1 h + W_2 s_j) \qquad
 # \alpha_j = \frac{\exp e_j}{\sum_k \exp e_k} \qquad c = \sum_j \alpha_j s_j$$
 
-# %%
-def bahdanau(h, s, W_1, W_2, v):
-    """h: (tgt_len, d), s: (src_len, d); the contexts and the weights."""
-    hidden = torch.tanh((h @ W_1.T)[:, None] + (s @ W_2.T)[None])  # (tgt_len, src_len, d)
-    weights = (hidden @ v).softmax(dim=-1)
-    return weights @ s, weights
-
-
-torch.manual_seed(0)
-library = BahdanauAttention(D)
-h, s = torch.randn(3, D), torch.randn(5, D)
-everything = torch.ones(1, 1, 1, 5, dtype=torch.bool)
-with torch.no_grad():
-    library.query.bias.zero_()
-    context, weights = bahdanau(
-        h, s, library.query.weight, library.key.weight, library.score.weight[0]
-    )
-    torch.testing.assert_close(library(h[None], s[None], everything)[0][0], context)
-print("the same contexts as transformer_lib's")
-
-# %% [markdown]
+#
 # The scores come from a little network with a tanh inside, and it has to be computed for every pair
 # of a target word and a source word: a tensor of (tgt_len, src_len, d). [Luong et al.
-# 2015](https://arxiv.org/abs/1508.04025) found that a product does as well:
+# 2015](https://arxiv.org/abs/1508.04025) found that a product works just as well:
 #
 # $$e_j = h^\top W s_j$$
 #
-# This is one matrix product for all pairs, and no tanh. The library divides by $\sqrt d$ as well
-# (chapter 5 says why):
-
-# %%
-def luong(h, s, W):
-    scores = (h @ W.T) @ s.T / D**0.5
-    weights = scores.softmax(dim=-1)
-    return weights @ s, weights
-
-
-library = LuongAttention(D)
-with torch.no_grad():
-    context, weights = luong(h, s, library.query.weight)
-    torch.testing.assert_close(library(h[None], s[None], everything)[0][0], context)
-print("the same contexts as transformer_lib's")
-
-# %% [markdown]
-# You have just met the attention of the Transformer: $Wh$ is the query, $s_j$ is key and value at
-# once. Does it cure the forgetfulness? The same letters, the same training:
-
-# %% tags=["nbval-ignore-output"]
-attentive = train(LuongAttention)
-with_attention = [accuracy(attentive, length) for length in LENGTHS]
-show(
-    lines(
-        {"without attention": (LENGTHS, without), "with attention": (LENGTHS, with_attention)},
-        ("letters in the row", "share of right letters"),
-    ),
-    "Share of right letters over the length of the row: without attention it falls to below a half "
-    "at 32 letters, with attention nearly all are right.",
-)
-assert with_attention[-1] > without[-1] + 0.2, (
-    "not as on our machines: restart the kernel and run all cells"
-)
-
-# %% [markdown]
-# Compare with your three numbers. With attention even the longest rows come out nearly right. The
-# state has to remember no more than how far it has come; the letters are looked up. One can see it
-# do so: a row for each letter that is written, a column for each that was read.
-
-# %% tags=["nbval-ignore-output"]
-src, tgt_input = rows_of_letters(1, 12)
-with torch.no_grad():
-    _, weights = attentive(src, tgt_input)
-letters = ["?ABCDEFGHIJK"[letter] for letter in src[0]]
-assert (weights[0].argmax(dim=-1) == torch.arange(12)).float().mean() > 0.5, (
-    "not as on our machines: restart the kernel and run all cells"
-)
-show(
-    attention_heatmap(weights[0], letters, letters, ("writes", "looks at")),
-    "Heat map of 12 letters written against 12 letters read: most of the weight lies near the "
-    "diagonal.",
-)
-
-# %% [markdown]
-# Nobody told it where to look. That it has to look at letter 7 when it writes letter 7 was the
-# cheapest way to get the letter right.
+# This is one matrix product for all pairs, and no tanh. ("General" in their paper, which also tries
+# the product without $W$, “dot”, and a form like Bahdanau's, “concat”.) The scores are not the only
+# difference; look at the drawing above. Bahdanau's decoder asks with its *old* state, and the
+# context goes *into* the step that makes the new one; his encoder reads in both directions. Luong's
+# decoder makes its step first, asks with the *new* state, and joins state and context afterwards.
+# (Letters: here $h$ is the decoder's state, as in Luong's paper; in Bahdanau's, $s$ is, and $h_j$
+# are the encoder's.)
 #
-# ## An alignment
-#
-# Now a real sentence. An LSTM with Bahdanau's attention, 192 channels wide, comes trained with the
-# course (on the 48,000 sentence pairs of chapter 1). German puts the participle to the end:
-
-# %%
-trained = load_trained("rnn")
-sentence = "I have already read the book."
-(said,) = trained.translate([sentence])
-weights, tgt_pieces, src_pieces = cross_attention(
-    trained.model, trained.tokenizer, sentence, said
-)
-show(
-    attention_heatmap(weights[0, 0], tgt_pieces, src_pieces, CROSS),
-    f"Attention of the RNN from “{said}” to “{sentence}”: Buch looks at book, gelesen at read.",
-)
-print(sentence, "→", said)
-
-# %% [markdown]
-# Read it row by row. *Buch* looks at *book*, *schon* at *already*. *gelesen*, at the end of the
-# German sentence, looks at *read* in the middle of the English one: the alignment leaves the
-# diagonal, because the languages do. *habe* looks at *read* as well, and has reason to: whether
-# German says *habe* or *bin* depends on the verb.
-#
-# And *Ich* looks at `</s>`, not at *I*. At the first step the decoder starts from a summary of the
-# whole sentence (the mean of the memory), which knows already that it begins with *I*. The
-# attention shows where the model got *additional* information, not where each word comes from.
-# Chapter 5 returns to that.
-#
-# ## The way from one word to another
-#
-# In an LSTM, what the last word is to know about the first one has gone through every state between
-# them, and each forget gate has taken a share of it. In training the gradient has to go the same
-# way back. How much of it arrives? We take a fresh LSTM layer and a fresh layer of self-attention,
-# in which every word looks at every word, and ask how strongly the last output depends on the input
-# $k$ places before:
-
-# %%
-def influence(layer, length=65, d=64):
-    """Norm of the gradient of the last output by each input, from the last to the first."""
-    torch.manual_seed(0)
-    x = torch.randn(32, length, d, requires_grad=True)
-    y = layer(x)
-    y = y[0] if isinstance(layer, nn.LSTM) else y
-    (gradient,) = torch.autograd.grad((y[:, -1] * torch.randn(32, d)).sum(), x)
-    return gradient.norm(dim=-1).mean(dim=0).flip(0).tolist()
-
-
-torch.manual_seed(0)
-influences = {
-    "LSTM": influence(nn.LSTM(64, 64, batch_first=True)),
-    "self-attention": influence(MultiHeadAttention(64, num_heads=4)),
-}
-
-# %%
-distances = [1, 2, 4, 8, 16, 32, 64]
-show(
-    lines(
-        {name: (distances, [values[k] for k in distances]) for name, values in influences.items()},
-        ("distance k (words)", "gradient that arrives"),
-        logarithmic="xy",
-    ),
-    "The gradient over the distance: that of the LSTM falls by fourteen powers of ten from 1 to 64 "
-    "words, that of self-attention stays the same.",
-)
-assert influences["LSTM"][32] < 1e-5 < 1e-2 < influences["self-attention"][64], (
-    "not as on our machines: restart the kernel and run all cells"
-)
-
-# %% [markdown]
-# In the LSTM the influence is halved with every word, and after 32 words it is a ten-millionth. (It
-# is an untrained one; training can open the forget gates and widen the reach, but first it has to
-# notice that there is something to reach.) In self-attention every word is one step away, near or
-# far. The paper's table 1 calls this the **maximum path length**: $O(n)$ against $O(1)$.
-#
-# ## Time
-#
-# The other price of the loop: the $n$ steps of an LSTM have to run one after another.
-# Self-attention computes all positions at once, in a few large products. But it compares every word
-# with every word. Counted for one layer of width $d$ and a sentence of $n$ words:
-#
-# | | LSTM | self-attention |
-# |---|---|---|
-# | operations | $16\,nd^2$ | $8\,nd^2 + 4\,n^2d$ |
-# | one after another | $n$ steps | 1 step |
-# | path between two words | up to $n$ | 1 |
-#
-# So self-attention does half of the work for short sentences, and more than the LSTM for texts
-# longer than $n = 2d$. Now with a clock. One training step, forwards and backwards, of a layer of
-# 256 channels for 8 sentences:
-
-# %%
-def training_step(layer, x):
-    y = layer(x)
-    (y[0] if isinstance(layer, nn.LSTM) else y).sum().backward()
-
-
-lstm_layer, attention_layer = nn.LSTM(256, 256, batch_first=True), MultiHeadAttention(256, 4)
-
-# %% tags=["nbval-ignore-output"]
-lengths = (16, 32, 64, 128, 256, 512, 1024)
-times = {"LSTM": [], "self-attention": []}
-for length in lengths:
-    x = torch.randn(8, length, 256)
-    for name, layer in {"LSTM": lstm_layer, "self-attention": attention_layer}.items():
-        times[name].append(1000 * fastest(lambda: training_step(layer, x)))
-show(
-    lines(
-        {name: (lengths, values) for name, values in times.items()},
-        ("words in the sentence", "a training step on this machine (ms)"),
-        logarithmic="xy",
-    ),
-    "Time of a training step over the length: self-attention is about twice as fast for short "
-    "sentences; towards a thousand words its line meets that of the LSTM.",
-)
-ratios = [a / b for a, b in zip(times["LSTM"], times["self-attention"])]
-print("LSTM / self-attention:", ", ".join(f"{n}: {r:.1f}" for n, r in zip(lengths, ratios)))
-assert min(ratios) > 0, "nothing was measured: run this cell again"
-
-# %% [markdown]
-# When this page was written, on two CPU cores, the LSTM took more than twice as long for sentences
-# of 16 words, and about as long as self-attention at 1024. A CPU is the place where the LSTM
-# suffers least: two cores are kept busy by one step of it. A GPU has thousands of cores, and while
-# the LSTM takes step after step, most of them wait. That, and not the number of operations, is why
-# the Transformer could be trained on so much more text.
-#
-# ## Where the RNN is the cheaper one
-#
-# - **Long texts**: from $n = 2d$ on it does less work, and the more so the longer the text.
-# - **Decoding**: the state of an LSTM has the same size at every step. A Transformer keeps the keys
-#   and values of all tokens so far (chapter 12), and looks at all of them for each new one:
-
-# %%
-rows = []
-for length in (10, 100, 1000, 10_000):
-    rows.append([f"{length:,}", f"{2 * 512:,}", f"{2 * 512 * length:,}"])
-pd.DataFrame(rows, columns=["tokens so far", "LSTM keeps", "self-attention keeps"])
-
-# %% [markdown]
-# - **Little data and little time**: on the bundled text, three minutes of training on two CPU cores
-#   bring the LSTM nearly as far as the Transformer. Chapter 15 puts both on equal terms and shows
-#   where their curves cross.
-#
-# ## Common mistakes
-#
-# **The backward direction reads padding first.** Encoders read in both directions. In a batch,
-# short sentences are padded at the end; reversed as a whole, they *begin* with padding, and the
-# LSTM comes to the sentence with a state full of it. Reverse each sentence within its own length:
-
-# %%
-torch.manual_seed(0)
-backwards = nn.LSTM(4, 4, batch_first=True)
-sentence = torch.randn(1, 3, 4)
-padded = torch.cat([sentence, torch.zeros(1, 2, 4)], dim=1)
-with torch.no_grad():
-    alone = backwards(sentence.flip(1))[0].flip(1)
-    naive = backwards(padded.flip(1))[0].flip(1)[:, :3]
-    lengths = torch.tensor([3])
-    states = backwards(reverse_within_length(padded, lengths))[0]
-    careful = reverse_within_length(states, lengths)[:, :3]
-print(f"flipped as a whole:     states differ by {(naive - alone).abs().max():.2f}")
-print(f"within its own length:  states differ by {(careful - alone).abs().max():.2f}")
-
-# %% [markdown]
-# So a sentence would be translated differently depending on who else is in its batch.
-#
-# **Attention to padding.** The same with the attention: what is not masked gets a share. Half of
-# this memory is padding, and a fresh attention gives nearly half of its weight to it:
-
-# %%
-memory = torch.cat([torch.randn(1, 4, D), torch.zeros(1, 4, D)], dim=1)
-everything = torch.ones(1, 1, 1, 8, dtype=torch.bool)
-real = torch.arange(8) < 4
-with torch.no_grad():
-    for name, mask in {"no mask": everything, "masked": real.view(1, 1, 1, 8)}.items():
-        _, weights = library(torch.randn(1, 1, D), memory, mask)
-        print(f"{name:8} weight on padding: {weights[0, 0, 4:].sum():.0%}")
-
-# %% [markdown]
-# A test that catches both: a sentence alone and the same sentence in a batch with longer ones must
-# give the same result. What else goes wrong:
-
-# %%
-for exercise in ("luong_attention", "bahdanau_attention"):
-    for mistake in wrong_answers(exercise):
-        if list(mistake.answers) == [exercise]:
-            print(f"{mistake.id:5}{mistake.title}")
-
-# %% [markdown]
-# ## Your turn
-#
-# What passes its `check` is kept in `my_transformer.py` beside this notebook. After a first try,
-# `solution("luong_attention")` in a cell of its own shows one way.
-#
-# Memory and queries come in batches now: `query` is (batch, queries, d_model), `memory` is (batch,
-# keys, d_model), and `mask`, (batch, keys), is True where a key is a real token. Both functions
-# return the contexts and the weights.
+# You write both scores and Luong's join. Memory and queries come in batches: `query` is (batch,
+# queries, d_model), `memory` is (batch, keys, d_model), and `mask`, (batch, keys), is True where a
+# key is a real token and False where it is padding.
 #
 # ### Luong
 #
@@ -526,16 +381,280 @@ check(attentional_state)
 #
 # </details>
 #
+# The library's layers compute the same, `LuongAttention` with one thing added: it divides by
+# $\sqrt d$ (chapter 5 says why). Its query matrix is $W^\top$, for `nn.Linear` computes $xW^\top$:
+
+# %%
+luong_attention = mine("luong_attention")
+torch.manual_seed(0)
+library = LuongAttention(D)
+h, s = torch.randn(1, 3, D), torch.randn(1, 5, D)
+no_mask = torch.ones(1, 1, 1, 5, dtype=torch.bool)
+with torch.no_grad():
+    W = library.query.weight.T / D**0.5
+    context, weights = luong_attention(h, s, W, no_mask[:, 0, 0])
+    torch.testing.assert_close(library(h, s, no_mask)[0], context)
+print("the same contexts as transformer_lib's")
+
+# %% [markdown]
+# You have just met the attention of the Transformer: $W^\top h$ is the query, $s_j$ is key and
+# value at once. Does it cure the forgetfulness? The same letters, the same training:
+
+# %% tags=["nbval-ignore-output"]
+attentive = train(LuongAttention)
+with_attention = [accuracy(attentive, length) for length in LENGTHS]
+show(
+    lines(
+        {"without attention": (LENGTHS, without), "with attention": (LENGTHS, with_attention)},
+        ("letters in the string", "share of right letters"),
+    ),
+    "Share of right letters over the length of the string: without attention it falls to below a "
+    "half at 32 letters, with attention nearly all are right.",
+)
+assert with_attention[-1] > without[-1] + 0.2, (
+    "not as on our machines: restart the kernel and run all cells"
+)
+
+# %% [markdown]
+# Compare with your three numbers. With attention even the longest rows come out nearly right. The
+# state has to remember no more than how far it has come; the letters are looked up. One can see it
+# do so: a row for each letter that is written, a column for each that was read.
+
+# %% tags=["nbval-ignore-output"]
+src, tgt_input = strings(1, 12)
+with torch.no_grad():
+    _, weights = attentive(src, tgt_input)
+letters = ["?ABCDEFGHIJK"[letter] for letter in src[0]]
+assert (weights[0].argmax(dim=-1) == torch.arange(12)).float().mean() > 0.5, (
+    "not as on our machines: restart the kernel and run all cells"
+)
+show(
+    attention_heatmap(weights[0], letters, letters, ("writes", "looks at")),
+    "Heat map of 12 letters written against 12 letters read: most of the weight lies near the "
+    "diagonal.",
+)
+
+# %% [markdown]
+# Where to look was never part of the training data. Looking at letter 7 while writing letter 7 was
+# simply the cheapest way to get it right.
+#
+# ## An alignment
+#
+# Now a real sentence. An LSTM with Bahdanau's attention, 192 channels wide, comes trained with the
+# course (on the 48,000 sentence pairs of chapter 1). German puts the participle at the end:
+
+# %%
+trained = load_trained("rnn")
+sentence = "I have already read the book."
+(said,) = trained.translate([sentence])
+weights, tgt_pieces, src_pieces = cross_attention(
+    trained.model, trained.tokenizer, sentence, said
+)
+show(
+    attention_heatmap(weights[0, 0], tgt_pieces, src_pieces, CROSS),
+    f"Attention of the RNN from “{said}” to “{sentence}”: Buch looks at book, gelesen at read.",
+)
+print(sentence, "→", said)
+
+# %% [markdown]
+# Read it row by row. *Buch* looks at *book*, *schon* at *already*. *gelesen*, at the end of the
+# German sentence, looks at *read* in the middle of the English one: the alignment leaves the
+# diagonal, because the languages do. *habe* looks at *read* as well, perhaps because the verb
+# decides whether German says *habe* or *bin*; one sentence cannot tell.
+#
+# And *Ich* looks at `</s>`, not at *I*. At the first step the decoder starts from a summary of the
+# whole sentence (the mean of the memory), which knows already that it begins with *I*. The
+# attention shows where the model got *additional* information, not where each word comes from.
+# Chapter 5 returns to that.
+#
+# ## The way from one word to another
+#
+# In an LSTM, what the last word is to know about the first one has gone through every state between
+# them, and each forget gate has taken a share of it. In training the gradient has to go the same
+# way back. How much of it arrives? We ask how strongly the last output of a layer depends on the
+# input $k$ places before. Four LSTM layers: fresh ones with PyTorch's initialisation and with 1 and
+# 2 added to the bias of the forget gates ([Jozefowicz et al.
+# 2015](https://proceedings.mlr.press/v37/jozefowicz15.html) recommend 1), and the trained encoder
+# of the model above, which reads real sentences. And a fresh layer of self-attention:
+
+# %%
+def influence(layer, x):
+    """Norm of the gradient of the last output by each input, from the last to the first."""
+    x = x.clone().requires_grad_()
+    y = layer(x)
+    y = y[0] if isinstance(layer, nn.LSTM) else y
+    (gradient,) = torch.autograd.grad((y[:, -1] * torch.randn(y[:, -1].shape)).sum(), x)
+    return gradient.norm(dim=-1).mean(dim=0).flip(0).tolist()
+
+
+def fresh_lstm(forget_bias):
+    torch.manual_seed(0)
+    layer = nn.LSTM(64, 64, batch_first=True)
+    with torch.no_grad():
+        layer.bias_hh_l0[64:128] += forget_bias  # the second block: f
+    return layer
+
+
+sources = load_corpus(DataConfig()).test.sources
+tokens = [token for row in trained.tokenizer.encode(sources) for token in row]
+with torch.no_grad():
+    text = trained.model.src_embedding(torch.tensor(tokens[: 32 * 65]).view(32, 65))
+
+# %%
+noise = torch.randn(32, 65, 64)
+influences = {
+    f"LSTM, forget bias +{bias}": influence(fresh_lstm(bias), noise) for bias in (0, 1, 2)
+}
+influences["trained LSTM"] = influence(trained.model.encoder.forwards, text)
+influences["self-attention"] = influence(MultiHeadAttention(64, num_heads=4), noise)
+distances = [1, 2, 4, 8, 16, 32]
+show(
+    lines(
+        {name: (distances, [values[k] for k in distances]) for name, values in influences.items()},
+        ("distance k (words)", "gradient that arrives"),
+        logarithmic="xy",
+    ),
+    "The gradient over the distance: in a fresh LSTM it falls steeply, with larger forget biases "
+    "less so, in the trained one it falls little, in self-attention it stays the same.",
+)
+for name, values in influences.items():
+    print(f"{name:20} per word, from 1 to 32: × {(values[32] / values[1]) ** (1 / 31):.2f}")
+assert influences["LSTM, forget bias +0"][32] < 1e-3 * influences["self-attention"][32], (
+    "not as on our machines: restart the kernel and run all cells"
+)
+
+# %% [markdown]
+# In a fresh LSTM four tenths of the influence are lost with every word, and next to nothing arrives
+# from 32 words away. That is a matter of how it starts, though: with the forget gates opened by 1
+# it is a fifth per word, by 2 less than a tenth, and training has opened those of the translator as
+# far. What remains is that in an LSTM a long way has to be *kept open*, channel by channel, while
+# in self-attention every word is one step away, near or far. The paper's table 1 calls this the
+# **maximum path length**: $O(n)$ against $O(1)$.
+#
+# ## Time
+#
+# The other price of the loop: the $n$ steps of an LSTM have to run one after another.
+# Self-attention computes all positions at once, in a few large products. But it compares every word
+# with every word. Counted for one layer of width $d$ and a sentence of $n$ words, forwards:
+#
+# | | LSTM | self-attention | a whole Transformer layer |
+# |---|---|---|---|
+# | operations | $16\,nd^2$ | $8\,nd^2 + 4\,n^2d$ | $24\,nd^2 + 4\,n^2d$ |
+# | one after another | $n$ steps | 1 step | 1 step |
+# | path between two words | up to $n$ | 1 | 1 |
+#
+# So the attention *sublayer* does half of the work for short sentences, and more than the LSTM for
+# texts longer than $n = 2d$. With the feed-forward network that follows it (chapter 10), a layer of
+# the Transformer is never cheaper in operations. Now with a clock. One training step, forwards and
+# backwards, of a layer of 256 channels for 8 sentences:
+
+# %%
+def training_step(layer, x):
+    y = layer(x)
+    (y[0] if isinstance(layer, nn.LSTM) else y).sum().backward()
+
+
+lstm_layer, attention_layer = nn.LSTM(256, 256, batch_first=True), MultiHeadAttention(256, 4)
+
+# %% tags=["nbval-ignore-output"]
+lengths = (16, 32, 64, 128, 256, 512, 1024)
+times = {"LSTM": [], "self-attention": []}
+for length in lengths:
+    x = torch.randn(8, length, 256)
+    for name, layer in {"LSTM": lstm_layer, "self-attention": attention_layer}.items():
+        times[name].append(1000 * fastest(lambda: training_step(layer, x)))
+show(
+    lines(
+        {name: (lengths, values) for name, values in times.items()},
+        ("words in the sentence", "a training step on this machine (ms)"),
+        logarithmic="xy",
+    ),
+    "Time of a training step over the length: self-attention is about twice as fast for short "
+    "sentences; towards a thousand words its line meets that of the LSTM.",
+)
+ratios = [a / b for a, b in zip(times["LSTM"], times["self-attention"])]
+print("LSTM / self-attention:", ", ".join(f"{n}: {r:.1f}" for n, r in zip(lengths, ratios)))
+assert min(ratios) > 0, "nothing was measured: run this cell again"
+
+# %% [markdown]
+# Counted, the two lines would meet at $n = 2d = 512$. When this page was written, on two CPU cores,
+# the LSTM took about twice as long for sentences of 16 words, and they met near 512. A CPU is the
+# place where the LSTM suffers least, for one step of it keeps two cores busy. On a device with
+# thousands of cores most of them wait while it takes step after step; that is the argument of the
+# paper's introduction.
+#
+# ## Where the RNN is the cheaper one
+#
+# - **Long texts**: beside the attention sublayer it does less work from $n = 2d$ on, beside a whole
+#   layer always, and the more so the longer the text.
+# - **Decoding**: the state of an LSTM has the same size at every step. A Transformer keeps the keys
+#   and values of all tokens so far (chapter 12), and looks at all of them for each new one:
+
+# %%
+rows = []
+for length in (10, 100, 1000, 10_000):
+    rows.append([f"{length:,}", f"{2 * 512:,}", f"{2 * 512 * length:,}"])
+pd.DataFrame(rows, columns=["tokens so far", "LSTM keeps", "self-attention keeps"])
+
+# %% [markdown]
+# - **Little data and little time**: on the bundled text, three minutes of training on two CPU cores
+#   bring the LSTM nearly as far as the Transformer. Chapter 15 puts both on equal terms and shows
+#   where their curves cross.
+#
+# ## Common mistakes
+#
+# **The backward direction reads padding first.** Encoders read in both directions. In a batch,
+# short sentences are padded at the end; reversed as a whole, they *begin* with padding, and the
+# LSTM comes to the sentence with a state full of it. Reverse each sentence within its own length:
+
+# %%
+torch.manual_seed(0)
+backwards = nn.LSTM(4, 4, batch_first=True)
+sentence = torch.randn(1, 3, 4)
+padded = torch.cat([sentence, torch.zeros(1, 2, 4)], dim=1)
+with torch.no_grad():
+    alone = backwards(sentence.flip(1))[0].flip(1)
+    naive = backwards(padded.flip(1))[0].flip(1)[:, :3]
+    lengths = torch.tensor([3])
+    states = backwards(reverse_within_length(padded, lengths))[0]
+    careful = reverse_within_length(states, lengths)[:, :3]
+print(f"flipped as a whole:     states differ by {(naive - alone).abs().max():.2f}")
+print(f"within its own length:  states differ by {(careful - alone).abs().max():.2f}")
+
+# %% [markdown]
+# So a sentence would be translated differently depending on who else is in its batch.
+#
+# **Attention to padding.** The same with the attention: what is not masked gets a share. Half of
+# this memory is padding, and a fresh attention gives nearly half of its weight to it:
+
+# %%
+memory = torch.cat([torch.randn(1, 4, D), torch.zeros(1, 4, D)], dim=1)
+no_mask = torch.ones(1, 1, 1, 8, dtype=torch.bool)
+real = torch.arange(8) < 4
+with torch.no_grad():
+    for name, mask in {"no mask": no_mask, "masked": real.view(1, 1, 1, 8)}.items():
+        _, weights = library(torch.randn(1, 1, D), memory, mask)
+        print(f"{name:8} weight on padding: {weights[0, 0, 4:].sum():.0%}")
+
+# %% [markdown]
+# A test that catches both: a sentence alone and the same sentence in a batch with longer ones must
+# give the same result. Other mistakes are in the [list of mistakes](../docs/misconceptions.md).
+#
 # ## Summary
 #
-# 1. An RNN squeezes a sentence into a state of fixed size; what does not fit is lost.
+# 1. Without attention all that a decoder knows has gone through one state of fixed size. What it
+#    fails to say need not be too much for the state; it may be too hard to learn.
 # 2. Attention keeps all encoder states and mixes them anew for each target word: scores, softmax,
-#    weighted sum. Bahdanau scores with a small network, Luong with a product.
-# 3. Alignments are learnt by themselves, because looking at the right word is the cheapest way to
-#    say the right one.
-# 4. Between two words lie up to n steps of an LSTM, and one of self-attention, for the gradient
-#    too; and those n steps cannot run at once.
-# 5. For texts longer than 2d, and for memory while decoding, the RNN is the cheaper one.
+#    weighted sum. Bahdanau's old state asks before the step, by a small network; Luong's new state
+#    asks after it, by a product.
+# 3. Alignments are learnt without being shown, because looking at the right word is the cheapest
+#    way to predict the right one.
+# 4. Between two words lie up to n steps of an LSTM, whose gates have to keep the way open, and one
+#    step of self-attention; and those n steps cannot run at once.
+# 5. For texts longer than 2d an LSTM layer does less work than an attention sublayer, and its
+#    memory while decoding does not grow.
+#
+# **Assignment 5** trains a Transformer and an RNN with attention on the same text.
 #
 # **In the paper:** sections 1, 2 and 4, and table 1. **Read on:** Bahdanau et al. 2015, sections 3
 # and 5; Wu et al. 2016 (GNMT) for what such models became; Gu and Dao 2023 (Mamba) for how they

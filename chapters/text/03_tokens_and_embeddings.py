@@ -140,9 +140,9 @@ for _ in range(100):
         print(f"{' '.join(pair):6}{pairs[pair]:5} times:  {'  '.join(sentence)}")
 
 # %% [markdown]
-# On the right you see a sentence grow together (two spaces stand between words). *Tom* is whole
-# after twelve merges, because Tom is in every fourth sentence of this text; the rest are endings
-# and beginnings that are frequent in both languages. Nobody told the algorithm what a syllable is.
+# On the right you see a sentence grow together (two spaces separate words). *Tom* is whole after
+# eight merges, because he is in every fourth sentence of this text; the rest are endings and
+# beginnings that are frequent in both languages. The algorithm knows nothing of syllables.
 #
 # To cut a new word, apply the merges in the order in which they were learnt:
 
@@ -180,10 +180,11 @@ print(f"of the 100 pieces, {len(set(ours) & set(theirs))} are in both lists")
 # ## Special tokens
 #
 # Numbers 0 to 3 are special: `<pad>` fills up, `<unk>` stands for a letter that was not in the
-# text, `<s>` begins a sentence, `</s>` ends it. Everything else comes back exactly as it was:
+# text, `<s>` begins a sentence, `</s>` ends it. Everything else comes back as it was, up to white
+# space and to characters that Unicode counts as the same:
 
 # %%
-for sentence in ("The hedgehog sneezes.", "Привет, Tom!"):
+for sentence in ("The hedgehog sneezes.", "two  spaces, and ﬁve", "Привет, Tom!"):
     (tokens,) = tokenizer.encode([sentence])
     print(tokenizer.pieces(tokens))
     print(tokens, "→", tokenizer.decode([tokens])[0])
@@ -275,7 +276,8 @@ for word in ("car", "mother", "bought", "him", "kaufte", "Hund", "Monday"):
 # the dot product of the decoder's state with the piece's row. A state has numbers of size 1, so the
 # dot product of a state with a row whose numbers have size σ has size $\sigma\sqrt{d_{model}}$.
 # That should be about 1 at the start, so that no piece is preferred; hence rows start with
-# $\sigma = 1/\sqrt{d_{model}}$. At the beginning of the model, though, the row is added to a
+# $\sigma = 1/\sqrt{d_{model}}$. (So they do in the authors' program, Tensor2Tensor, and in this
+# library; the paper does not say.) At the beginning of the model, though, the row is added to a
 # position, whose numbers have a size of 0.7. Beside it such a row is next to nothing:
 
 # %%
@@ -552,8 +554,8 @@ check(apply_merges)
 #
 # ●○○ · 5 minutes · the input of every layer after it
 #
-# The vectors of a batch of tokens, (batch, length), from a table of (vocab_size, d_model), scaled as
-# the paper's section 3.4 wants them.
+# The vectors of a batch of tokens, (batch, length), from a table of (vocab_size, d_model), scaled
+# as the paper's section 3.4 wants them.
 
 # %%
 def embed(tokens, table):
@@ -598,8 +600,8 @@ check(teacher_forcing)
 #    whole, rare ones in pieces, nothing unknown but letters never met.
 # 2. Sixteen times the pieces shorten a sentence to two thirds; each piece costs a row and has to be
 #    met often enough to be learnt.
-# 3. Rows start at size 1/√d_model because they also make the logits; multiplied by √d_model they
-#    are as loud as the positions they are added to.
+# 3. Rows start at size 1/√d_model (in the authors' program) because they also make the logits;
+#    multiplied by √d_model they are as loud as the positions they are added to.
 # 4. One table for source, target and output saves 38 of the base model's 101 million parameters.
 # 5. The decoder reads `<s> y₁ … yₙ` and says `y₁ … yₙ </s>`; without the shift it learns to copy.
 #

@@ -147,8 +147,8 @@ assert two.min(axis=None) > 0.9, "not as on our machines: restart the kernel and
 show(
     multi_head_flow(),
     "x of shape (5, 12) is projected to Q, K and V, whose 12 channels are cut into 3 heads of 4; "
-    "each head has weights of shape (5, 5) and an output of shape (5, 4); the outputs are joined to "
-    "(5, 12) and multiplied by W^O.",
+    "each head has weights of shape (5, 5) and an output of shape (5, 4); the outputs are joined "
+    "to (5, 12) and multiplied by W^O.",
 )
 
 # %% [markdown]

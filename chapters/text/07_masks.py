@@ -210,13 +210,18 @@ with torch.no_grad():
     reference.out_proj.weight.copy_(torch.eye(8))
     for name, m in {"~mask": ~allowed[0, 0], "mask as it is": allowed[0, 0]}.items():
         output, weights = reference(q[0], k[0], v[0], attn_mask=m)
-        same = torch.allclose(output, ours[0], atol=1e-5, equal_nan=True)
-        print(f"{name:14} equal: {same};  weights of query 1:", weights[0, 1].numpy().round(2))
+        same = torch.allclose(output, ours[0], atol=1e-5)
+        print(f"{name:14} equal: {same}")
+        for query in (1, 3):
+            print(f"    weights of query {query}:", weights[0, query].numpy().round(2))
 
 # %% [markdown]
-# With the wrong polarity query 1 sees exactly the future and nothing else. No error, a loss that
-# falls beautifully, and no use. A third form, found in older code, is a float mask that is
-# **added** to the scores: 0 where allowed, −∞ where not. The converters fit in one line each:
+# With the wrong polarity query 1 sees exactly the future and nothing else. The last query has no
+# future: all its keys are blocked, and its weights are NaN (more on that below). So here the loss
+# would be NaN at once; with a mask of the wrong polarity that leaves every query something to see,
+# such as one for padding, it falls, and the model is of no use. A third form, found in older code,
+# is a float mask that is **added** to the scores: 0 where allowed, −∞ where not. The converters fit
+# in one line each:
 
 # %%
 def blocked_where_true(mask):
@@ -264,9 +269,19 @@ pd.DataFrame(rows)
 #
 # - in **fp16** the largest number is 65,504. −10⁹ does not exist there: `masked_fill` refuses it,
 #   and an additive mask silently becomes −∞;
-# - a row in which **everything** is blocked: −∞ gives 0/0 = NaN, and a finite number gives equal
+# - a row in which **everything** is blocked: −∞ gives 0/0 = NaN in a softmax written by hand and in
+#   `nn.MultiheadAttention` with weights; `scaled_dot_product_attention` returns zeros for such a
+#   row (in the version of PyTorch that this page was made with); a finite number gives equal
 #   weights to all keys that must not be seen.
-#
+
+# %%
+nothing = torch.zeros(1, 1, 4, 4, dtype=torch.bool)
+by_hand = (q @ k.mT).masked_fill(~nothing, -torch.inf).softmax(dim=-1) @ v
+ready = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=nothing)
+print("by hand with −∞:             ", by_hand[0, 0, 0, :3].tolist())
+print("scaled_dot_product_attention:", ready[0, 0, 0, :3].tolist())
+
+# %% [markdown]
 # Does such a row occur? A sentence that was emptied by cleaning; a padded query under padding *and*
 # causal masks when padding comes first; a mask with an error. NaN is at least loud, and yet it is
 # the worst choice, for it spreads. Even if the loss does not use the row:
@@ -519,8 +534,8 @@ check(attention)
 # 2. Encoder and cross-attention need the source's padding mask; the decoder's self-attention needs
 #    the causal one, and no padding mask.
 # 3. `nn.Transformer` means the opposite with True; `~mask` converts.
-# 4. −1e9 does not fit into fp16, and a fully blocked row is NaN with −∞ and uniform with a finite
-#    number; zero is right.
+# 4. −1e9 does not fit into fp16. A fully blocked row is NaN with −∞ in a softmax written by hand,
+#    and uniform with a finite number; zero, as `scaled_dot_product_attention` returns, is right.
 # 5. Change the future, watch the past: the test that finds leaks. On random data a loss below ln V
 #    is a leak.
 #

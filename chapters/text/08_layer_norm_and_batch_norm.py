@@ -49,6 +49,7 @@ from transformer_lib.model.transformer import build_stacks
 from transformer_lib.course.figures.norms import norm_blocks
 from transformer_lib.plots.notebook import show
 from transformer_lib.training.loss import output_loss
+from transformer_lib.vocabulary import PAD
 
 # %% [markdown]
 # ## By hand
@@ -151,7 +152,8 @@ for padding in (0, 5, 45):
 # %% [markdown]
 # **Second: training and use differ.** In use there may be one sentence, and what would be the mean
 # of a batch? So batch norm keeps running means while it is trained, and takes those when it is in
-# evaluation mode. They are an average over all batches; no batch is average.
+# evaluation mode. They are a moving average over the last ten or twenty batches; no batch is
+# average.
 #
 # **Third: it sees the future.** In the decoder no position may depend on later ones (chapter 7).
 # The mean of a channel runs over all positions, the later ones included:
@@ -249,10 +251,22 @@ mean_and_spread(runs)
 
 # %% [markdown]
 # Two of the nine stand out, both of batch norm. In training mode it is as good as the others. The
-# same weights on the same sentences in evaluation mode lose 0.4 nats, because the running means are
-# not those of the batch; and where short and long sentences share a batch, most of the block is
-# padding, and a whole nat is gone. With layer norm one loss is as good as the other, whatever the
-# mode and the company.
+# same weights on the same sentences in evaluation mode cost 0.4 nats more, because the running
+# means are not those of the batch; and where short and long sentences share a batch, a good third
+# of the block is padding (counted below), and it costs a whole nat more. With layer norm one loss
+# is as good as the other, in every mode and in any batch. And part of what batch norm has in
+# training mode may be forbidden: in the decoder its means contain the future (the third point
+# above).
+
+# %%
+for name, batches in {"lengths alike": held_out, "lengths mixed": mixed}.items():
+    made = [make_batch(data.train, sentences) for sentences in batches]
+    for side in ("src", "labels"):
+        blocks = [getattr(batch, side) for batch in made]
+        padding = sum((block == PAD).sum() for block in blocks)
+        print(f"{name}, {side:6}: {padding / sum(block.numel() for block in blocks):.0%} padding")
+
+# %% [markdown]
 #
 # And no norm at all? It does no worse than the others here. A model of one layer needs none;
 # chapter 9 shows where depth makes it necessary, and where to put it.
@@ -261,8 +275,8 @@ mean_and_spread(runs)
 #
 # **Biased or unbiased.** The formula divides by $d$. `torch.std` divides by $d - 1$ unless told
 # otherwise, and so do the lecture and The Annotated Transformer, whose classes a well-known
-# illustrated description uses; they also add ε to the deviation, and not to the variance inside the root. How far is
-# that from `nn.LayerNorm`?
+# illustrated description uses; they also add ε to the deviation, and not to the variance inside the
+# root. How far is that from `nn.LayerNorm`?
 
 # %%
 def unbiased(x, eps=1e-6):

@@ -61,13 +61,16 @@ from transformer_lib.course.figures.residual_forms import ALTERNATIVE, residual_
 # $f$ does, the 1 is there.
 
 # %%
-def gradient_at_the_bottom(residual, layers, d=64):
-    """Norm of the gradient of one output by the input, through a stack of random layers."""
+def gradient_at_the_bottom(residual, gain, layers, d=64):
+    """Norm of the gradient of one output by the input, through a stack of random layers.
+
+    ``gain`` is how much longer a layer makes a short vector, before the tanh.
+    """
     torch.manual_seed(0)
     x = torch.randn(1, d, requires_grad=True)
     y = x
     for _ in range(layers):
-        f = torch.tanh(nn.functional.linear(y, torch.randn(d, d) * 0.5 * d**-0.5))
+        f = torch.tanh(nn.functional.linear(y, torch.randn(d, d) * gain * d**-0.5))
         y = y + f if residual else f
     (gradient,) = torch.autograd.grad(y[0, 0], x)
     return gradient.norm().item()
@@ -75,8 +78,12 @@ def gradient_at_the_bottom(residual, layers, d=64):
 # %%
 DEPTHS = (1, 2, 4, 8, 16, 32)
 arriving = {
-    name: (DEPTHS, [gradient_at_the_bottom(residual, depth) for depth in DEPTHS])
+    f"{name}, gain {gain}": (
+        DEPTHS,
+        [gradient_at_the_bottom(residual, gain, depth) for depth in DEPTHS],
+    )
     for name, residual in {"f(x)": False, "x + f(x)": True}.items()
+    for gain in (0.5, 1.0, 1.5)
 }
 show(
     lines(
@@ -84,21 +91,26 @@ show(
         ("layers", "gradient that reaches the input"),
         logarithmic="xy",
     ),
-    "Gradient that reaches the input over the number of layers: it vanishes without residual "
-    "connections and stays with them.",
+    "Gradient that reaches the input over the number of layers, for three gains: without residual "
+    "connections it vanishes, shrinks or grows, with them it hardly depends on the gain.",
 )
-print("after 32 layers:", {name: f"{values[-1]:.0e}" for name, (_, values) in arriving.items()})
+for name, (_, values) in arriving.items():
+    print(f"{name:18} after 32 layers {values[-1]:.0e}")
 
 # %% [markdown]
-# After 32 layers without residual connections less than a millionth of the gradient is left; with
-# them it is as large as at the beginning.
+# Without residual connections everything depends on the size of the weights: with a gain of one
+# half nothing is left of the gradient after 32 layers, and only a gain chosen with care lets it
+# through. With residual connections it arrives with all three, some times larger than at the
+# beginning: what is added in each layer comes on top of the 1. (A vanishing gradient was not the
+# only reason for them. He et al. found that deep plain networks *with* well chosen weights train
+# worse than shallow ones, too.)
 #
 # ## Four places for one norm
 #
 # Every sublayer $f$, attention or feed-forward, stands in such a connection, and a layer norm
 # stands beside it. Where? The paper writes $\text{LayerNorm}(x + \text{Sublayer}(x))$; the code
-# that came with it does something else; The Annotated Transformer has been asked about it in four
-# bug reports. In practice one meets these:
+# that came with it does something else; The Annotated Transformer has been asked about it in
+# several bug reports. In practice one meets these:
 
 # %%
 show(residual_forms(), ALTERNATIVE)
@@ -114,7 +126,7 @@ show(residual_forms(), ALTERNATIVE)
 #   ways (`x = norm(x)`, then `x + f(x)`). It looks like pre-norm. The way around is not free: it
 #   goes through the norm, just as in post-norm.
 #
-# So the answer to the four bug reports: the paper's text says the first one, most code does the
+# So the answer to the bug reports: the paper's text says the first one, most code does the
 # second one, both are right, and what matters is whether the green line is there.
 #
 # The library has the first three; the fourth one we write here:
@@ -333,8 +345,10 @@ assert loss.loc["post, warm-up", "max"] < loss.loc["post, no warm-up", "min"] - 
 # for. So two of the eight do not learn, post-norm without warm-up and the bug, its double, without
 # warm-up. Pre-norm learns either way, and which way is better is hidden by the spread.
 #
-# The paper has both: post-norm, and a schedule that warms up for 4,000 steps (chapter 11). Who
-# takes the paper's norm with another schedule meets this collapse from about a dozen layers on.
+# The paper has both: post-norm, and a schedule that warms up for 4,000 steps (chapter 11). With the
+# paper's norm and another schedule a deep stack can meet this collapse; at which depth, depends on
+# the rate ([Xiong et al. 2020](https://arxiv.org/abs/2002.04745) saw the base model's six layers
+# fail).
 #
 # ## What the final norm is for
 #

@@ -184,11 +184,12 @@ print(f"{times.count(0)} units never wake")
 pd.DataFrame(rows, columns=["unit", "positions", "first", "second", "third"]).fillna("")
 
 # %% [markdown]
-# It is a dictionary. Nearly half of these units belong to a single piece. Others belong to a few
-# that have something in common: *now, only, just*; *laughed, laugh*; *else, yet, still*. Some tell
-# no story (unit 419), and more than a third never wake on these sentences: the network is larger
-# than it need be. What a unit adds to the state when it wakes is its value, and that is what the
-# decoder gets to know.
+# Much of it is a dictionary. Nearly half of these units belong to a single piece (for the most
+# frequent ones that may mean little: *Tom* and `</s>` are everywhere). Others belong to a few that
+# have something in common: *now, only, just*; *laughed, laugh*; *else, yet, still*. Some tell no
+# story (unit 419), and more than a third never wake on these sentences: **dead units**, whose ReLU
+# is below zero whatever comes, so that no gradient reaches them any more. What a unit adds to the
+# state when it wakes is its value, and that is what the decoder gets to know.
 #
 # ### Is it needed?
 #
@@ -197,12 +198,12 @@ pd.DataFrame(rows, columns=["unit", "positions", "first", "second", "third"]).fi
 
 # %%
 def bleu_without(parts, sentences=200):
-    """BLEU with the outputs of these modules set to zero."""
+    """BLEU with the outputs of these modules set to zero, and what is said then."""
     hooks = [part.register_forward_hook(lambda _, x, out: out * 0.0) for part in parts]
     said = trained.translate(test.sources[:sentences])
     for hook in hooks:
         hook.remove()
-    return bleu(said, test.references[:sentences]).score
+    return bleu(said, test.references[:sentences]).score, said
 
 
 encoder_layers, decoder_layers = model.encoder.layers, model.decoder.layers
@@ -214,11 +215,15 @@ parts = {
     "cross-attention": [layer.cross_attention for layer in decoder_layers],
     "decoder feed-forward": [layer.feed_forward for layer in decoder_layers],
 }
+parts["all attention"] = [part for name in parts if "attention" in name for part in parts[name]]
+parts["all feed-forward"] = [part for name in parts if "forward" in name for part in parts[name]]
 
 # %% tags=["nbval-ignore-output"]
-scores = {name: bleu_without(silenced) for name, silenced in parts.items()}
-for name, score in scores.items():
-    print(f"without {name:24} {score:5.1f} BLEU")
+print(" " * 34, " | ".join(test.sources[1:4]))
+scores = {}
+for name, silenced in parts.items():
+    scores[name], said = bleu_without(silenced)
+    print(f"without {name:24} {scores[name]:4.1f}", " | ".join(text[:36] for text in said[1:4]))
 assert scores["encoder feed-forward"] > scores["nothing"] - 12, (
     "not as on our machines: restart the kernel and run all cells"
 )
@@ -228,21 +233,26 @@ assert max(scores["decoder feed-forward"], scores["cross-attention"]) < 12, (
 
 # %% [markdown]
 # It depends on where. The encoder's feed-forward networks, the dictionary above, can be taken out
-# for five points: much of what they say is known from the embedding. Without the decoder's, hardly a
-# word is right, and without cross-attention none, for then the decoder does not know what to
-# translate.
+# for five points. Without the decoder's, or without its self-attention, BLEU says that nothing is
+# right. Look at the sentences: many words *are* right, and it cannot stop, or the order is gone.
+# BLEU punishes that as hard as wrong words (chapter 13). Without cross-attention the decoder does
+# not know what to translate, and says the same for everything. And the answer to the opening
+# question: no group can be spared as a whole. What comes nearest is a part of one, the encoder's
+# feed-forward networks.
 #
-# A warning: this says what *this trained model* relies on. A model trained without a part might
-# have learnt to do without it (chapter 14 has more on that).
+# Two warnings. A zero is something that the parts after it have never met, so that part of the
+# damage comes from the zero and not from what is missing (chapter 14). And this says what *this
+# trained model* relies on. A model trained without a part might have learnt to do without it
+# (chapter 14 has more on that).
 #
 # ## Putting it together
 #
 # Every box below has been built now, in the chapters whose numbers it bears:
 # [2](02_from_rnn_to_attention.ipynb), [3](03_tokens_and_embeddings.ipynb),
 # [4](04_positional_encoding.ipynb), [5](05_attention.ipynb), [6](06_multi_head_attention.ipynb),
-# [7](07_masks.ipynb), [8](08_layer_norm_and_batch_norm.ipynb), [9](09_residuals.ipynb) and this one.
-# Two things are easily misread. The memory leaves the *top* of the encoder, after its last layer,
-# and every layer of the decoder gets the same one. And each grey line around a sublayer is a
+# [7](07_masks.ipynb), [8](08_layer_norm_and_batch_norm.ipynb), [9](09_residuals.ipynb) and this
+# one. Two things are easily misread. The memory leaves the *top* of the encoder, after its last
+# layer, and every layer of the decoder gets the same one. And each grey line around a sublayer is a
 # residual path, which the norm closes.
 
 # %%
@@ -335,9 +345,9 @@ table[table["module"].str.fullmatch(PARTS)]
 # Read it from top to bottom. The embedding turns token numbers into vectors (it is called twice,
 # for the target too, since both languages share one table). From then on everything that runs
 # through the model is (batch, length, 192), and every part returns the shape that it was given. It
-# becomes wider in one place only, inside the feed-forward network. What hooks do not see are the
-# insides of attention: four heads of 48 channels each, and their weights, (batch, heads, queries,
-# keys):
+# becomes wider inside the feed-forward network, and at the very end, where the logits are (2, 8,
+# 4000): a number for each piece. What hooks do not see are the insides of attention: four heads of
+# 48 channels each, and their weights, (batch, heads, queries, keys):
 
 # %%
 for name, matrices in weights.items():
@@ -345,7 +355,7 @@ for name, matrices in weights.items():
 
 # %% [markdown]
 # In cross-attention the queries come from the target, the keys from the source. No shape depends on
-# the number of the layer, and no matrix of weights on the length of a sentence.
+# the number of the layer, and no matrix of *parameters* on the length of a sentence.
 #
 # ## Every parameter
 #
@@ -563,8 +573,9 @@ with torch.no_grad():
 print("torch.nn.Transformer computes the same, from", tuple(src.shape), "to", tuple(states.shape))
 
 # %% [markdown]
-# A test like this finds every mistake that a table of shapes cannot find: a forgotten bias, a norm
-# in the wrong place, a mask turned round. The library's tests make it for post-norm and pre-norm in
+# A test like this finds what a table of shapes cannot find: a forgotten bias, a norm
+# in the wrong place, a mask turned round. (Not all: dropout is off here, and gradients are not
+# compared.) The library's tests make it for post-norm and pre-norm in
 # double precision, where the two differ by less than 10⁻¹⁰.
 #
 # ## Common mistakes
@@ -602,9 +613,9 @@ print(f"both at the embeddings:                             loss {loss_with(bott
 
 # %% [markdown]
 # The first mistake costs a hundredth. With two layers and six words a sentence nobody would notice
-# it, and even without any encoder most of the next words are found. A result that looks reasonable
-# proves nothing about the code. A comparison like the one above does, and `check`, which tries
-# three layers.
+# it, and even with no encoder at all the loss stays near that of the right model. A result that
+# looks reasonable proves nothing about the code. A comparison like the one above does, and `check`,
+# which tries three layers.
 #
 # **One layer, N times.** `[layer] * 6` in Python is a list of six names for *one* layer. The model
 # has the right depth and a sixth of the parameters, and nothing complains. Count them:
@@ -654,8 +665,8 @@ check(feed_forward)
 # ●○○ · 10 minutes · attention and a network, joined by residuals
 #
 # With post-norm, as in the paper, residual connections included; dropout is left out. The parts are
-# given as functions: `self_attention(x, memory, mask)` attends from `x` to `memory`; the others take
-# one tensor.
+# given as functions: `self_attention(x, memory, mask)` attends from `x` to `memory`; the others
+# take one tensor.
 
 # %%
 def encoder_layer(x, mask, self_attention, feed_forward, norm1, norm2):
@@ -724,11 +735,12 @@ check(transformer)
 #
 # 1. Attention moves information between positions; the feed-forward network computes at each of
 #    them. It is a memory of keys and values that are weights.
-# 2. All states are (batch, length, d_model). Only queries, keys, values and hidden units are wider.
+# 2. All states are (batch, length, d_model). Only the hidden units of the feed-forward networks and
+#    the logits are wider.
 # 3. 12d² parameters an encoder layer, 16d² a decoder layer, and the vocabulary: attention has less
 #    than a third.
 # 4. Random weights of size about 1/√n keep the numbers of a size; zero or equal ones never learn.
-# 5. Copied weights and equal outputs are the proof that two implementations are one model.
+# 5. Copied weights and equal outputs show that two implementations compute the same forward pass.
 #
 # **In the paper:** sections 3.1, 3.3 and 3.4, table 3. **Read on:** Geva et al. 2021, “Transformer
 # Feed-Forward Layers Are Key-Value Memories”; Glorot and Bengio 2010 on the size of random weights.

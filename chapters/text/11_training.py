@@ -205,25 +205,26 @@ def log_probabilities(source, target):
 pieces, log_p = log_probabilities("He bought a new car.", "Er kaufte ein neues Auto.")
 table = pd.DataFrame({"p": log_p.exp()[:, 0], "−ln p": -log_p[:, 0]}, index=pieces)
 print(f"mean {-log_p.mean():.2f} nats, perplexity {math.exp(-log_p.mean()):.1f}")
+print("the model itself says:", trained.translate(["He bought a new car."])[0])
 table.T.round(2)
 
 # %% [markdown]
 # The unit is the **nat**; divided by ln 2 it is bits. $e^{\text{mean}}$ is the **perplexity**:
 # among how many equally likely pieces the model seems to choose. What costs most here is not wrong:
-# German has a choice, and the model would rather say *Er hat ein neues Auto gekauft*. Even a
-# perfect model pays for such choices. The sum is $-\ln p$ of the whole sentence, since
-# $p(y) = \prod_t p(y_t \mid y_{<t}, x)$.
+# German has a choice, and the model prefers another form, with *hat* and *sich*; after *kaufte* it
+# still expects the *sich*, hence the low p of *ein*. Even a perfect model pays for such choices.
+# The sum is $-\ln p$ of the whole sentence, since $p(y) = \prod_t p(y_t \mid y_{<t}, x)$.
 #
 # The mean runs over real pieces only. Padding has no right answer (exercise 2 below).
 #
 # ## Label smoothing
 #
 # Cross-entropy is never content: from p = 0.99 it still wants to go to 0.999. The paper smooths its
-# targets with $\varepsilon = 0.1$ and prints no formula. Here, as in PyTorch, $\varepsilon$ is spread
-# over the whole vocabulary: $q = (1 - \varepsilon)\,\text{onehot} + \varepsilon / V$, and the loss is
-# $-\sum_v q_v \ln p_v$. (Tensor2Tensor, in which the paper's models were trained, shares
-# $\varepsilon$ among the $V - 1$ other pieces: the same loss at $\varepsilon V / (V - 1)$. The
-# Annotated Transformer leaves padding out as well.) What does smoothing do? Let p be the
+# targets with $\varepsilon = 0.1$ and prints no formula. Here, as in PyTorch, $\varepsilon$ is
+# spread over the whole vocabulary: $q = (1 - \varepsilon)\,\text{onehot} + \varepsilon / V$, and
+# the loss is $-\sum_v q_v \ln p_v$. (Tensor2Tensor, in which the paper's models were trained,
+# shares $\varepsilon$ among the $V - 1$ other pieces: the same loss at $\varepsilon V / (V - 1)$.
+# The Annotated Transformer leaves padding out as well.) What does smoothing do? Let p be the
 # probability of the right piece, the rest being shared evenly among the others:
 
 # %%
@@ -242,10 +243,11 @@ show(
 )
 
 # %% [markdown]
-# With smoothing the best answer is not to be sure. (This is why no piece of the sentence above has
-# more than 0.98: the model was trained with ε = 0.1.) And the loss cannot reach zero any more: 1.15
-# is perfect. Losses with different ε cannot be compared; so the library always records the plain
-# −ln p on validation sentences.
+# With smoothing the best answer is not to be sure: 0.9 for ε = 0.1. (The model above was trained
+# with it and yet gives some pieces 0.98. The optimum is that of the loss on average over what can
+# follow; training does not hold every single piece to it.) And the loss cannot reach zero any more:
+# 1.15 is perfect. Losses with different ε cannot be compared; so the library always records the
+# plain −ln p on validation sentences.
 #
 # The gradient by the logits is simple in either case, $p - q$:
 
@@ -261,7 +263,8 @@ print("gradient = p − q, and zero at padding")
 # %% [markdown]
 # Is it any good? The paper says: it “hurts perplexity” and “improves accuracy and BLEU score”
 # (section 5.4). The Transformer of this course, 5,000 steps with each ε, once each
-# (`transformer-lib train course_transformer --set training.steps=5000 --set training.label_smoothing=0.0`):
+# (`transformer-lib train course_transformer --set training.steps=5000 --set
+# training.label_smoothing=0.0`):
 #
 # | ε | validation −ln p | perplexity | BLEU, test set, all references |
 # |---|---|---|---|
@@ -278,8 +281,8 @@ print("gradient = p − q, and zero at padding")
 # ## The learning rate
 #
 # The paper's schedule, equation (3): $\text{rate} = d^{-0.5} \cdot \min(\text{step}^{-0.5},\;
-# \text{step} \cdot \text{warmup}^{-1.5})$. It rises linearly for `warmup` steps, then falls with the root of the
-# step:
+# \text{step} \cdot \text{warmup}^{-1.5})$. It rises linearly for `warmup` steps, then falls with
+# the root of the step:
 
 # %%
 STEPS = range(100, 20_001, 100)
@@ -354,9 +357,9 @@ assert loss["min"]["0.016 after a warm-up"] < loss["min"]["0.016 from the first 
 # but in a shallow model not by much. How much it matters grows with the depth (chapter 9).
 #
 # And the end? The course's Transformer, 5,000 steps, once with each schedule: equation (3) with a
-# warm-up of 1,000 steps brought 54.1 BLEU, `budget` 55.8
-# (`--set training.schedule=noam --set training.warmup_steps=1000`). It is one run each, and seeds differ
-# by as much; but the validation loss says the same, 1.216 against 1.200.
+# warm-up of 1,000 steps brought 54.1 BLEU, `budget` 55.8 (`--set training.schedule=noam --set
+# training.warmup_steps=1000`). It is one run each, and seeds differ by as much; but the validation
+# loss says the same, 1.216 against 1.200.
 #
 # ### Adam's betas
 #

@@ -184,8 +184,9 @@ apart.style.format({"BLEU": "{:.1f}"})
 # A score without a **signature** says little. sacreBLEU ([Post
 # 2018](https://aclanthology.org/W18-6319/)) takes text as a person would read it, tokenizes it
 # itself, and prints what it did: number of references, case, tokenizer, smoothing, version. Compare
-# scores with equal signatures only; and the paper's 28.4 was computed on tokenized text, so it is
-# not to be compared with yours to a tenth.
+# scores with equal signatures only. The paper's 28.4 was computed on tokenized text in which
+# compound words with hyphens had been split, which adds points; it cannot be compared with yours
+# (`transformer-lib evaluate --explain` computes both).
 #
 # ### Several references
 #
@@ -260,8 +261,8 @@ sizes
 # %% [markdown]
 # On the first 50 sentences the *RNN* is ahead by almost three points, and nobody could have been
 # sure of anything: the draws reach from −10 to +5. That was the opening question. With 200
-# sentences the right one is ahead, and one draw in six still says otherwise. From 500 on it is
-# certain. Remember this when somebody shows you three examples.
+# sentences the right one is ahead, and one draw in six still says otherwise. From 500 on hardly any
+# draw does. Remember this when somebody shows you three examples.
 #
 # sacreBLEU does the same with `--paired-bs`, and the library with it:
 
@@ -301,7 +302,9 @@ assert len(examples) == 5, "not as on this page: restart the kernel and run all 
 examples
 
 # %% [markdown]
-# The first four are good German, and score 10 or less, because the person happened to say it in another way. The last one has lost its *nicht*: it says the opposite of what it should, and gets 58.
+# The first four are good German, and score 10 or less, because the person happened to say it in
+# another way. The last one has lost its *nicht*: it says the opposite of what it should, and gets
+# 58.
 #
 # How little a lost negation costs can be measured. Take the references themselves as the output,
 # once with every *nicht* taken out, once with every third word *Tom* called *Tim*, once with the
@@ -360,12 +363,13 @@ assert len(rows) == 30, "not as on this page: restart the kernel and run all cel
 pd.DataFrame(rows, columns=["English", "A", "B"], index=range(1, 31))
 
 # %% [markdown]
-# One of the authors of this course has judged them without knowing which was which: A is better, B
-# is better, or `=`, both are about as good (or as bad). If you know German, judge as well, before
-# you read on: a letter for each pair.
+# A large language model, which also helped to write this course, has judged them without knowing
+# which was which: A is better, B is better, or `=`, both are about as good (or as bad). That is one
+# judge, and not a person. If you know German, judge yourself, before you read on: a letter for each
+# pair.
 
 # %%
-OURS = "==AA====BBAB==AA==AA==AA=A===="
+MODEL = "==AA====BBAB==AA==AA==AA=A===="
 yours = ""  # 30 letters
 
 assert len(yours) in (0, 30), "not as on our machines: restart the kernel and run all cells"
@@ -376,13 +380,14 @@ def preferred(judgements):
     return Counter(names[flip].get(letter, "=") for letter, flip in zip(judgements, ORDER))
 
 
-print("ours: ", dict(preferred(OURS)))
-print("yours:", dict(preferred(yours)) if yours else "not judged yet")
+print("the language model:", dict(preferred(MODEL)))
+print("yours:             ", dict(preferred(yours)) if yours else "not judged yet")
 
 # %% [markdown]
 # The Transformer was preferred eleven times, the RNN twice, and of 17 pairs neither was better.
-# That agrees with BLEU. How sure is it? If both were equally good, each preference would be a
-# coin's toss; the **sign test** asks how often 13 tosses fall 11 : 2 or more extremely:
+# That agrees with BLEU on the whole test set. How sure is it? If both were equally good, each
+# preference would be a coin's toss; the **sign test** asks how often 13 tosses fall 11 : 2 or more
+# extremely:
 
 # %%
 ahead, behind = 11, 2
@@ -391,8 +396,10 @@ p_value = 2 * sum(math.comb(tosses, k) for k in range(ahead, tosses + 1)) / 2**t
 print(f"p = {p_value:.3f}")
 
 # %% [markdown]
-# Thirty pairs and a quarter of an hour were enough, where BLEU needed several hundred sentences:
-# people see more in a sentence.
+# By this judge the Transformer is ahead, at the usual limit of 0.05. It is one judge and one draw
+# of thirty sentences: what you learnt above about small samples holds for judgements, too. And a
+# judge who is a language model has preferences of its own; whether people agree, only people can
+# tell.
 #
 # ### Do judges agree?
 #
@@ -403,7 +410,7 @@ print(f"p = {p_value:.3f}")
 # $$\kappa = \frac{p_o - p_e}{1 - p_e}, \qquad p_e = \sum_k p_1(k)\,p_2(k)$$
 #
 # $p_1(k)$ is how often the first judge says $k$. 1 is perfect, 0 is chance. Our second judge is a
-# machine: it prefers the translation with the higher chrF, if they are five points apart.
+# formula: it prefers the translation with the higher chrF, if they are five points apart.
 
 # %%
 def kappa(first, second):
@@ -423,13 +430,13 @@ def judged_by_chrf(sentence, a, b):
 
 # %% tags=["nbval-ignore-output"]
 machine = "".join(judged_by_chrf(i, a, b) for i, (_, a, b) in zip(map(int, CHOSEN.split()), rows))
-judges = {"ours and chrF's": (OURS, machine)}
+judges = {"ours and chrF's": (MODEL, machine)}
 if yours:
-    judges |= {"yours and chrF's": (yours, machine), "yours and ours": (yours, OURS)}
+    judges |= {"yours and chrF's": (yours, machine), "yours and ours": (yours, MODEL)}
 for name, pair in judges.items():
     value, observed, chance = kappa(*pair)
     print(f"{name}: agree {observed:.0%}, by chance {chance:.0%}, kappa {value:.2f}")
-assert 0.1 < kappa(OURS, machine)[0] < 0.8, (
+assert 0.1 < kappa(MODEL, machine)[0] < 0.8, (
     "not as on our machines: restart the kernel and run all cells"
 )
 

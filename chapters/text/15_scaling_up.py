@@ -105,8 +105,10 @@ for name, run in trained.items():
 pd.DataFrame(rows, columns=["model", "parameters", "million FLOPs per token (6·N)"])
 
 # %% [markdown]
-# A token costs the Transformer more than one and a half times as much as the RNN. (Embeddings are
-# looked up, not multiplied; only their second use, as output projection, counts.)
+# A token costs the Transformer more than one and a half times as much as the RNN. (It is about half
+# of 6 · parameters, since a source token passes the encoder only and a target token the decoder
+# only. And embeddings are looked up, not multiplied; only their second use, as output projection,
+# counts.)
 #
 # ## The paper's table
 #
@@ -123,9 +125,10 @@ counted = flops_by_parameters(paper, 100_000 * 25_000, 100_000 * 25_000)
 print(f"base  by 6·N·tokens, 100,000 steps of 25,000 + 25,000 tokens: {counted:.1e} FLOPs")
 
 # %% [markdown]
-# The first two are the numbers of the table. The third one is less than a third of the first: so
-# much of its peak the GPU really spent on the model's products. The two ways of counting must not
-# be mixed. Here is the table, newstest2014 English→German:
+# The first two are the numbers of the table. The third one, counted like ours (each token passes
+# one half of the model), is less than a third of the first: so much of what a GPU was taken to
+# sustain went into the model's products. The two ways of counting must not be mixed. Here is the
+# table, newstest2014 English→German:
 
 # %%
 PAPER = {
@@ -182,14 +185,15 @@ for number, (budget, seen) in enumerate(BUDGETS.items()):
 # %% [markdown]
 # The answer depends on the budget, and on what is equal:
 #
-# - **Equal tokens.** At 0.7 million the RNN is ahead by four points. From 1.4 million on it is the
-#   Transformer, by more and more: it gets more out of the same text.
-# - **Equal time.** A step of the RNN takes little more than half as long. So it is ahead for about
-#   seven minutes; there the curves cross, and at eleven to twelve minutes the Transformer is ahead
-#   by three points.
+# - **Equal tokens.** At 0.7 million the RNN is ahead by four points. At 1.4 million the two are
+#   close, and then the Transformer is ahead, by two to four points: it gets more out of the same
+#   text.
+# - **Equal time.** A step of the RNN took little more than half as long in these runs. So it is
+#   ahead for about seven minutes; there the curves cross, and at eleven minutes the Transformer is
+#   ahead by about two points.
 # - **Equal FLOPs.** The same picture: they cross at about $4 \cdot 10^{13}$.
 #
-# Who has two minutes and short sentences should take the RNN, who has an hour the Transformer. (The
+# With two minutes and short sentences, take the RNN; with an hour, the Transformer. (The
 # two are equally wide, not equally large: 2.5 million parameters against 1.5. `make train-demo`
 # lets the Transformer compete with a wider and slower RNN of 4.3 million, for three minutes on two
 # cores; there the Transformer is ahead by 1.4 points already. Where curves cross depends on sizes
@@ -207,7 +211,9 @@ for number, (budget, seen) in enumerate(BUDGETS.items()):
 #
 # ### How fast is yours?
 #
-# The times above are those of one machine. A step of each on this one:
+# The times above are those of one machine and of the library's training step. Here is a bare step
+# of each on yours, without sixteen-bit products and without the optimizer, so the ratio need not be
+# the one above:
 
 # %% tags=["nbval-ignore-output"]
 def seconds_per_step(run):
@@ -226,8 +232,9 @@ for name, seconds in speed.items():
 assert min(speed.values()) > 0, "nothing was measured: run this cell again"
 
 # %% [markdown]
-# On a GPU this turns round: there the RNN waits for its own steps (chapter 2), while the
-# Transformer computes all positions at once.
+# If your Transformer takes more than twice as long as your RNN, the curves over time cross later
+# for you than in the picture. On a GPU the ratio should turn round: there the RNN waits for its own
+# steps (chapter 2), while the Transformer computes all positions at once.
 #
 # ## From this laptop to several GPUs
 #
@@ -290,7 +297,8 @@ assert "all tokens         differs by 0.0%" in finished.stdout, finished.stderr
 # %% [markdown]
 # Exactly the gradient of the whole batch, if each process divides by the tokens of *all*. PyTorch's
 # `DistributedDataParallel` takes the mean of the means, which is right if all have as many tokens,
-# and a little wrong otherwise: exercise 2.
+# and wrong otherwise; 20 sentences against 10 is an extreme case, in real batches it is a per cent
+# or two (chapter 11). The second exercise mends it.
 #
 # ## WMT14
 #
@@ -330,7 +338,9 @@ for name, rate in rates.items():
 assert min(rates.values()) > 0, "nothing was measured: run this cell again"
 
 # %% [markdown]
-# Months here, hours there. Step by step:
+# Months here, hours there, if a GPU reaches that share; these are estimates. We have prepared this
+# training and rehearsed all of it at a small size, and have not run it: no GPU was at hand (the
+# file `benchmarks/RESULTS.md` says what has been measured and what has not). Step by step:
 #
 # 1. **Rehearse here.** The same commands with `cpu_tatoeba_transformer` instead of `wmt14_base`.
 #    Every mistake in paths, folders and memory shows now, for nothing.

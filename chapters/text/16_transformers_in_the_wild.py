@@ -52,8 +52,8 @@ from transformer_lib.vocabulary import BOS, EOS, PAD
 # ## Five descriptions, one sentence
 #
 # This course grew out of five published descriptions. `transformer_lib.course.lineages` rebuilds
-# each of them as it is, with its mistakes. Where a page leaves something open, the program behind it
-# decides (the docstring of each `build` says what that was):
+# each of them as it is, with its mistakes. Where a page leaves something open, the program behind
+# it decides (the docstring of each `build` says what that was):
 
 # %%
 sources = {lineage.name: lineage.source for lineage in LINEAGES.values()}
@@ -75,12 +75,13 @@ show(
 print("same logits as the paper's:", sum(value < 1e-12 for value in found["logits"].values()))
 
 # %% [markdown]
-# None. And yet most fields are dark: each of them departs from the paper in one or two places, and
-# those are enough. Read the columns, not the last row:
+# None. Each of them departs from the paper in a few places, and those are enough. Read the columns,
+# not the last row:
 #
 # - feed-forward networks are the same everywhere, since there is nothing in them to disagree about;
-# - “attention to nothing” is what a query gets whose keys are all masked. The paper does not say,
-#   and nobody agrees; in the tutorial it is NaN, since the softmax of nothing but −∞ is 0/0;
+# - “attention to nothing” is what a query gets whose keys are all masked. The paper does not say;
+#   three of the five do the same; in the tutorial it is NaN, since
+#   the softmax of nothing but −∞ is 0/0;
 # - a difference of 10⁻⁵ is an epsilon, one of 3 is another formula.
 #
 # This is the first thing to do with code that you do not know: same weights, same input, part by
@@ -113,11 +114,11 @@ show(
 
 # %% [markdown]
 # The second one is another order of nearly the same waves. A model trained with it is as good; but
-# weights cannot be taken from one to the other. The third is a mistake: half of its channels hardly
-# change at all.
+# weights cannot be taken from one to the other. The third is a mistake: its waves become long twice
+# as fast, and many more of its channels hardly change within a sentence.
 #
 # NiuTensor also adds its mask *before* it divides by $\sqrt{d_k}$. With −10⁹ nobody notices. With a
-# small value, one that fits into 16 bits, one does:
+# timid value one does:
 
 # %%
 torch.manual_seed(0)
@@ -152,8 +153,8 @@ print("the library's:   ", ours[0, 0, 0].tolist())
 # %% [markdown]
 # ### A university lecture, and an illustrated documentation
 #
-# Both come after The Annotated Transformer, with its layer norm: `x.std()`, which divides by $d - 1$, and ε
-# added to the deviation (chapter 8). What does it cost?
+# Both come after The Annotated Transformer, with its layer norm: `x.std()`, which divides by $d -
+# 1$, and ε added to the deviation (chapter 8). What does it cost?
 
 # %%
 rows = []
@@ -390,7 +391,7 @@ def suspect_8(targets):
 #
 # <details><summary>What it is</summary>
 #
-# M105, *</s> stays in the input of shorter sentences*. Harmless to the labels, but the decoder
+# M105, *`</s>` stays in the input of shorter sentences*. Harmless to the labels, but the decoder
 # reads a token that it never meets when decoding.
 #
 # </details>
@@ -432,8 +433,8 @@ def suspect_10(scores, log_p, beam_size):
 #
 # <details><summary>What it is</summary>
 #
-# M130, *divided by the size of the beam instead of the vocabulary's*. Hypotheses and tokens are
-# picked at random.
+# M130, *divided by the size of the beam instead of the vocabulary's*. What comes out are not the
+# hypotheses and tokens of the best scores, and some numbers of hypotheses do not exist.
 #
 # </details>
 #
@@ -464,9 +465,9 @@ print(
 #
 # ## Common mistakes
 #
-# In reading code: **to trust a shape**; **to trust a loss that falls** (all ten above can be
-# trained); **to trust a comment**; to take a difference for a mistake (halves instead of
-# interleaved), and a mistake for a difference.
+# In reading code: **to trust a shape**; **to trust a loss that falls** (models with the first nine
+# bugs above can be trained); **to trust a comment**; to take a difference for a mistake (halves
+# instead of interleaved), and a mistake for a difference.
 #
 # ## Your turn
 #

@@ -232,3 +232,133 @@ def state_unbounded(state, context, weight):
 def v_inside_the_tanh(query, memory, w_query, w_memory, v, mask):
     scores = torch.tanh((query @ w_query @ v)[:, :, None] + (memory @ w_memory @ v)[:, None])
     return _look(scores, memory, mask)
+
+
+def _gates(x, h, w, u, b):
+    return (x @ w.T + h @ u.T + b).chunk(4, dim=-1)
+
+
+@misconception(
+    "M269",
+    "lstm_step",
+    title="the gates in the order of the formulas, not of the matrix",
+    source="common: i, f, o, g, as the equations are printed, for PyTorch's i, f, g, o",
+    effect="The gate of the output and the candidate change places; weights from elsewhere are "
+    "misread, and one's own are learnt in another order.",
+    hint="Two of the four blocks change places: in which order does PyTorch keep the gates?",
+)
+def gates_in_another_order(x, h, c, w, u, b):
+    i, f, o, g = _gates(x, h, w, u, b)
+    c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+    return o.sigmoid() * c.tanh(), c
+
+
+@misconception(
+    "M270",
+    "lstm_step",
+    title="a sigmoid on the candidate, too",
+    source="common: one activation for all four blocks",
+    effect="What is let in is never negative, so that the cell can only grow.",
+    hint="Three of the four blocks are gates, between 0 and 1. The fourth is what is let in: which "
+    "function keeps it between −1 and 1?",
+)
+def sigmoid_everywhere(x, h, c, w, u, b):
+    i, f, g, o = (part.sigmoid() for part in _gates(x, h, w, u, b))
+    c = f * c + i * g
+    return o * c.tanh(), c
+
+
+@misconception(
+    "M271",
+    "lstm_step",
+    title="the output without tanh of the cell",
+    source="a plausible slip",
+    effect="The state grows with the cell, without a bound.",
+    hint="Your c is right and your h is not. What happens to the cell before the output gate?",
+)
+def cell_shown_as_it_is(x, h, c, w, u, b):
+    i, f, g, o = _gates(x, h, w, u, b)
+    c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+    return o.sigmoid() * c, c
+
+
+@misconception(
+    "M272",
+    "lstm_step",
+    title="the output from the old cell",
+    source="a plausible slip",
+    effect="What is read now shows one step late.",
+    hint="Your h is computed from the cell that came in. Which cell does the output gate show?",
+)
+def old_cell_shown(x, h, c, w, u, b):
+    i, f, g, o = _gates(x, h, w, u, b)
+    return o.sigmoid() * c.tanh(), f.sigmoid() * c + i.sigmoid() * g.tanh()
+
+
+def _read(src, embed, step, width):
+    h = c = torch.zeros(len(src), width)
+    for x in embed(src).unbind(dim=1):
+        h, c = step(x, h, c)
+    return h, c
+
+
+def _write(tgt_input, embed, step, w_out, h, c):
+    states = []
+    for y in embed(tgt_input).unbind(dim=1):
+        h, c = step(y, h, c)
+        states.append(h)
+    return torch.stack(states, dim=1) @ w_out
+
+
+@misconception(
+    "M273",
+    "seq2seq",
+    title="the decoder begins with zeros",
+    source="common: two networks side by side, of which the second never hears of the first",
+    effect="A language model of the target: it translates every source alike.",
+    hint="Your logits do not depend on the source. What does the decoder get from the encoder?",
+)
+def decoder_from_zeros(src, tgt_input, embed, encoder_step, decoder_step, w_out):
+    zeros = torch.zeros(len(src), w_out.size(0))
+    return _write(tgt_input, embed, decoder_step, w_out, zeros, zeros)
+
+
+@misconception(
+    "M274",
+    "seq2seq",
+    title="the decoder gets the state, but not the cell",
+    source="common: an LSTM treated like a plain RNN",
+    effect="What the encoder kept for later in its cell is lost at the border.",
+    hint="An LSTM has two vectors, h and c. Which of them reaches your decoder?",
+)
+def cell_left_behind(src, tgt_input, embed, encoder_step, decoder_step, w_out):
+    h, c = _read(src, embed, encoder_step, w_out.size(0))
+    return _write(tgt_input, embed, decoder_step, w_out, h, torch.zeros_like(c))
+
+
+@misconception(
+    "M275",
+    "seq2seq",
+    title="one step for both",
+    source="a plausible slip",
+    effect="Reading and writing share their weights, and one of the two steps is never trained.",
+    hint="One of the two steps is never called. Who writes the target?",
+)
+def one_step_for_both(src, tgt_input, embed, encoder_step, decoder_step, w_out):
+    h, c = _read(src, embed, encoder_step, w_out.size(0))
+    return _write(tgt_input, embed, encoder_step, w_out, h, c)
+
+
+@misconception(
+    "M276",
+    "seq2seq",
+    title="the state of the encoder at every step of the decoder",
+    source="a plausible slip: h and c not carried on in the second loop",
+    effect="Each word knows the source and the word before it, and nothing of the rest.",
+    hint="Each of your logits depends on one target token only. What does the decoder's second "
+    "step begin with?",
+)
+def state_not_carried_on(src, tgt_input, embed, encoder_step, decoder_step, w_out):
+    h, c = _read(src, embed, encoder_step, w_out.size(0))
+    states = [decoder_step(y, h, c)[0] for y in embed(tgt_input).unbind(dim=1)]
+    return torch.stack(states, dim=1) @ w_out

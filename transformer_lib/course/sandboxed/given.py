@@ -132,6 +132,18 @@ class Attention(Part):
         return _look(x @ self.fields[0], memory, mask)
 
 
+class Step(Part):
+    """A step of a recurrent network, ``step(x, h, c)``, returns the new h and c.
+
+    Its fields are a matrix for x and one for h; h and c have the same width.
+    """
+
+    def forward(self, x: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+        w, u = self.fields
+        c = 0.6 * c + torch.tanh(x @ w + h @ u)
+        return torch.tanh(c + 0.5 * h), c
+
+
 class Embed(Part):
     """The rows of a table, its field, without a factor."""
 

@@ -1,12 +1,85 @@
 """Exercises on attention as an LSTM asks for it, with the matrices as they stand in the papers."""
 
+from collections.abc import Callable
+
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from transformer_lib.course.checks.exercise import exercise
 from transformer_lib.course.checks.observe import Case
 from transformer_lib.course.checks.topics.attention import in_steps, random_mask
+from transformer_lib.course.sandboxed.given import Embed, Step
+from transformer_lib.vocabulary import BOS
+
+
+def _lstm_cases(random: torch.Generator) -> dict[str, Case]:
+    def arguments(batch: int, d_x: int, d_h: int, scale: float = 1.0) -> tuple[Tensor, ...]:
+        shapes = [(batch, d_x), (batch, d_h), (batch, d_h)]
+        weights = [(4 * d_h, d_x), (4 * d_h, d_h), (4 * d_h,)]
+        x, h, c = (scale * torch.randn(shape, generator=random) for shape in shapes)
+        return x, h.tanh(), c, *(torch.randn(shape, generator=random) for shape in weights)
+
+    return {
+        "values": Case(*arguments(3, 5, 4), gradient=True),
+        "x as wide as h": Case(*arguments(2, 4, 4)),
+        "a batch of one": Case(*arguments(1, 3, 6)),
+        "large inputs": Case(*arguments(2, 4, 3, scale=9.0)),
+    }
+
+
+@exercise("LSTM", _lstm_cases, outputs=("h", "c"))
+def lstm_step(
+    x: Float[Tensor, "batch d_x"],
+    h: Float[Tensor, "batch d_h"],
+    c: Float[Tensor, "batch d_h"],
+    w: Float[Tensor, "gates d_x"],
+    u: Float[Tensor, "gates d_h"],
+    b: Float[Tensor, " gates"],
+) -> tuple[Float[Tensor, "batch d_h"], Float[Tensor, "batch d_h"]]:
+    """The gates i, f, g, o from W·x + U·h + b; c′ = f·c + i·g and h′ = o·tanh(c′)."""
+    i, f, g, o = (x @ w.T + h @ u.T + b).chunk(4, dim=-1)
+    c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+    return o.sigmoid() * c.tanh(), c
+
+
+def _seq2seq_cases(random: torch.Generator) -> dict[str, Case]:
+    def matrix(*shape: int) -> Tensor:
+        return 0.7 * torch.randn(shape, generator=random)
+
+    def arguments(batch: int, src_len: int, tgt_len: int, d: int, vocab_size: int = 9):
+        src = torch.randint(4, vocab_size, (batch, src_len), generator=random)
+        tgt_input = torch.randint(4, vocab_size, (batch, tgt_len), generator=random)
+        tgt_input[:, 0] = BOS
+        encoder, decoder = Step(matrix(d, d), matrix(d, d)), Step(matrix(d, d), matrix(d, d))
+        return src, tgt_input, Embed(matrix(vocab_size, d)), encoder, decoder, matrix(d, vocab_size)
+
+    return {
+        "values": Case(*arguments(2, 4, 3, 5)),
+        "one token on each side": Case(*arguments(2, 1, 1, 4)),
+        "a longer target": Case(*arguments(1, 3, 6, 4)),
+        "as long as each other": Case(*arguments(3, 4, 4, 6)),
+    }
+
+
+@exercise("LSTM", _seq2seq_cases, outputs=("logits",))
+def seq2seq(
+    src: Int[Tensor, "batch src_len"],
+    tgt_input: Int[Tensor, "batch tgt_len"],
+    embed: Callable[[Tensor], Tensor],
+    encoder_step: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]],
+    decoder_step: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]],
+    w_out: Float[Tensor, "d_model vocab_size"],
+) -> Float[Tensor, "batch tgt_len vocab_size"]:
+    """The encoder leaves h and c to the decoder, whose every step gives a row of logits."""
+    h = c = torch.zeros(len(src), w_out.size(0))
+    for x in embed(src).unbind(dim=1):
+        h, c = encoder_step(x, h, c)
+    states = []
+    for y in embed(tgt_input).unbind(dim=1):
+        h, c = decoder_step(y, h, c)
+        states.append(h)
+    return torch.stack(states, dim=1) @ w_out
 
 
 def _luong_cases(random: torch.Generator) -> dict[str, Case]:

@@ -1,0 +1,61 @@
+"""What is said of a student's experiment: whether its table is whole and its conclusion follows."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from transformer_lib.course.checks import check_experiment
+
+NAME = "reading_backwards"
+
+
+def table(backwards, forwards, seeds=4, spread=0.02):
+    random = np.random.default_rng(0)
+    means = {"backwards": backwards, "forwards": forwards}
+    return pd.DataFrame(
+        {"case": case, "seed": seed, "accuracy": mean + spread * random.standard_normal()}
+        for case, mean in means.items()
+        for seed in range(seeds)
+    )
+
+
+@pytest.mark.parametrize(
+    ("runs", "conclusion"),
+    [
+        (table(0.6, 0.4), "more"),
+        (table(0.4, 0.6), "less"),
+        (table(0.5, 0.5), "not told apart"),
+        (table(0.55, 0.5, spread=0.2), "not told apart"),
+    ],
+)
+def test_the_conclusion_that_the_numbers_allow_passes_and_no_other(runs, conclusion):
+    for said in ("more", "less", "not told apart"):
+        verdict = check_experiment(NAME, runs, said)
+        assert verdict.passed == (said == conclusion), verdict
+    assert "standard error" in repr(check_experiment(NAME, table(0.6, 0.4), "less"))
+
+
+@pytest.mark.parametrize(
+    ("runs", "said"),
+    [
+        ([0.5, 0.6], "a table is expected"),
+        (table(0.6, 0.4).drop(columns="seed"), "there is no column seed"),
+        (table(0.6, 0.4).replace("forwards", "as is"), "the cases are “backwards” and “forwards”"),
+        (table(0.6, 0.4, seeds=2), "at least 3 seeds"),
+        (table(60, 40), "accuracy lies between 0 and 1"),
+        (table(0.6, float("nan")), "accuracy lies between 0 and 1"),
+        (table(0.6, 0.4, spread=0.0), "does the seed reach the program"),
+    ],
+)
+def test_what_is_missing_is_said(runs, said):
+    assert said in repr(check_experiment(NAME, runs, "more"))
+
+
+def test_nothing_is_not_attempted():
+    assert not check_experiment(NAME, ..., "more").attempted
+
+
+def test_names_and_conclusions_are_given():
+    with pytest.raises(ValueError, match="did you mean reading_backwards"):
+        check_experiment("reading_backward", table(0.6, 0.4), "more")
+    assert "choose one of" in repr(check_experiment(NAME, table(0.6, 0.4), "better"))

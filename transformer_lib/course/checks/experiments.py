@@ -1,0 +1,116 @@
+"""Experiments of students: is the table whole, and does the conclusion follow from its numbers?"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from transformer_lib.course.checks.compare import listed
+from transformer_lib.course.checks.verdict import Finding, Verdict
+from transformer_lib.errors import did_you_mean
+
+if TYPE_CHECKING:
+    import pandas
+
+LEAST_SEEDS = 3
+CONCLUSIONS = ("more", "less", "not told apart")
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A comparison of two cases by one measure, each with several seeds.
+
+    The conclusion says whether the first case gives more of it than the second one. The two are
+    told apart where their means differ by more than twice the standard error of the difference.
+    """
+
+    name: str
+    cases: tuple[str, str]
+    measure: str
+    between: tuple[float, float] = (0.0, 1.0)
+
+
+EXPERIMENTS = {
+    experiment.name: experiment
+    for experiment in (Experiment("reading_backwards", ("backwards", "forwards"), "accuracy"),)
+}
+
+
+def check_experiment(name: str, runs: "pandas.DataFrame", conclusion: str) -> Verdict:
+    """Look at the table of an experiment and at what was concluded from it.
+
+    Args:
+        runs: a row for each run, with the columns ``case``, ``seed`` and that of the measure.
+        conclusion: "more", "less" or "not told apart".
+
+    Raises:
+        ValueError: there is no such experiment.
+    """
+    if name not in EXPERIMENTS:
+        raise ValueError(f"no experiment is called {name!r}; {did_you_mean(name, EXPERIMENTS)}")
+    if runs is None or runs is ...:
+        return Verdict(name, attempted=False)
+    return Verdict(name, tuple(_findings(EXPERIMENTS[name], runs, conclusion)))
+
+
+def _findings(experiment: Experiment, runs: Any, conclusion: Any) -> Iterator[Finding]:
+    parts = ("table", "cases", "seeds", "numbers", "conclusion")
+    for number, part in enumerate(parts):
+        if said := _wrong(part, experiment, runs, conclusion):
+            yield Finding(part, "failed", said)
+            yield from (Finding(later, "not reached") for later in parts[number + 1 :])
+            return
+        yield Finding(part, "passed")
+
+
+def _wrong(part: str, experiment: Experiment, runs: Any, conclusion: Any) -> str:
+    """What is wrong with one part of the report, when all parts before are right."""
+    measure = experiment.measure
+    if part == "table":
+        columns = ["case", "seed", measure]
+        if not hasattr(runs, "columns"):
+            return f"a table is expected, pd.DataFrame(rows); this is a {type(runs).__name__}"
+        missing = [column for column in columns if column not in runs.columns]
+        return f"there is no column {listed(missing)}" if missing else ""
+    if part == "cases":
+        found = set(runs["case"])
+        wanted = set(experiment.cases)
+        return "" if found == wanted else f"the cases are {_names(wanted)}, not {_names(found)}"
+    groups = dict(iter(runs.groupby("case")))
+    if part == "seeds":
+        few = [case for case, rows in groups.items() if rows["seed"].nunique() < LEAST_SEEDS]
+        return f"at least {LEAST_SEEDS} seeds are needed for {listed(few)}" if few else ""
+    if part == "numbers":
+        low, high = experiment.between
+        values = [float(x) for x in runs[measure]]
+        if not all(low <= x <= high for x in values):  # neither is NaN
+            return f"{measure} lies between {low:g} and {high:g}"
+        same = [case for case, rows in groups.items() if rows[measure].nunique() == 1]
+        return (
+            f"all seeds of {listed(same)} give the same number: does the seed reach the program?"
+            if same
+            else ""
+        )
+    return _wrong_conclusion(experiment, groups, conclusion)
+
+
+def _wrong_conclusion(experiment: Experiment, groups: dict[Any, Any], conclusion: Any) -> str:
+    if conclusion not in CONCLUSIONS:
+        return f"choose one of {_names(CONCLUSIONS)}"
+    first, second = (groups[case][experiment.measure].astype(float) for case in experiment.cases)
+    difference = first.mean() - second.mean()
+    error = math.sqrt(first.var() / len(first) + second.var() / len(second))
+    right = (
+        "not told apart" if abs(difference) <= 2 * error else "more" if difference > 0 else "less"
+    )
+    if conclusion == right:
+        return ""
+    return (
+        f"{experiment.cases[0]} {first.mean():.3g}, {experiment.cases[1]} {second.mean():.3g}: the "
+        f"difference is {difference:.3g}, its standard error {error:.2g}. What do these numbers "
+        "allow, with twice the error as the limit?"
+    )
+
+
+def _names(names: Any) -> str:
+    return listed([f"“{name}”" for name in sorted(map(str, names))])
