@@ -134,7 +134,9 @@ means = {key: torch.stack(shares).mean(dim=0).flatten() for key, shares in sums.
 
 # %%
 HEADS = [(kind, layer, head) for kind in recorded[0] for layer in (1, 2) for head in (1, 2, 3, 4)]
-rows = {kind: [f"{k} {layer}.{head}" for k, layer, head in HEADS if k == kind] for kind in recorded[0]}
+rows = {
+    kind: [f"{k} {layer}.{head}" for k, layer, head in HEADS if k == kind] for kind in recorded[0]
+}
 table = pd.DataFrame(index=[row for of_kind in rows.values() for row in of_kind])
 share = table.copy()
 for which, kind, name in means:
@@ -150,21 +152,23 @@ for which, kind, name in means:
 # %% tags=["nbval-ignore-output"]
 show(
     heat_table(table, "times the uniform share", highest=4.0),
-    "24 heads by what they look at, as multiples of the uniform share: encoder heads of layer 2 look "
-    "at the last piece, decoder heads differ little from what the mask alone gives, cross heads look "
-    "at the same piece, up to six times as much.",
+    "24 heads by what they look at, as multiples of the uniform share: encoder heads of layer 2 "
+    "look at the last piece, decoder heads differ little from what the mask alone gives, cross "
+    "heads look at the same piece, up to six times as much.",
 )
-copying = share["the same piece"].dropna()
-print(f"the same piece gets {copying.min():.0%} to {copying.max():.0%}")
+copying, itself = share["the same piece"].dropna(), share.loc[rows["decoder"], "itself"].mean()
+print(f"cross-attention gives the same piece {copying.min():.0%} to {copying.max():.0%}")
+print(f"the decoder gives the piece itself {itself:.0%}, uniform heads", end=" ")
+print(f"{means['uniform', 'decoder', 'itself'].mean():.0%}")
 assert copying.max() > 0.4, "not as on our machines: restart the kernel and run all cells"
 
 # %% [markdown]
 # Set beside their baseline, most places lose their interest. The encoder's heads look at the last
 # piece, `</s>`, those of layer 2 more than twice as much as at others, and little at the piece
 # itself. The decoder's heads hardly depart from what the mask alone gives: the largest factor is
-# 1.6. (Their shares look impressive, more than 40% at the piece itself; uniform heads would give
-# 36%.) In cross-attention all heads copy: the same piece gets three to six times the uniform share.
-# Head 2.3, with 93%, does hardly anything else.
+# 1.6. (Their shares look impressive, 44% at the piece itself; but uniform heads would give 36%.) In
+# cross-attention all heads copy: the same piece gets three to six times the uniform share. Head
+# 2.3, with 93%, does hardly anything else.
 #
 # So head 2.3 must be the one that matters most?
 #
@@ -212,6 +216,7 @@ def without(heads):
     return function
 
 
+# %%
 references = test.references[:300]
 
 
@@ -242,7 +247,8 @@ ranked = sorted(HEADS, key=cost.get)
 costs = pd.DataFrame(
     {
         f"head {h}": {
-            f"{kind} {layer}": f"{cost[kind, layer, h]:+.1f}{'*' * (p_value[kind, layer, h] < 0.05)}"
+            f"{kind} {layer}": f"{cost[kind, layer, h]:+.1f}"
+            + "*" * (p_value[kind, layer, h] < 0.05)
             for kind in recorded[0]
             for layer in (1, 2)
         }
@@ -465,7 +471,8 @@ check(attention_rollout)
 # 1. What a head looks at can be measured, over many sentences: by place, by piece.
 # 2. What a head is for shows when it is switched off. Most single heads are hardly missed.
 # 3. Very different attention can give the same output: weights are not a reason.
-# 4. A weight multiplies a value; where values are short, bright cells add nothing.
+# 4. A weight multiplies a value; where values are short, bright cells add little. And a share says
+#    something only beside its baseline, a difference only beside its chance.
 # 5. Across layers count the residual connection, and multiply in the right order.
 #
 # **In the paper:** its appendix shows attention pictures, figures 3 to 5. **Read on:** Clark et al.
