@@ -10,7 +10,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from transformer_lib.course.checks import EXPERIMENTS, check
+from transformer_lib.course.checks import EXERCISES, EXPERIMENTS, check
 from transformer_lib.course.own.course import order
 from transformer_lib.course.own.record import solutions
 
@@ -139,7 +139,7 @@ def test_every_exercise_has_a_solution_that_passes(path, notebook):
     for name, *_ in exercises(notebook):
         if name in EXPERIMENTS:
             continue  # below, since they take long
-        namespace = {}
+        namespace = {name: exercise.reference for name, exercise in EXERCISES.items()}
         exec(code_cells(notebook)[0].source, namespace)  # the chapter's imports
         for code in re.findall(r"```python\n(.*?)```", solutions()[name], re.DOTALL):
             exec(code, namespace)

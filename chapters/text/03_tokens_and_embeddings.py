@@ -13,10 +13,11 @@
 # %% [markdown]
 # # 3 · Tokens and embeddings
 #
-# A network computes with vectors, a sentence consists of letters. In this chapter you build the way
-# from one to the other, and back. Afterwards you can
+# A network computes with vectors; a sentence consists of letters. In this chapter you build the way
+# from one to the other, and back: a tokenizer of your own, which needs no unknown letters, and the
+# embedding after it. Afterwards you can
 #
-# - learn a byte-pair encoding, by hand and with SentencePiece, and say what its size costs,
+# - write a byte-pair encoding and compare it with SentencePiece's, and say what its size costs,
 # - explain why embeddings are multiplied by √d_model, and what happens if they are not,
 # - say what tied weights save,
 # - prepare a batch: padding, the special tokens, the shift of the target.
@@ -30,20 +31,19 @@
 import math
 import re
 from collections import Counter
-from itertools import islice
+from itertools import chain, count, islice
 
 import numpy as np
 import pandas as pd
 import torch
 
-from transformer_lib.checks import check, solution
+from transformer_lib.checks import check, mine, solution
 from transformer_lib.course.results import mean_and_spread, over_seeds
 from transformer_lib.data import prepare
 from transformer_lib.data.batching import make_batch, plan_batches
 from transformer_lib.data.corpora import DataConfig, load_corpus
 from transformer_lib.data.tokenizer import Tokenizer
 from transformer_lib.course.lineages import toy
-from transformer_lib.course.misconceptions.bank import wrong_answers
 from transformer_lib.model import TransformerConfig, build_transformer, num_parameters
 from transformer_lib.model.positional_encoding import sinusoidal_positions
 from transformer_lib.plots.measurements import lines
@@ -55,7 +55,7 @@ from transformer_lib.vocabulary import BOS, EOS, PAD
 # %% [markdown]
 # ## Letters or words?
 #
-# The model chooses the next token from a fixed list, the **vocabulary**. What should stand in it?
+# The model chooses the next token from a fixed list, the **vocabulary**. What should be in it?
 # Letters: there are few of them, and every word can be written. But sentences become long, and the
 # model has to learn to spell before it learns anything else. Words: sentences become short. But
 # which words? Let us take every fifth sentence pair of our corpus to learn from and see what a list
@@ -87,8 +87,8 @@ print("for example", ", ".join(word for words in unknown[1005:1080] for word in 
 #
 # ## Byte-pair encoding
 #
-# [Sennrich et al. 2016](https://arxiv.org/abs/1508.07909) took a method of data compression for it.
-# Begin with single letters. Count which two neighbours stand together most often, and make them one
+# [Sennrich et al. 2016](https://arxiv.org/abs/1508.07909) borrowed a method of data compression.
+# Begin with single letters. Count which two neighbours occur together most often, and make them one
 # symbol. Again and again, until the vocabulary has the size that you want. That is all of **BPE**.
 #
 # The beginning of a word is marked by `▁`, which stands for the space before it. Merges never cross
@@ -105,57 +105,104 @@ counts = Counter(word for sentence in text for word in split_words(sentence))
 print(f"{len(counts):,} different, the most frequent:", counts.most_common(5))
 
 # %% [markdown]
-# One step of the algorithm: count pairs, merge the most frequent one everywhere.
+# You write it in four steps. What passes its `check` is kept in `my_transformer.py` beside this
+# notebook; after a first try, `solution("merge_pair")` in a cell of its own shows one way.
+#
+# ### Merge a pair
+#
+# ●○○ · 10 minutes · the step of which BPE consists
+#
+# The heart of BPE: every occurrence of `pair` in the list `symbols`, from left to right, becomes
+# one symbol. `["a", "a", "a"]` and `("a", "a")` give `["aa", "a"]`.
 
 # %%
-def merge(symbols, pair):
-    """Every occurrence of the pair becomes one symbol."""
-    merged = []
-    for symbol in symbols:
-        if merged and (merged[-1], symbol) == pair:
-            merged[-1] += symbol
-        else:
-            merged.append(symbol)
-    return merged
+def merge_pair(symbols, pair):
+    ...  # your code
 
 
-def count_pairs(spelled):
-    """How often each two symbols are neighbours, over all words of the text."""
-    pairs = Counter()
-    for word, symbols in spelled.items():
-        for pair in zip(symbols, symbols[1:]):
-            pairs[pair] += counts[word]
-    return pairs
-
-# %%
-spelled = {word: list(word) for word in counts}
-merges = []
-for _ in range(100):
-    pairs = count_pairs(spelled)
-    pair = max(pairs, key=pairs.get)
-    merges.append(pair)
-    spelled = {word: merge(symbols, pair) for word, symbols in spelled.items()}
-    if len(merges) <= 12:
-        sentence = [" ".join(spelled[word]) for word in split_words("Tom is in the kitchen.")]
-        print(f"{' '.join(pair):6}{pairs[pair]:5} times:  {'  '.join(sentence)}")
+check(merge_pair)
 
 # %% [markdown]
-# On the right you see a sentence grow together (two spaces separate words). *Tom* is whole after
-# eight merges, because he is in every fourth sentence of this text; the rest are endings and
-# beginnings that are frequent in both languages. The algorithm knows nothing of syllables.
+# <details><summary>Hint</summary>
 #
-# To cut a new word, apply the merges in the order in which they were learnt:
+# Build the new list symbol by symbol, and look each time at the last one that is already in it. Why
+# not join the symbols with spaces and replace text? Try the symbols `ut`, `he` and the pair `t`,
+# `he`.
+#
+# </details>
+#
+# ### Learn the merges
+#
+# ●●○ · 30 minutes · the training of a tokenizer
+#
+# `counts` says how often each word occurs in the text. Begin with each word as a list of letters;
+# count all pairs of neighbours, each as often as its word occurs; merge the most frequent one in
+# all words; and again, `number` times, or until there is no pair left. Of equally frequent pairs
+# take the first one of the alphabet, the smallest in Python's order. Return the list of pairs.
 
 # %%
-def cut(word, number):
-    symbols = list(word)
-    for pair in merges[:number]:
-        symbols = merge(symbols, pair)
-    return symbols
+merge_pair = mine("merge_pair")
 
 
-cuts = {n: [" ".join(cut(w, n)) for w in ("▁mother", "▁Mutter", "▁hedgehog")] for n in (0, 20, 100)}
-pd.DataFrame(cuts, index=["mother", "Mutter", "hedgehog"]).rename_axis(columns="merges")
+def learn_merges(counts, number):
+    ...  # your code
+
+
+check(learn_merges)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# `{word: list(word) for word in counts}` and a `Counter` of pairs, made anew for each merge.
+# `zip(symbols, symbols[1:])` are the neighbours. `max` finds the count, `min` the first among those
+# that have it.
+#
+# </details>
+#
+# ### Cut a word
+#
+# ●○○ · 10 minutes · your tokenizer cuts words
+#
+# Begin with the letters of the word and apply each merge, in the order in which they were learnt.
+# Return the list of pieces.
+
+# %%
+def apply_merges(word, merges):
+    ...  # your code
+
+
+check(apply_merges)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Begin with single letters. The order of the merges decides, not the length of the pieces. A merge
+# that finds nothing is no reason to stop.
+#
+# </details>
+#
+# Your first hundred merges on the text, and a sentence that grows together (two spaces separate
+# words):
+
+# %%
+learn_merges, apply_merges = mine("learn_merges"), mine("apply_merges")
+merges = learn_merges(counts, 100)
+for number in (0, 1, 2, 5, 8, 12, 50, 100):
+    sentence = [" ".join(apply_merges(w, merges[:number])) for w in split_words("Tom is in town.")]
+    last = " + ".join(merges[number - 1]) if number else ""
+    print(f"{number:3} {last:8} {'  '.join(sentence)}")
+
+# %% [markdown]
+# *Tom* is whole after eight merges, because he is in every fourth sentence of this text; the rest
+# are endings and beginnings that are frequent in both languages. The algorithm knows nothing of
+# syllables. And other words:
+
+# %%
+rows = {
+    n: [" ".join(apply_merges(w, merges[:n])) for w in ("▁mother", "▁Mutter", "▁hedgehog")]
+    for n in (0, 20, 100)
+}
+pd.DataFrame(rows, index=["mother", "Mutter", "hedgehog"]).rename_axis(columns="merges")
 
 # %% [markdown]
 # ## SentencePiece
@@ -191,13 +238,82 @@ for sentence in ("The hedgehog sneezes.", "two  spaces, and ﬁve", "Приве�
 
 # %% [markdown]
 # Not one Russian letter is in our text. What has no piece becomes `<unk>`, and is lost: the ⁇ does
-# not say which letters it was. And whoever writes `</s>` into a text cannot end the sentence with
-# it. It is cut like any other text, here into unknown characters and an s:
+# not say which letters it was. And a text in which somebody has written `</s>` cannot end the
+# sentence with it (an attack of this kind is called *prompt injection*). It is cut like any other
+# text, here into unknown characters and an s:
 
 # %%
 print(tokenizer.pieces(tokenizer.encode(["</s>"])[0]), "but the token itself is", EOS)
 
 # %% [markdown]
+# ### Nothing unknown
+#
+# ●●○ · 20 minutes · how large language models read every script
+#
+# Need anything be unknown? Every text is a sequence of bytes (UTF-8), and there are only 256 of
+# them. GPT-2's tokenizer merges bytes instead of letters from the start; SentencePiece can spell
+# what it does not know in bytes (`byte_fallback`), as Llama's does. Write the second: each of the
+# `symbols` that is in the set `vocabulary` stays, any other becomes its bytes, each as a piece like
+# `<0xD0>`.
+
+# %%
+def byte_fallback(symbols, vocabulary):
+    ...  # your code
+
+
+check(byte_fallback)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# `symbol.encode("utf-8")` is a sequence of numbers from 0 to 255. `f"{10:02X}"` is 0A.
+#
+# </details>
+#
+# ### A tokenizer of your own
+#
+# ●●● · 40 minutes · from text to pieces, with nothing but your own parts
+#
+# All together: learn `number` merges from the sentences of `text`, and cut each of `sentences` into
+# pieces. Words as in `split_words` above. The vocabulary consists of all letters of the text (`▁`
+# and punctuation among them) and of all merged pieces; what is not in it is spelled in bytes.
+# Return a list of pieces for each sentence.
+
+# %%
+byte_fallback = mine("byte_fallback")
+
+
+def tokenize(text, number, sentences):
+    ...  # your code
+
+
+check(tokenize)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Four lines do it: counts, merges, vocabulary, and a list of lists. Cut word by word with
+# `apply_merges`, and give what comes out to `byte_fallback`.
+#
+# </details>
+#
+# **Your first milestone.** Does your tokenizer cut as SentencePiece does? Both learn a hundred
+# merges from the same text and cut the 2,000 sentences of the test set:
+
+# %%
+tokenize = mine("tokenize")
+mine_cut = tokenize(text, 100, test)
+theirs_cut = [tokenizer.pieces(tokens) for tokens in tokenizer.encode(test)]
+alike = [a == b for a, b in zip(mine_cut, theirs_cut)]
+print(f"cut alike: {sum(alike)} of {len(alike)} sentences")
+different = [(a, b) for a, b, same in zip(mine_cut, theirs_cut, alike) if not same]
+for a, b in different[:2]:
+    print("yours ", *a, "\ntheirs", *b)
+assert sum(alike) > 0.9 * len(alike), "not as on our machines: run all cells again"
+
+# %% [markdown]
+# MILESTONE
+#
 # ## How many pieces?
 #
 # Now to the opening question. The same text, vocabularies from 250 to 8,000 pieces:
@@ -229,7 +345,7 @@ show(
 #
 # A token number is a name, not a quantity: piece 2000 is not twice piece 1000. Each gets a vector
 # of its own, a row of the **embedding** matrix, and the rows are learnt like all other weights. To
-# look up row $t$ is the same as multiplying a vector that is 1 at $t$ and 0 elsewhere with the
+# look up row $t$ is the same as multiplying a **one-hot** vector, 1 at $t$ and 0 elsewhere, by the
 # matrix, without all the multiplications by 0:
 
 # %%
@@ -296,9 +412,30 @@ print(f"rows × √d_model: {rms(rows * math.sqrt(d_model)):.2f}")
 print(f"rows / √d_model: {rms(rows / math.sqrt(d_model)):.3f}")
 
 # %% [markdown]
-# Multiplied by the root, word and place are equally loud. The last line is what one gets who
-# follows the comment in a published notebook, which says “divide” above code that multiplies: the
-# position is then 360 times as loud as the word.
+# Multiplied by the root, word and place are equally loud. The last line is what you get if you
+# follow the comment in one published notebook: it says “divide” above code that multiplies, and the
+# position would be 360 times as loud as the word.
+#
+# ### Embed
+#
+# ●○○ · 5 minutes · the input of every layer after it
+#
+# The vectors of a batch of tokens, (batch, length), from a table of (vocab_size, d_model), scaled
+# as the paper's section 3.4 wants them.
+
+# %%
+def embed(tokens, table):
+    ...  # your code
+
+
+check(embed)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# `table[tokens]` has the shape (batch, length, d_model). One factor is missing.
+#
+# </details>
 #
 # Does it matter, or will training put it right? We need the text as batches of token numbers, as
 # chapter 1 prepared it:
@@ -355,9 +492,9 @@ mean_and_spread(runs)
 
 # %% [markdown]
 # The root matters: the means differ by 0.44, twice what seeds differ by. Loss is in nats per token,
-# so 0.44 means that the right piece gets less than two thirds of the probability, on average, that
-# it could have. Training does put it right in the end; it takes time that could be spent on
-# learning.
+# so without the root the right piece gets, in the geometric mean, $e^{-0.44} = 64\%$ of the
+# probability that the scaled model gives it. Longer training may put it right; it takes time that
+# could be spent on learning.
 #
 # ## Tied weights
 #
@@ -379,8 +516,38 @@ for tied in ("all", "none"):
 
 # %% [markdown]
 # Residual connections carry the row of the token that was read through to the end, and there no row
-# fits it better than itself. So a tied model begins as a parrot and first has to unlearn that; 150
-# steps are not enough to make up for it. What does it get in return? Here are the parameters of the
+# fits it better than itself. So a tied model begins as a parrot and first has to unlearn that. Does
+# it catch up? The same two models, trained sixteen times as long, three seeds each:
+
+# %%
+def train_longer(tied, seed, steps=2400, d_model=128):
+    """The mean loss of the thirty batches before some steps."""
+    torch.manual_seed(seed)
+    config = TransformerConfig("transformer", d_model, 128, 4, 1, 1, 0.0, tied_embeddings=tied)
+    model = build_transformer(config, len(data.tokenizer))
+    optimizer = torch.optim.Adam(model.parameters(), lr=2e-3, betas=(0.9, 0.98), fused=True)
+    lengths = data.train.src.lengths, data.train.tgt.lengths
+    epochs = chain.from_iterable(plan_batches(*lengths, 512, seed=(seed, n)) for n in count())
+    losses = []
+    for indices in islice(epochs, steps):
+        batch = make_batch(data.train, indices)
+        states = model.decode(batch.tgt_input, model.encode(batch.src))
+        sums = output_loss(states, model.output_weight, batch.labels)
+        optimizer.zero_grad()
+        (sums.smoothed / sums.tokens).backward()
+        optimizer.step()
+        losses.append(sums.nll.item() / sums.tokens)
+    return {f"{n} steps": sum(losses[n - 30 : n]) / 30 for n in (150, 600, 2400)}
+
+# %%
+cases = {"one table": ["all"], "three tables": ["none"]}
+runs = over_seeds(train_longer, cases, "03_tied_for_longer", seeds=3)
+mean_and_spread(runs)
+
+# %% [markdown]
+# LONGER
+#
+# What does tying give in return? Here are the parameters of the
 # paper's base model, built without memory, by PyTorch's device `meta`:
 
 # %%
@@ -390,10 +557,10 @@ for tied, meaning in {"none": "three tables", "output": "two", "all": "one"}.ite
     print(f"{meaning:12} {num_parameters(model) / 1e6:5.1f} million parameters")
 
 # %% [markdown]
-# One table instead of three saves 38 of 101 million parameters. A row of it is trained by each of
-# its three uses, which helps pieces that are rare on one side ([Press and Wolf
-# 2017](https://arxiv.org/abs/1608.05859)). One table for both languages needs one vocabulary for
-# both, as we have it; names and numbers are spelled alike in both anyway.
+# One table instead of three saves 38 of 101 million parameters, and a row of it is trained by each
+# of its three uses ([Press and Wolf 2017](https://arxiv.org/abs/1608.05859) found that it helps).
+# One table for both languages needs one vocabulary for both, as we have it; names and numbers are
+# spelled alike in both anyway.
 #
 # ## A batch
 #
@@ -430,11 +597,34 @@ print(f"sentences of similar length:  {padding(plan_batches(*lengths, 1024, seed
 #
 # The decoder learns to say the next token, given all tokens before it. In training the whole target
 # is known, so all its positions are computed at once: the decoder **reads** the right target,
-# preceded by `<s>`, and is to **say** the same target, followed by `</s>`. Its input is its label,
-# moved on by one place. That is **teacher forcing**: whatever the model would have said itself, it
-# reads on with what is right.
+# preceded by `<s>`, and must **predict** the same target, followed by `</s>`. Its input is its
+# label, shifted right by one place. That is **teacher forcing**: whatever the model would have said
+# itself, it reads on with what is right.
 #
-# One of the tutorials from which this course grew shows it with two sentences from Chinese to
+# ### Shift right
+#
+# ●●○ · 15 minutes · what the decoder reads and predicts
+#
+# `targets` is a list of lists of token numbers, without special tokens. Return what the decoder
+# reads and what it must predict, in this order, each as a tensor of whole numbers, (batch, length),
+# padded at the end.
+
+# %%
+def teacher_forcing(targets):
+    ...  # your code
+
+
+check(teacher_forcing)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# `BOS`, `EOS` and `PAD` are imported above. Both tensors have one more column than the longest
+# target. Which of the three ever stands in the input, which in the labels?
+#
+# </details>
+#
+# A tutorial from which this course grew (chapter 16) shows it with two sentences from Chinese to
 # English, in which `S`, `E` and `P` stand for `<s>`, `</s>` and `<pad>`:
 
 # %%
@@ -492,118 +682,22 @@ print(Tokenizer.train(text, 1000).decode([[token for token in tokens if token < 
 
 # %% [markdown]
 # No error, just nonsense. That is why a run of this library keeps its tokenizer beside its weights,
-# and why `--resume` refuses another one. More of what goes wrong between text and vector:
-
-# %%
-for exercise in ("merge_pair", "embed", "teacher_forcing"):
-    for mistake in wrong_answers(exercise)[:3]:
-        print(f"{mistake.id}: {mistake.title}")
-
-# %% [markdown]
-# ## Your turn
-#
-# What passes its `check` is kept in `my_transformer.py` beside this notebook. After a first try,
-# `solution("merge_pair")` in a cell of its own shows one way.
-#
-# ### Merge a pair
-#
-# ●○○ · 10 minutes · the step of which BPE consists
-#
-# The heart of BPE: every occurrence of `pair` in the list `symbols`, from left to right, becomes
-# one symbol. Write it without looking up; `["a", "a", "a"]` and `("a", "a")` give `["aa", "a"]`.
-
-# %%
-def merge_pair(symbols, pair):
-    ...  # your code
-
-
-check(merge_pair)
-
-# %% [markdown]
-# <details><summary>Hint</summary>
-#
-# Build the new list symbol by symbol, and look each time at the last one that is already in it. Why
-# not join the symbols with spaces and replace text? Try the symbols `ut`, `he` and the pair `t`,
-# `he`.
-#
-# </details>
-#
-# ### Cut a word
-#
-# ●○○ · 10 minutes · your tokenizer cuts words
-#
-# Begin with the letters of the word and apply each merge, in the order in which they were learnt.
-# Return the list of pieces.
-
-# %%
-def apply_merges(word, merges):
-    ...  # your code
-
-
-check(apply_merges)
-
-# %% [markdown]
-# <details><summary>Hint</summary>
-#
-# Begin with single letters. The order of the merges decides, not the length of the pieces. A merge
-# that finds nothing is no reason to stop.
-#
-# </details>
-#
-# ### Embed
-#
-# ●○○ · 5 minutes · the input of every layer after it
-#
-# The vectors of a batch of tokens, (batch, length), from a table of (vocab_size, d_model), scaled
-# as the paper's section 3.4 wants them.
-
-# %%
-def embed(tokens, table):
-    ...  # your code
-
-
-check(embed)
-
-# %% [markdown]
-# <details><summary>Hint</summary>
-#
-# `table[tokens]` has the shape (batch, length, d_model). One factor is missing.
-#
-# </details>
-#
-# ### Shift
-#
-# ●●○ · 15 minutes · what the decoder reads and predicts
-#
-# `targets` is a list of lists of token numbers, without special tokens. Return what the decoder
-# reads and what it is to say, in this order, each as a tensor of whole numbers, (batch, length),
-# padded at the end.
-
-# %%
-def teacher_forcing(targets):
-    ...  # your code
-
-
-check(teacher_forcing)
-
-# %% [markdown]
-# <details><summary>Hint</summary>
-#
-# `BOS`, `EOS` and `PAD` are imported above. Both tensors have one more column than the longest
-# target. Which of the three ever stands in the input, which in the labels?
-#
-# </details>
+# and why `--resume` refuses another one. Other mistakes are in the
+# [list of mistakes](../docs/misconceptions.md).
 #
 # ## Summary
 #
 # 1. BPE merges the most frequent pair of neighbours until the vocabulary is full: frequent words
-#    whole, rare ones in pieces, nothing unknown but letters never met.
-# 2. Sixteen times the pieces shorten a sentence to two thirds; each piece costs a row and has to be
-#    met often enough to be learnt.
+#    whole, rare ones in pieces. What is unknown can be spelled in bytes.
+# 2. A vocabulary of 8,000 pieces instead of 500 shortens a sentence to two thirds; each piece costs
+#    a row and has to occur often enough to be learnt.
 # 3. Rows start at size 1/√d_model (in the authors' program) because they also make the logits;
 #    multiplied by √d_model they are as loud as the positions they are added to.
 # 4. One table for source, target and output saves 38 of the base model's 101 million parameters.
-# 5. The decoder reads `<s> y₁ … yₙ` and says `y₁ … yₙ </s>`; without the shift it learns to copy.
+# 5. The decoder reads `<s> y₁ … yₙ` and predicts `y₁ … yₙ </s>`; without the shift it learns to
+#    copy.
+#
+# **Assignment 1**, after chapter 4, embeds words with their positions.
 #
 # **In the paper:** sections 3.4 and 5.1. **Read on:** Sennrich et al. 2016 on BPE; Kudo 2018 on
 # cutting the same word in several ways while training; Press and Wolf 2017 on tied weights.

@@ -36,7 +36,7 @@ import pandas as pd
 import torch
 from torch import nn
 
-from transformer_lib.checks import check, solution
+from transformer_lib.checks import check, check_experiment, mine, solution
 from transformer_lib.course.lineages.niutensor import timing_signal
 from transformer_lib.course.misconceptions.bank import wrong_answers
 from transformer_lib.course.results import mean_and_spread, over_seeds
@@ -129,10 +129,10 @@ show(
 # $$PE_{(pos,\,2i)} = \sin\frac{pos}{10000^{2i/d_{model}}} \qquad
 # PE_{(pos,\,2i+1)} = \cos\frac{pos}{10000^{2i/d_{model}}}$$
 #
-# Channels come in pairs. Pair $i$ turns like the hand of a clock, by the angle
-# $\omega_i = 10000^{-2i/d_{model}}$ at each position; sine and cosine are the two coordinates of
-# its tip. The first hand ($i = 0$) turns by 1 radian a position, the last one about 10,000 times as
-# slowly. With four channels there are two hands, and you can check them on a pocket calculator:
+# Channels come in pairs. Pair $i$ turns like the hand of a clock, by the angle $\omega_i =
+# 10000^{-2i/d_{model}}$ at each position; sine and cosine are the two coordinates of its tip. The
+# first hand ($i = 0$) turns by 1 radian per position, the last one about 10,000 times as slowly.
+# With four channels there are two hands, and you can check them on a pocket calculator:
 
 # %%
 d_model = 4
@@ -147,17 +147,38 @@ for pos in range(3):
 # Position 0 is always 0 1 0 1 …; at position 1 the first pair is sin 1 and cos 1; the second pair
 # has hardly moved, for its angle is only 0.01.
 #
-# The same for all positions and channels at once, without a loop:
+# Now for all positions and channels at once. What passes its `check` is kept in `my_transformer.py`
+# beside this notebook; after a first try, `solution("positional_encoding")` in a cell of its own
+# shows one way.
+#
+# ### The encoding
+#
+# ●●○ · 15 minutes · the paper's formula, used by every model that follows
+#
+# `length` is the number of positions, counted from
+# 0, `d_model` is even; return a tensor of (length, d_model) with single precision.
 
 # %%
-def sinusoids(length, d_model):
-    position = torch.arange(length)[:, None]  # (length, 1)
-    two_i = torch.arange(0, d_model, 2)  # 0, 2, 4, …: this is 2i already
-    angle = position / 10000.0 ** (two_i / d_model)  # (length, d_model/2)
-    return torch.stack([angle.sin(), angle.cos()], dim=2).flatten(1)
+def positional_encoding(length, d_model):
+    ...  # your code
 
 
-torch.testing.assert_close(sinusoids(100, 64), sinusoidal_positions(100, 64), rtol=0, atol=1e-4)
+check(positional_encoding)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# `torch.arange(0, d_model, 2)` is 2i for every pair. Fill the even columns of a table with
+# `table[:, 0::2] = …` and the odd ones with `table[:, 1::2] = …`.
+#
+# </details>
+#
+# Does yours agree with the library's?
+
+# %%
+positional_encoding = mine("positional_encoding")
+table = sinusoidal_positions(100, 64)
+torch.testing.assert_close(positional_encoding(100, 64), table, rtol=0, atol=1e-4)
 print("the same as transformer_lib's, to four digits")
 
 # %% [markdown]
@@ -185,33 +206,47 @@ show_chart(wave_explorer(sinusoidal_positions(40, 16)))
 #
 # ## A shift is a rotation
 #
-# Now to the third wish. Where does a hand stand $k$ positions later? It has turned by $k\,\omega$,
-# wherever it started. Written out with the addition theorems:
+# Now for the third requirement. Where does a hand stand $k$ positions later? It has turned by
+# $k\,\omega$, wherever it started. Written out with the angle-addition formulas:
 #
 # $$\begin{pmatrix}\sin\omega(pos+k)\\ \cos\omega(pos+k)\end{pmatrix} =
 # \begin{pmatrix}\cos\omega k & \sin\omega k\\ -\sin\omega k & \cos\omega k\end{pmatrix}
 # \begin{pmatrix}\sin\omega\,pos\\ \cos\omega\,pos\end{pmatrix}$$
 #
 # The matrix does not contain $pos$. One fixed matrix takes **every** position to the one $k$ places
-# further. A matrix is just what a linear layer can learn, and so $W^Q$ and $W^K$ of a head can
-# learn to look "three places back". Let us build that matrix and try it on all positions:
+# further.
+#
+# ### The matrix of a shift
+#
+# ●●○ · 25 minutes · what “three places back” is, as a matrix
+#
+# Build it for all pairs at once: R with $R \cdot PE(pos) = PE(pos + k)$ for every position, where
+# PE(pos) is a column of the paper's layout. `k` may be negative. Return (d_model, d_model).
 
 # %%
 def shift_matrix(k, d_model):
-    """R with R · PE(pos) = PE(pos + k), for every pos."""
-    rotation = torch.zeros(d_model, d_model)
-    for i in range(0, d_model, 2):
-        angle = torch.tensor(k / 10000.0 ** (i / d_model))
-        rotation[i, i] = rotation[i + 1, i + 1] = angle.cos()
-        rotation[i, i + 1], rotation[i + 1, i] = angle.sin(), -angle.sin()
-    return rotation
+    ...  # your code
 
 
+check(shift_matrix)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# A block of 2 × 2 on the diagonal for each pair, with the angle $k / 10000^{2i/d_{model}}$. A loop
+# over `range(0, d_model, 2)` runs over 2i.
+#
+# </details>
+#
+# Is one matrix right for all positions?
+
+# %%
+shift_matrix = mine("shift_matrix")
 table = sinusoidal_positions(200, 64)
 for k in (1, 3, 50):
     shifted = table[:-k] @ shift_matrix(k, 64).T
-    torch.testing.assert_close(shifted, table[k:], rtol=0, atol=1e-5)
-    print(f"k = {k:2}: right for all {len(shifted)} positions, to five digits")
+    torch.testing.assert_close(shifted, table[k:], rtol=0, atol=1e-4)
+    print(f"k = {k:2}: right for all {len(shifted)} positions, to four digits")
 
 # %% [markdown]
 # Only rounding is left. A second consequence: how alike two positions are, measured by their dot
@@ -263,6 +298,78 @@ pd.DataFrame(rows, columns=columns)
 # A small change in a formula, and trained weights no longer fit. When you load weights from
 # elsewhere, compare the position table first.
 #
+# ### The other layout
+#
+# ●○○ · 10 minutes · the layout of Tensor2Tensor and of Hugging Face's Marian
+#
+# The same numbers, with all sines in the first half of the channels and all cosines in the second.
+
+# %%
+def positional_encoding_halves(length, d_model):
+    ...  # your code
+
+
+check(positional_encoding_halves)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# `torch.cat([a, b], dim=1)` puts two tables side by side.
+#
+# </details>
+#
+# ## Positions in the scores instead
+#
+# If only distances count, why not rotate queries and keys themselves? That is **rotary position
+# embedding** (RoPE, [Su et al. 2021](https://arxiv.org/abs/2104.09864)), which most large language
+# models use today. Nothing is added to the words. Before the scores, each pair of channels of a
+# query or key is turned by the angle of its position; and since turning both vectors by the same
+# angle changes no dot product, only the difference of the two angles is left.
+#
+# ### Rotate queries and keys
+#
+# ●●○ · 25 minutes · the positions of most models since 2021
+#
+# `x` is (batch, heads, length, d_k), queries or keys; `position` are whole numbers, (length,). Turn
+# each pair of neighbouring channels (0 and 1, 2 and 3, …) by the angle $pos / 10000^{2i/d_k}$,
+# counterclockwise: $(a, b)$ becomes $(a\cos - b\sin,\ a\sin + b\cos)$. Return the same shape.
+
+# %%
+def rotary(x, position):
+    ...  # your code
+
+
+check(rotary)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# `x[..., 0::2]` and `x[..., 1::2]` are the first and the second of each pair. Angles are (length,
+# d_k / 2) and fit both. `torch.stack(…, dim=-1).flatten(-2)` interleaves them again.
+#
+# </details>
+#
+# Does the score depend on the distance alone? One query and one key, moved along together:
+
+# %%
+rotary = mine("rotary")
+torch.manual_seed(0)
+query, key = torch.randn(2, 1, 1, 1, 64)
+for distance in (0, 3, 10):
+    places = [(start + distance, start) for start in (0, 7, 500)]
+    scores = [
+        (rotary(query, torch.tensor([p])) * rotary(key, torch.tensor([q]))).sum().item()
+        for p, q in places
+    ]
+    print(f"distance {distance:2}:", *[f"{score:8.4f}" for score in scores])
+
+# %% [markdown]
+# Each row has one number, wherever it stands. **ALiBi** ([Press et al.
+# 2022](https://arxiv.org/abs/2108.12409)) is simpler still: from each score it subtracts a number
+# times the distance, so that what is near counts more. And some decoders have no positions at all:
+# their causal mask (chapter 7) already tells the first token, which sees one key, from the tenth,
+# which sees ten.
+#
 # ## Learned or computed?
 #
 # Why not learn the vectors, like those of words? The paper tried both, with nearly the same result
@@ -278,10 +385,10 @@ VOCABULARY, BACK, TRAINED = 20, 3, 16
 class LookBack(nn.Module):
     """Embedding with positions, one head of attention, an output projection."""
 
-    def __init__(self, positions, d_model=64):
+    def __init__(self, positions, attention=None, d_model=64):
         super().__init__()
         self.embedding = Embedding(VOCABULARY, d_model, positions, dropout=0.0)
-        self.attention = MultiHeadAttention(d_model, num_heads=1)
+        self.attention = attention or MultiHeadAttention(d_model, num_heads=1)
         self.output = nn.Linear(d_model, VOCABULARY)
 
     def forward(self, tokens, start=0):
@@ -293,6 +400,26 @@ def sequences(count, length):
     return tokens, tokens[:, :-BACK]  # the answers, from position BACK on
 
 # %% [markdown]
+# And ALiBi, for which the head sees no later token, as in its paper:
+
+# %%
+class AlibiAttention(nn.Module):
+    """One causal head whose scores fall with the distance."""
+
+    def __init__(self, d_model=64, slope=0.1):
+        super().__init__()
+        self.projections, self.slope = nn.Linear(d_model, 3 * d_model), slope
+        self.output = nn.Linear(d_model, d_model)
+
+    def forward(self, x):
+        query, key, value = self.projections(x).chunk(3, dim=-1)
+        place = torch.arange(x.size(1))
+        distance = place[:, None] - place
+        scores = query @ key.mT / x.size(-1) ** 0.5 - self.slope * distance
+        weights = scores.masked_fill(distance < 0, -torch.inf).softmax(dim=-1)
+        return self.output(weights @ value)
+
+# %% [markdown]
 # `start` is the position of the first token. Here it is always 0; we will need it in a moment.
 # Training takes a few seconds for each kind of positions. One run may be luck, so each is repeated
 # with five seeds; the results come with the course, and if you change the program, your machine
@@ -301,11 +428,11 @@ def sequences(count, length):
 # %%
 def train(kind, steps, starts=1):
     """Each step begins at a random one of the first ``starts`` positions."""
-    if kind == "sinusoids":
-        positions = SinusoidalPositions(64)
-    else:
-        positions = LearnedPositions(64, max_len=400) if kind == "learned" else NoPositions()
-    model = LookBack(positions)
+    positions = {
+        "sinusoids": SinusoidalPositions(64),
+        "learned": LearnedPositions(64, max_len=400),
+    }.get(kind, NoPositions())
+    model = LookBack(positions, AlibiAttention() if kind == "ALiBi" else None)
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3, fused=True)
     for _ in range(steps):
         tokens, answers = sequences(128, TRAINED)
@@ -330,7 +457,7 @@ def by_position(kind, seed):
     return {str(BACK + number): right for number, right in enumerate(share.tolist())}
 
 
-KINDS = ("sinusoids", "learned", "none")
+KINDS = ("sinusoids", "learned", "none", "ALiBi")
 runs = over_seeds(by_position, {kind: [kind] for kind in KINDS}, "04_longer_than_trained")
 shares = {kind: runs.loc[runs["case"] == kind, "3":] for kind in KINDS}
 for kind, share in shares.items():
@@ -346,14 +473,16 @@ show(
         BACK, TRAINED, chance=1 / VOCABULARY,
     ),
     "Share of right answers by position: with sinusoids and with learned positions all are right "
-    "up to the training length and hardly any beyond it; without positions few are right anywhere.",
+    "up to the training length and hardly any beyond it; without positions few are right anywhere, "
+    "with ALiBi a quarter, as many beyond the training length as before.",
 )  # fmt: skip
 
 # %% [markdown]
-# Compare with your six numbers. Without positions the model cannot know which token is meant; it
-# does better than chance, because the answer is at least one of the tokens that it sees.
-# With learned positions it plays perfectly as far as it was trained. From position 16 on it meets
-# vectors that no training step has touched, and guesses.
+# Compare with your numbers. Without positions the model cannot know which token is meant; it does
+# better than chance, because the answer is at least one of the tokens that it sees. With learned
+# positions it plays perfectly as far as it was trained. From position 16 on it meets vectors that
+# no training step has touched, and guesses. ALiBi does not notice where training ended, for it has
+# no positions that end; but it says *near*, not *where*, and one such layer cannot count to three.
 #
 # And the sinusoids? **They fail just as suddenly.** The rotation that means "three places back" is
 # there, and it would be right everywhere. But nothing in training asked for it. Sixteen positions
@@ -383,6 +512,60 @@ mean_and_spread(runs)
 # are noise and the sinusoids still work: what serves a hundred places at once serves nearly all
 # others. Had you trusted the folklore ("sinusoids extrapolate") or the first experiment alone
 # ("they do not"), you would have been wrong either way.
+#
+# ### Does rotary go further?
+#
+# ●●● · 45 minutes · an experiment on the question of this chapter
+#
+# Which of the two fates will rotary meet? It does nothing at any position that it did not do
+# before: only distances count, and three back is three back. Write your prediction down. Then write
+# a layer of attention that rotates its queries and keys by your `rotary` (after the model of
+# `AlibiAttention`, without its mask), give it to `LookBack` with `NoPositions()`, train 300 steps
+# on sequences of 16 tokens as above, and measure the mean share of right answers at positions 16 to
+# 31; the same for the sinusoids. At least three seeds each. Make a table with the columns `case`
+# ("rotary" or "sinusoids"), `seed` and `accuracy`, and conclude: does rotary give "more", "less",
+# or are the two "not told apart"?
+
+# %%
+runs, conclusion = ..., ...  # your experiment: a pd.DataFrame, and one of the three words
+
+
+check_experiment("rotary_beyond", runs, conclusion)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# `rotary` wants an axis for the heads: `rotary(query[:, None], place)[:, 0]`.
+# `torch.manual_seed(seed)` first in each run, or the seeds do nothing. `accuracy(model, 32)[TRAINED
+# - BACK :]` are the positions from 16 on.
+#
+# </details>
+#
+# ## Where a word enters the model
+#
+# ### Embedding and position
+#
+# ●○○ · 10 minutes · the first layer of your Transformer
+#
+# Positions are added to embeddings, which are multiplied by √d_model before (chapter 3 says why).
+# Dropout comes last. `tokens` is (batch, length), `table` holds a row for each piece of the
+# vocabulary, `positions` a row for each position, more of them than the sentence may need;
+# `dropout` is a function.
+
+# %%
+def embed_with_positions(tokens, table, positions, dropout):
+    ...  # your code
+
+
+check(embed_with_positions)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# `table[tokens]` looks all rows up at once. Which rows of `positions` belong to a sentence of
+# `tokens.size(1)` tokens?
+#
+# </details>
 #
 # ## Common mistakes
 #
@@ -418,83 +601,7 @@ for name, positions in {"right": sinusoidal_positions(100, 64), "wrong": wrong}.
 # everywhere. And nothing fails: the shape is right, all numbers lie between −1 and 1, a model can
 # be trained. Test a formula by its properties, not only by whether something runs.
 #
-# Other things that go wrong with positions are easy to look up:
-
-# %%
-for mistake in wrong_answers("positional_encoding")[:6]:
-    print(f"{mistake.id}: {mistake.title}")
-
-# %% [markdown]
-# ## Your turn
-#
-# What passes its `check` is kept in `my_transformer.py` beside this notebook. After a first try,
-# `solution("positional_encoding")` in a cell of its own shows one way.
-#
-# ### The encoding
-#
-# ●●○ · 15 minutes · the paper's formula, used by every model that follows
-#
-# Write it from the formula, without looking up. `length` is the number of positions, counted from
-# 0, `d_model` is even; return a tensor of (length, d_model) with single precision.
-
-# %%
-def positional_encoding(length, d_model):
-    ...  # your code
-
-
-check(positional_encoding)
-
-# %% [markdown]
-# <details><summary>Hint</summary>
-#
-# `torch.arange(0, d_model, 2)` is 2i for every pair. Fill the even columns of a table with
-# `table[:, 0::2] = …` and the odd ones with `table[:, 1::2] = …`.
-#
-# </details>
-#
-# ### The other layout
-#
-# ●○○ · 10 minutes · the layout of Tensor2Tensor and of Hugging Face's Marian
-#
-# The same numbers, with all sines in the first half of the channels and all cosines in the second.
-
-# %%
-def positional_encoding_halves(length, d_model):
-    ...  # your code
-
-
-check(positional_encoding_halves)
-
-# %% [markdown]
-# <details><summary>Hint</summary>
-#
-# `torch.cat([a, b], dim=1)` puts two tables side by side.
-#
-# </details>
-#
-# ### Where a word enters the model
-#
-# ●○○ · 10 minutes · the first layer of your Transformer
-#
-# Positions are added to embeddings, which are multiplied by √d_model before (chapter 3 says why).
-# Dropout comes last. `tokens` is (batch, length), `table` holds a row for each piece of the
-# vocabulary, `positions` a row for each position, more of them than the sentence may need;
-# `dropout` is a function.
-
-# %%
-def embed_with_positions(tokens, table, positions, dropout):
-    ...  # your code
-
-
-check(embed_with_positions)
-
-# %% [markdown]
-# <details><summary>Hint</summary>
-#
-# `table[tokens]` looks all rows up at once. Which rows of `positions` belong to a sentence of
-# `tokens.size(1)` tokens?
-#
-# </details>
+# Other mistakes with positions are in the [list of mistakes](../docs/misconceptions.md).
 #
 # ## Summary
 #
@@ -506,9 +613,13 @@ check(embed_with_positions)
 # 4. Interleaved or in halves is a matter of order; d_model − 2 in the exponent is another encoding.
 # 5. Learned positions end where training ended. Sinusoids go further only if training made the
 #    model use the rotation; being able to represent it is not enough.
+# 6. Rotary encoding turns queries and keys, so that scores depend on distances alone; ALiBi
+#    subtracts the distance.
+#
+# **Assignment 1** asks for encodings of relative positions.
 #
 # **In the paper:** section 3.5, and row E of table 3. **Read on:** Shaw et al. 2018 give attention
-# the distances instead of the places; Su et al. 2021 (RoPE) rotate queries and keys by the matrix
-# of this chapter, as many language models do today.
+# the distances instead of the places; Kazemnejad et al. 2023 compare encodings, and none, beyond
+# the length of training.
 #
 # **Next:** [5 · Attention](05_attention.ipynb)

@@ -32,7 +32,10 @@ class Experiment:
 
 EXPERIMENTS = {
     experiment.name: experiment
-    for experiment in (Experiment("reading_backwards", ("backwards", "forwards"), "accuracy"),)
+    for experiment in (
+        Experiment("reading_backwards", ("backwards", "forwards"), "accuracy"),
+        Experiment("rotary_beyond", ("rotary", "sinusoids"), "accuracy"),
+    )
 }
 
 

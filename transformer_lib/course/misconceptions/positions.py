@@ -240,3 +240,104 @@ def tensor2tensors_frequencies(length, d_model):
     half = d_model // 2
     angle = torch.arange(length)[:, None] / 10000.0 ** (torch.arange(half) / (half - 1))
     return torch.cat([angle.sin(), angle.cos()], dim=1)
+
+
+def _shifted(k, d_model, step=2, sign=1.0, halves=False):
+    angle = k * 10_000.0 ** (-torch.arange(0, d_model, 2) * (step / 2) / d_model)
+    rotation = torch.zeros(d_model, d_model)
+    even, odd = torch.arange(0, d_model, 2), torch.arange(1, d_model, 2)
+    if halves:
+        even, odd = torch.arange(d_model // 2), torch.arange(d_model // 2, d_model)
+    rotation[even, even] = rotation[odd, odd] = angle.cos()
+    rotation[even, odd], rotation[odd, even] = sign * angle.sin(), -sign * angle.sin()
+    return rotation
+
+
+@misconception(
+    "M287",
+    "shift_matrix",
+    title="rotated the other way",
+    source="common: the matrix that turns a vector (x, y), while a row here is (sin, cos)",
+    effect="It takes a position k places back.",
+    hint="Your matrix takes a position as far back as it should take it forward. The pair is (sin, "
+    "cos), not (cos, sin): which of the two sines is negative?",
+)
+def turned_back(k, d_model):
+    return _shifted(k, d_model, sign=-1.0)
+
+
+@misconception(
+    "M288",
+    "shift_matrix",
+    title="the exponent i/d_model for 2i/d_model",
+    source="common: i counts pairs in one formula and channels in another",
+    effect="All hands but the first turn too fast; the encoding of another position comes out, or "
+    "none at all.",
+    hint="The first pair is right and the others turn too fast. What is i in 2i/d_model?",
+)
+def half_the_exponent(k, d_model):
+    return _shifted(k, d_model, step=1)
+
+
+@misconception(
+    "M289",
+    "shift_matrix",
+    title="the blocks of the other layout",
+    source="common: sines in the first half of the channels, cosines in the second",
+    effect="It mixes channels of different hands.",
+    hint="Your blocks join channels that are half a table apart. In the paper's layout, where does "
+    "the cosine of a sine stand?",
+)
+def blocks_of_halves(k, d_model):
+    return _shifted(k, d_model, halves=True)
+
+
+def _rotated(x, position, pairs=True, sign=1.0, ones=False):
+    d_k = x.size(-1)
+    angle = position[:, None] * 10_000.0 ** (-torch.arange(0, d_k, 2) / d_k)
+    if ones:
+        angle = angle[:1].expand_as(angle)
+    cos, sin = angle.cos().to(x.dtype), sign * angle.sin().to(x.dtype)
+    a, b = (x[..., 0::2], x[..., 1::2]) if pairs else x.chunk(2, dim=-1)
+    turned = a * cos - b * sin, a * sin + b * cos
+    return torch.stack(turned, dim=-1).flatten(-2) if pairs else torch.cat(turned, dim=-1)
+
+
+@misconception(
+    "M290",
+    "rotary",
+    title="halves paired instead of neighbours",
+    source="GPT-NeoX and Llama in Hugging Face's library pair channel i with channel i + d/2",
+    effect="As good, when trained so; weights of one layout are nonsense in the other.",
+    hint="You pair channel i with channel i + d_k/2, as some libraries do. Which two does the "
+    "exercise ask for?",
+)
+def paired_across_halves(x, position):
+    return _rotated(x, position, pairs=False)
+
+
+@misconception(
+    "M291",
+    "rotary",
+    title="turned clockwise",
+    source="a plausible slip: the sign of a sine",
+    effect="Alone it does no harm, since only differences count; weights from elsewhere fit no "
+    "more.",
+    hint="Your pairs turn by the negative angle. At position 1, where does the pair (1, 0) of the "
+    "first hand go?",
+)
+def turned_clockwise(x, position):
+    return _rotated(x, position, sign=-1.0)
+
+
+@misconception(
+    "M292",
+    "rotary",
+    title="all turned alike",
+    source="a plausible slip: one angle for the whole sequence",
+    effect="A rotation that queries and keys share cancels: positions are lost.",
+    hint="All your positions are turned by the angle of the first one. Along which axis of the "
+    "angles do positions run?",
+)
+def one_angle_for_all(x, position):
+    return _rotated(x, position, ones=True)

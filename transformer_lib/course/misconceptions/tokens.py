@@ -1,5 +1,9 @@
 """Mistakes in byte-pair encoding (Sennrich et al. 2016)."""
 
+import re
+from collections import Counter
+from itertools import pairwise
+
 from transformer_lib.course.misconceptions.bank import also, misconception
 
 
@@ -141,3 +145,190 @@ def ends_at_the_first_that_fails(word, merges):
             break
         symbols = merged
     return symbols
+
+
+def _merged(symbols, pair):
+    merged: list[str] = []
+    for symbol in symbols:
+        if merged and (merged[-1], symbol) == pair:
+            merged[-1] += symbol
+        else:
+            merged.append(symbol)
+    return merged
+
+
+def _learned(counts, number, weigh=True, merge=True, once=False, best=None):
+    """As it should be, but for what is switched."""
+    spelled = {word: list(word) for word in counts}
+    merges: list[tuple[str, str]] = []
+    while len(merges) < number:
+        pairs: Counter = Counter()
+        for word, symbols in spelled.items():
+            found = list(pairwise(symbols))
+            for pair in sorted(set(found)) if once else found:
+                pairs[pair] += counts[word] if weigh else 1
+        for pair in merges if not merge else ():
+            del pairs[pair]
+        if not pairs:
+            break
+        most = max(pairs.values())
+        equal = [pair for pair, count in pairs.items() if count == most]
+        merges.append((best or min)(equal))
+        if merge:
+            spelled = {word: _merged(symbols, merges[-1]) for word, symbols in spelled.items()}
+    return merges
+
+
+@misconception(
+    "M277",
+    "learn_merges",
+    title="every word counts once",
+    source="common: pairs counted over the list of words instead of over the text",
+    effect="Rare words decide as much as frequent ones, and common endings come late.",
+    hint="You count each word once. How often does a pair occur in the text if its word occurs ten "
+    "times?",
+)
+def words_count_once(counts, number):
+    return _learned(counts, number, weigh=False)
+
+
+@misconception(
+    "M278",
+    "learn_merges",
+    title="counted once, never merged",
+    source="a plausible slip: the loop counts the letters anew each time",
+    effect="Only pairs of letters are found; no piece gets longer than two.",
+    hint="All your pairs are pairs of letters. What do the words consist of after a merge?",
+)
+def never_merged(counts, number):
+    return _learned(counts, number, merge=False)
+
+
+@misconception(
+    "M279",
+    "learn_merges",
+    title="a pair counts once per word",
+    source="a plausible slip: a set of a word's pairs",
+    effect="Repetitions inside a word are missed.",
+    hint="In “nana” the pair n·a occurs twice. How often do you count it?",
+)
+def once_per_word(counts, number):
+    return _learned(counts, number, once=True)
+
+
+@misconception(
+    "M280",
+    "learn_merges",
+    title="of equally frequent pairs the last one",
+    source="common: max over pairs of count and pair",
+    effect="The merges are as good, but differ from those of programs with another rule.",
+    hint="Where two pairs are equally frequent you take the last one of the alphabet. Which one "
+    "does the exercise ask for?",
+)
+def last_of_equals(counts, number):
+    return _learned(counts, number, best=max)
+
+
+def _in_bytes(symbols, vocabulary, spell):
+    pieces: list[str] = []
+    for symbol in symbols:
+        pieces += [symbol] if symbol in vocabulary else spell(symbol)
+    return pieces
+
+
+@misconception(
+    "M281",
+    "byte_fallback",
+    title="code points instead of bytes",
+    source="common: ord() for encode()",
+    effect="A vocabulary of 256 bytes is not enough: code points go up to 1,114,111.",
+    hint="Your numbers are code points. Which bytes does UTF-8 make of such a letter?",
+)
+def code_points(symbols, vocabulary):
+    return _in_bytes(symbols, vocabulary, lambda s: [f"<0x{ord(letter):02X}>" for letter in s])
+
+
+@misconception(
+    "M282",
+    "byte_fallback",
+    title="bytes without their leading zero",
+    source="common: hex() or :X",
+    effect="<0x9> is not in a vocabulary whose bytes have two digits.",
+    hint="A byte below sixteen has one digit in yours. How many has it in <0x09>?",
+)
+def one_digit(symbols, vocabulary):
+    return _in_bytes(symbols, vocabulary, lambda s: [f"<0x{byte:X}>" for byte in s.encode("utf-8")])
+
+
+@misconception(
+    "M283",
+    "byte_fallback",
+    title="everything in bytes",
+    source="a plausible slip: byte-level BPE taken for byte fallback",
+    effect="Sentences become several times as long as they need be.",
+    hint="You spell known pieces, too. Which ones need it?",
+)
+def everything_in_bytes(symbols, vocabulary):
+    return _in_bytes(symbols, set(), lambda s: [f"<0x{byte:02X}>" for byte in s.encode("utf-8")])
+
+
+def _words(sentence):
+    return re.findall(r"▁?\w+|▁?[^\w▁]", "▁" + sentence.replace(" ", "▁"))
+
+
+def _tokenized(text, number, sentences, words=_words, merged=None, unknown=None):
+    counts = Counter(word for sentence in text for word in words(sentence))
+    merges = _learned(counts, number)
+    vocabulary = {letter for word in counts for letter in word} | {a + b for a, b in merges}
+
+    def cut(word):
+        symbols = list(word)
+        for pair in merged(merges) if merged else merges:
+            symbols = _merged(symbols, pair)
+        return symbols
+
+    spell = unknown or (lambda s: [f"<0x{byte:02X}>" for byte in s.encode("utf-8")])
+    return [
+        _in_bytes([p for word in words(s) for p in cut(word)], vocabulary, spell) for s in sentences
+    ]
+
+
+@misconception(
+    "M284",
+    "tokenize",
+    title="words without their ▁",
+    source="common: sentence.split()",
+    effect="Nothing says where a word began, so the text cannot be put together again.",
+    hint="Your pieces do not say where a word begins. What should stand before it?",
+)
+def without_the_border(text, number, sentences):
+    return _tokenized(
+        text, number, sentences, lambda s: [w.lstrip("▁") for w in _words(s) if w != "▁"]
+    )
+
+
+@misconception(
+    "M285",
+    "tokenize",
+    title="unknown letters become <unk>",
+    source="common: SentencePiece without byte_fallback",
+    effect="What was written is lost.",
+    hint="Letters that the text does not have are lost in yours. What did the exercise before this "
+    "one make of them?",
+)
+def unknown_is_lost(text, number, sentences):
+    return _tokenized(text, number, sentences, unknown=lambda s: ["<unk>"])
+
+
+@misconception(
+    "M286",
+    "tokenize",
+    title="merges applied from the longest on",
+    source="common: greedy longest match, which is WordPiece's way",
+    effect="Some words are cut in other places than they were learnt.",
+    hint="Your merges are right and applied in another order. In which order were they learnt?",
+)
+def longest_first(text, number, sentences):
+    return _tokenized(
+        text, number, sentences, merged=lambda m: sorted(m, key=lambda p: -len("".join(p)))
+    )

@@ -38,7 +38,7 @@ def lstm_step(
     b: Float[Tensor, " gates"],
 ) -> tuple[Float[Tensor, "batch d_h"], Float[Tensor, "batch d_h"]]:
     """The gates i, f, g, o from W·x + U·h + b; c′ = f·c + i·g and h′ = o·tanh(c′)."""
-    i, f, g, o = (x @ w.T + h @ u.T + b).chunk(4, dim=-1)
+    i, f, g, o = (x @ w.T + h @ u.T + b).chunk(4, dim=1)
     c = f.sigmoid() * c + i.sigmoid() * g.tanh()
     return o.sigmoid() * c.tanh(), c
 

@@ -1,5 +1,9 @@
 """Exercises on byte-pair encoding, with a word as a list of symbols."""
 
+import re
+from collections import Counter
+from itertools import pairwise
+
 import torch
 
 from transformer_lib.course.checks.exercise import exercise
@@ -54,3 +58,90 @@ def apply_merges(word: str, merges: list[Pair]) -> list[str]:
     for pair in merges:
         symbols = merge_pair(symbols, pair)
     return symbols
+
+
+def _count_cases(random: torch.Generator) -> dict[str, Case]:
+    def some_words(number: int) -> dict[str, int]:
+        words = ["▁" + "".join(_symbols(random, 4, "abc")) for _ in range(number)]
+        counts = torch.randint(1, 9, (number,), generator=random).tolist()
+        return dict(zip(words, counts, strict=True))
+
+    one_of_each = {"▁ba": 2, "▁cd": 2, "▁ab": 2}
+    return {
+        "values": Case({"▁the": 9, "▁then": 3, "▁hen": 2, "▁cat": 4, **some_words(4)}, 5),
+        "frequent words count more": Case({"▁xy": 10, "▁ab": 1, "▁cab": 1, "▁dab": 1}, 2),
+        "a pair twice in a word": Case({"▁nana": 4, "▁now": 5}, 2),
+        "equally frequent": Case(one_of_each, 3),
+        "more merges than there are": Case({"▁a": 3, "b": 5}, 4),
+        "a row of equals": Case({"aaaa": 3, "▁b": 4}, 2),
+    }
+
+
+@exercise("tokens", _count_cases)
+def learn_merges(counts: dict[str, int], number: int) -> list[Pair]:
+    """The most frequent pair of neighbours, merged everywhere, again and again (Sennrich 2016)."""
+    spelled = {word: list(word) for word in counts}
+    merges: list[Pair] = []
+    while len(merges) < number:
+        pairs: Counter[Pair] = Counter()
+        for word, symbols in spelled.items():
+            for pair in pairwise(symbols):
+                pairs[pair] += counts[word]
+        if not pairs:
+            break
+        most = max(pairs.values())
+        best = min(pair for pair, count in pairs.items() if count == most)
+        merges.append(best)
+        spelled = {word: merge_pair(symbols, best) for word, symbols in spelled.items()}
+    return merges
+
+
+def _byte_cases(random: torch.Generator) -> dict[str, Case]:
+    known = {"▁", "T", "o", "m", "▁Tom", "e", "n", "▁g", "ü"}
+    return {
+        "values": Case(["▁Tom", "▁", "ж", "e", "n"], known),
+        "nothing unknown": Case(["▁g", "e", "n"], known),
+        "three and four bytes": Case(["▁", "好", "😀", "n"], known),
+        "a byte below sixteen": Case(["T", "\t", "o"], known),
+        "a known letter with two bytes": Case(["▁g", "ü", "ö"], known),
+        "a piece of several letters": Case(["▁ль", "n"], known),
+    }
+
+
+@exercise("tokens", _byte_cases)
+def byte_fallback(symbols: list[str], vocabulary: set[str]) -> list[str]:
+    """What the vocabulary does not have becomes its UTF-8 bytes, written as <0x0A>."""
+    pieces: list[str] = []
+    for symbol in symbols:
+        if symbol in vocabulary:
+            pieces.append(symbol)
+        else:
+            pieces += [f"<0x{byte:02X}>" for byte in symbol.encode("utf-8")]
+    return pieces
+
+
+def _tokenizer_cases(random: torch.Generator) -> dict[str, Case]:
+    text = ["Tom is here.", "Is Tom there?", "He is there.", "The hen is there."]
+    return {
+        "values": Case(text, 12, ["Tom is there.", "The hen."]),
+        "one merge": Case(text, 1, ["is he here"]),
+        "letters never met": Case(text, 8, ["Tom ißt.", "好!"]),
+        "punctuation": Case(["Oh, no.", "No, no, oh."], 6, ["No. No, oh", ",,"]),
+        "no sentence": Case(text, 3, []),
+        "more merges than there are": Case(["oh no"], 20, ["no, oh no"]),
+    }
+
+
+def split_words(sentence: str) -> list[str]:
+    """Words with ▁ before each, punctuation apart."""
+    return re.findall(r"▁?\w+|▁?[^\w▁]", "▁" + sentence.replace(" ", "▁"))
+
+
+@exercise("tokens", _tokenizer_cases)
+def tokenize(text: list[str], number: int, sentences: list[str]) -> list[list[str]]:
+    """Learn merges from a text, cut sentences by them, and spell unknown letters in bytes."""
+    counts = Counter(word for sentence in text for word in split_words(sentence))
+    merges = learn_merges(counts, number)
+    vocabulary = {letter for word in counts for letter in word} | {a + b for a, b in merges}
+    cut = ([p for w in split_words(s) for p in apply_merges(w, merges)] for s in sentences)
+    return [byte_fallback(pieces, vocabulary) for pieces in cut]
