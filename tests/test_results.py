@@ -1,6 +1,7 @@
 """Trainings over seeds: what is measured, and when a stored result is believed."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -78,7 +79,7 @@ def test_a_chapter_shows_each_stored_result(path):
     cells = [c for c in json.loads(text.read_text())["cells"] if c["cell_type"] == "code"]
     (cell,) = (c for c in cells if f'"{path.stem}"' in "".join(c["source"]))
     shown = "".join(line for o in cell["outputs"] for line in o.get("text", []))
-    assert "5 seeds each, measured before" in shown, "run `make results`"
+    assert re.search(r"\b[3-9] seeds each, measured before", shown), "run `make results`"
 
 
 def test_every_chapter_measures_what_it_stores():
