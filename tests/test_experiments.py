@@ -26,6 +26,7 @@ def table(backwards, forwards, seeds=4, spread=0.02):
         (table(0.4, 0.6), "less"),
         (table(0.5, 0.5), "not told apart"),
         (table(0.55, 0.5, spread=0.2), "not told apart"),
+        (table(1.0, 0.0, spread=0.0), "more"),
     ],
 )
 def test_the_conclusion_that_the_numbers_allow_passes_and_no_other(runs, conclusion):

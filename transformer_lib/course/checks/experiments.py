@@ -88,7 +88,11 @@ def _wrong(part: str, experiment: Experiment, runs: Any, conclusion: Any) -> str
         values = [float(x) for x in runs[measure]]
         if not all(low <= x <= high for x in values):  # neither is NaN
             return f"{measure} lies between {low:g} and {high:g}"
-        same = [case for case, rows in groups.items() if rows[measure].nunique() == 1]
+        same = [  # unless all are as good, or as bad, as can be
+            case
+            for case, rows in groups.items()
+            if rows[measure].nunique() == 1 and rows[measure].iloc[0] not in experiment.between
+        ]
         return (
             f"all seeds of {listed(same)} give the same number: does the seed reach the program?"
             if same

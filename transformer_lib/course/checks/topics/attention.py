@@ -150,7 +150,7 @@ def _mean(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
 def _later_counts_more(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))
-    return (scores + 0.2 * torch.arange(key.size(-2))).softmax(dim=-1) @ value
+    return (scores + 0.02 * torch.arange(key.size(-2))).softmax(dim=-1) @ value
 
 
 def _last_is_lost(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
