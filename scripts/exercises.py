@@ -22,6 +22,7 @@ CHECK = re.compile(r"^check(?:_experiment)?\(\"?(\w+)[\")]", re.MULTILINE)
 MARK = re.compile(r"^### (.+)\n\n(●[●○]{2}) · (\d+) minutes · (.+)$", re.MULTILINE)
 READING = re.compile(r"^Reading takes about ([a-z ]+?)(?: minutes)?,", re.MULTILINE)
 MINUTES = {"twenty": 20, "half an hour": 30, "thirty": 30, "forty": 40, "fifty": 50, "an hour": 60}
+CODE = re.compile(r"```python\n(.*?)```", re.DOTALL)  # in a solution
 DIFFICULTY = {mark: number for number, mark in MARKS.items()}
 
 

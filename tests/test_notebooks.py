@@ -15,7 +15,7 @@ from transformer_lib.course.own.course import order
 from transformer_lib.course.own.record import solutions
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "scripts"))
-from exercises import CHECK, MARK, PAGE, STORED, all_tasks, as_json, as_markdown
+from exercises import CHECK, CODE, MARK, PAGE, STORED, all_tasks, as_json, as_markdown
 
 CHAPTERS = Path(__file__).parent.parent / "chapters"
 NOTEBOOKS = sorted(CHAPTERS.glob("*.ipynb"))
@@ -135,13 +135,13 @@ def test_an_exercise_is_released_unsolved_with_a_mark_and_a_hint_folded_away(not
         assert re.findall(r"<summary>(.*?)</summary>", below) == ["Hint"], name
 
 
-def test_every_exercise_has_a_solution_that_passes(path, notebook):
+def test_every_exercise_has_a_solution_that_passes(notebook):
     for name, *_ in exercises(notebook):
         if name in EXPERIMENTS:
             continue  # below, since they take long
         namespace = {name: exercise.reference for name, exercise in EXERCISES.items()}
         exec(code_cells(notebook)[0].source, namespace)  # the chapter's imports
-        for code in re.findall(r"```python\n(.*?)```", solutions()[name], re.DOTALL):
+        for code in CODE.findall(solutions()[name]):
             exec(code, namespace)
         verdict = check(namespace[name])
         assert verdict.passed, verdict
@@ -157,7 +157,7 @@ def test_the_solution_of_an_experiment_passes(name, tmp_path):
         for n, cell in enumerate(notebook.cells)
         if cell.cell_type == "code" and (found := CHECK.search(cell.source)) and found[1] == name
     )
-    (code,) = re.findall(r"```python\n(.*?)```", solutions()[name], re.DOTALL)
+    (code,) = CODE.findall(solutions()[name])
     cells = [*notebook.cells[:place], nbformat.v4.new_code_cell(code)]
     notebook.cells = [cell for cell in cells if cell.cell_type == "code"]
     resources = {"metadata": {"path": str(tmp_path)}}

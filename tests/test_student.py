@@ -14,7 +14,7 @@ from transformer_lib.course.misconceptions.bank import wrong_answers
 from transformer_lib.course.own.record import solutions
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "scripts"))
-from exercises import CHECK
+from exercises import CHECK, CODE
 
 pytestmark = pytest.mark.long
 
@@ -39,7 +39,7 @@ def run(chapter, folder, answer=None):
 
 
 def right(name):
-    return "\n".join(re.findall(r"```python\n(.*?)```", solutions()[name], re.DOTALL))
+    return "\n".join(CODE.findall(solutions()[name]))
 
 
 def wrong(name):

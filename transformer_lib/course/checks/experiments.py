@@ -56,49 +56,51 @@ def check_experiment(name: str, runs: "pandas.DataFrame", conclusion: str) -> Ve
     return Verdict(name, tuple(_findings(EXPERIMENTS[name], runs, conclusion)))
 
 
+PARTS = ("table", "cases", "seeds", "numbers", "conclusion")
+
+
 def _findings(experiment: Experiment, runs: Any, conclusion: Any) -> Iterator[Finding]:
-    parts = ("table", "cases", "seeds", "numbers", "conclusion")
-    for number, part in enumerate(parts):
-        if said := _wrong(part, experiment, runs, conclusion):
-            yield Finding(part, "failed", said)
-            yield from (Finding(later, "not reached") for later in parts[number + 1 :])
-            return
-        yield Finding(part, "passed")
+    """Part after part, up to the first that is wrong: the later ones need it."""
+    parts = iter(PARTS)
+    for part, said in zip(parts, _complaints(experiment, runs, conclusion), strict=False):
+        yield Finding(part, "failed" if said else "passed", said)
+        if said:
+            break
+    yield from (Finding(part, "not reached") for part in parts)
 
 
-def _wrong(part: str, experiment: Experiment, runs: Any, conclusion: Any) -> str:
-    """What is wrong with one part of the report, when all parts before are right."""
+def _complaints(experiment: Experiment, runs: Any, conclusion: Any) -> Iterator[str]:
+    """What is wrong with each of the parts, in their order; nothing where all is well."""
     measure = experiment.measure
-    if part == "table":
-        columns = ["case", "seed", measure]
-        if not hasattr(runs, "columns"):
-            return f"a table is expected, pd.DataFrame(rows); this is a {type(runs).__name__}"
-        missing = [column for column in columns if column not in runs.columns]
-        return f"there is no column {listed(missing)}" if missing else ""
-    if part == "cases":
-        found = set(runs["case"])
-        wanted = set(experiment.cases)
-        return "" if found == wanted else f"the cases are {_names(wanted)}, not {_names(found)}"
+    if not hasattr(runs, "columns"):
+        yield f"a table is expected, pd.DataFrame(rows); this is a {type(runs).__name__}"
+    missing = [name for name in ("case", "seed", measure) if name not in runs.columns]
+    yield f"there is no column {listed(missing)}" if missing else ""
+
+    found, wanted = set(runs["case"]), set(experiment.cases)
+    yield "" if found == wanted else f"the cases are {_names(wanted)}, not {_names(found)}"
+
     groups = dict(iter(runs.groupby("case")))
-    if part == "seeds":
-        few = [case for case, rows in groups.items() if rows["seed"].nunique() < LEAST_SEEDS]
-        return f"at least {LEAST_SEEDS} seeds are needed for {listed(few)}" if few else ""
-    if part == "numbers":
-        low, high = experiment.between
-        values = [float(x) for x in runs[measure]]
-        if not all(low <= x <= high for x in values):  # neither is NaN
-            return f"{measure} lies between {low:g} and {high:g}"
-        same = [  # unless all are as good, or as bad, as can be
-            case
-            for case, rows in groups.items()
-            if rows[measure].nunique() == 1 and rows[measure].iloc[0] not in experiment.between
-        ]
-        return (
-            f"all seeds of {listed(same)} give the same number: does the seed reach the program?"
-            if same
-            else ""
-        )
-    return _wrong_conclusion(experiment, groups, conclusion)
+    few = [case for case, rows in groups.items() if rows["seed"].nunique() < LEAST_SEEDS]
+    yield f"at least {LEAST_SEEDS} seeds are needed for {listed(few)}" if few else ""
+
+    yield _wrong_numbers(experiment, groups)
+    yield _wrong_conclusion(experiment, groups, conclusion)
+
+
+def _wrong_numbers(experiment: Experiment, groups: dict[Any, Any]) -> str:
+    measure, (low, high) = experiment.measure, experiment.between
+    values = {case: [float(x) for x in rows[measure]] for case, rows in groups.items()}
+    if not all(low <= x <= high for numbers in values.values() for x in numbers):  # nor is NaN
+        return f"{measure} lies between {low:g} and {high:g}"
+    same = [  # unless all are as good, or as bad, as can be
+        case
+        for case, numbers in values.items()
+        if len(set(numbers)) == 1 and numbers[0] not in experiment.between
+    ]
+    if not same:
+        return ""
+    return f"all seeds of {listed(same)} give the same number: does the seed reach the program?"
 
 
 def _wrong_conclusion(experiment: Experiment, groups: dict[Any, Any], conclusion: Any) -> str:

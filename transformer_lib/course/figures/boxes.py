@@ -1,8 +1,10 @@
-"""Boxes and arrows, of which the drawings of the course are made."""
+"""Boxes, arrows and grids, of which the drawings of the course are made."""
+
+from collections.abc import Sequence
 
 import matplotlib
 from matplotlib.axes import Axes
-from matplotlib.patches import FancyBboxPatch
+from matplotlib.patches import FancyBboxPatch, Rectangle
 
 Point = tuple[float, float]
 
@@ -19,11 +21,43 @@ def box(axes: Axes, middle: Point, size: Point, text: str, colour: str) -> None:
     axes.text(*middle, text, ha="center", va="center", fontsize=9)
 
 
-def arrow(axes: Axes, start: Point, end: Point, colour: str = "#333333") -> None:
-    """An arrow from one point to another."""
+def arrow(
+    axes: Axes, start: Point, end: Point, colour: str = "#333333", style: str = "-|>"
+) -> None:
+    """An arrow from one point to another; ``style`` is one of matplotlib's arrow styles."""
     axes.annotate(
         "",
         end,
         start,
-        arrowprops={"arrowstyle": "-|>", "color": colour, "shrinkA": 0, "shrinkB": 0},
+        arrowprops={"arrowstyle": style, "color": colour, "shrinkA": 0, "shrinkB": 0},
     )
+
+
+def grid(
+    axes: Axes,
+    left: Point,
+    cells: Sequence[Sequence[tuple[tuple[float, ...], str]]],
+    size: float,
+    name: str,
+    below: str,
+) -> float:
+    """A matrix of cells, each with its colour and what is written into it; returns its right edge.
+
+    Args:
+        left: the middle of its left edge.
+        size: the side of a cell.
+        name: stands above it.
+        below: stands below it, such as its shape.
+    """
+    top = left[1] + len(cells) * size / 2
+    for row, colours in enumerate(cells):
+        for column, (colour, text) in enumerate(colours):
+            x, y = left[0] + column * size, top - (row + 1) * size
+            axes.add_patch(Rectangle((x, y), size, size, facecolor=colour, edgecolor="white"))
+            if text:
+                axes.text(x + size / 2, y + size / 2, text, ha="center", va="center", fontsize=7)
+    right = left[0] + len(cells[0]) * size
+    axes.text((left[0] + right) / 2, top + 0.18, name, ha="center", va="bottom", fontsize=9)
+    bottom = top - len(cells) * size - 0.18
+    axes.text((left[0] + right) / 2, bottom, below, ha="center", va="top", fontsize=8)
+    return right

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 import matplotlib
 from jaxtyping import Float
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from transformer_lib.course.figures.boxes import arrow
+from transformer_lib.course.figures.boxes import Point, arrow, grid
 from transformer_lib.plots.style import COLOURS, RC, new_figure
 
 if TYPE_CHECKING:
@@ -127,35 +128,24 @@ def self_attention_flow(
 
 def _matrix(
     axes: Axes,
-    left: tuple[float, float],
+    left: Point,
     matrix: Tensor,
     name: str,
     colour: str,
     words: Sequence[str] = (),
 ) -> float:
-    """A grid of numbers, its left edge's middle at ``left``; returns where its right edge is."""
-    rows, columns = matrix.shape
-    top = left[1] + rows * CELL / 2
+    """A matrix with its numbers, the larger the darker; returns where an arrow may start."""
     largest = max(1e-9, float(matrix.abs().max()))
-    for row in range(rows):
-        for column in range(columns):
-            value = float(matrix[row, column])
-            corner = left[0] + column * CELL, top - (row + 1) * CELL
-            shade = matplotlib.colors.to_rgba(colour, 0.08 + 0.4 * abs(value) / largest)
-            axes.add_patch(
-                matplotlib.patches.Rectangle(corner, CELL, CELL, facecolor=shade, edgecolor="white")
-            )
-            centre = corner[0] + CELL / 2, corner[1] + CELL / 2
-            axes.text(
-                *centre, f"{value:z.1f}".replace("-", "−"), ha="center", va="center", fontsize=7
-            )
+    cells = [
+        [
+            (to_rgba(colour, 0.08 + 0.4 * abs(value) / largest), f"{value:z.1f}".replace("-", "−"))
+            for value in row
+        ]
+        for row in matrix.tolist()
+    ]
+    right = grid(axes, left, cells, CELL, name, str(tuple(matrix.shape)))
+    top = left[1] + len(cells) * CELL / 2
     for row, word in enumerate(words):
-        axes.text(
-            left[0] - 0.12, top - (row + 0.5) * CELL, word, ha="right", va="center", fontsize=8
-        )
-    middle = left[0] + columns * CELL / 2
-    axes.text(middle, top + 0.18, name, ha="center", va="bottom", fontsize=9)
-    axes.text(
-        middle, top - rows * CELL - 0.16, f"({rows}, {columns})", ha="center", va="top", fontsize=8
-    )
-    return left[0] + columns * CELL + 0.1
+        y = top - (row + 0.5) * CELL
+        axes.text(left[0] - 0.12, y, word, ha="right", va="center", fontsize=8)
+    return right + 0.1

@@ -36,13 +36,13 @@ def _unrolled(axes: Axes, wiring: str | None) -> None:
         arrow(axes, (x, 0.5), (x, 1.1))
         if number:
             two_ways = "<|-|>" if wiring == "before" else "-|>"
-            _line(axes, (reads[number - 1] + 0.48, 1.4), (x - 0.48, 1.4), two_ways)
-    _line(axes, (reads[-1] + 0.48, 1.4), (writes[0] - 0.48, 1.4))
+            arrow(axes, (reads[number - 1] + 0.48, 1.4), (x - 0.48, 1.4), style=two_ways)
+    arrow(axes, (reads[-1] + 0.48, 1.4), (writes[0] - 0.48, 1.4))
     for number, x in enumerate(writes):
         box(axes, (x, 1.4), SIZE, f"$h_{number + 1}$", ORANGE)
         axes.text(x, 0.3, ("<s>", "$y_1$")[number], ha="center", va="center")
         arrow(axes, (x, 0.5), (x, 1.1))
-    _line(axes, (writes[0] + 0.48, 1.4), (writes[1] - 0.48, 1.4))
+    arrow(axes, (writes[0] + 0.48, 1.4), (writes[1] - 0.48, 1.4))
     last = writes[1]
     top = 5.0
     axes.text(last, top + 0.15, "$y_2$", ha="center", va="bottom")
@@ -53,26 +53,15 @@ def _unrolled(axes: Axes, wiring: str | None) -> None:
     context = (4.3, 3.4)
     box(axes, context, (0.9, 0.55), "$c_2$", PINK)
     for x in reads:
-        _line(axes, (x, 1.7), (x + (1.9 - x) * 0.5, 3.1), colour="#888888")
-    _line(axes, (3.2, 3.4), (3.85, 3.4))
+        arrow(axes, (x, 1.7), (x + (1.9 - x) * 0.5, 3.1), colour="#888888")
+    arrow(axes, (3.2, 3.4), (3.85, 3.4))
     if wiring == "before":  # h₁ asks, and c₂ goes into the step that makes h₂
-        _line(axes, (writes[0] - 0.2, 1.7), (2.7, 3.1), colour=ORANGE)
-        _line(axes, (4.5, 3.1), (last - 0.35, 1.7), colour=PINK)
+        arrow(axes, (writes[0] - 0.2, 1.7), (2.7, 3.1), colour=ORANGE)
+        arrow(axes, (4.5, 3.1), (last - 0.35, 1.7), colour=PINK)
         arrow(axes, (last, 1.7), (last, top))
     else:  # h₂ asks, and c₂ meets h₂ after the step
-        _line(axes, (last - 0.3, 1.7), (2.8, 3.1), colour=ORANGE)
+        arrow(axes, (last - 0.3, 1.7), (2.8, 3.1), colour=ORANGE)
         box(axes, (last - 0.3, 4.2), (2.0, 0.55), "tanh(W[c; h])", GREEN)
-        _line(axes, (4.75, 3.5), (last - 0.8, 3.9), colour=PINK)
+        arrow(axes, (4.75, 3.5), (last - 0.8, 3.9), colour=PINK)
         arrow(axes, (last, 1.7), (last, 3.9))
         arrow(axes, (last, 4.5), (last, top))
-
-
-def _line(
-    axes: Axes,
-    start: tuple[float, float],
-    end: tuple[float, float],
-    style: str = "-|>",
-    colour: str = "#333333",
-) -> None:
-    properties = {"arrowstyle": style, "color": colour, "shrinkA": 0, "shrinkB": 0}
-    axes.annotate("", end, start, arrowprops=properties)

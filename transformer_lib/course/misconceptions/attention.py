@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from transformer_lib.course.misconceptions.bank import also, misconception
+from transformer_lib.course.misconceptions.positions import shifted
 
 LEAST = torch.finfo(torch.float32).min
 
@@ -628,15 +629,6 @@ def queries_moved(attend):
     return torch.allclose(attend(query, key, value).roll(1, dims=1), moved, atol=1e-5)
 
 
-def _rotation(d_model, offset, scale):
-    frequencies = 10_000.0 ** (-torch.arange(0, d_model, 2) / d_model)
-    blocks = [
-        torch.tensor([[math.cos(angle), math.sin(angle)], [-math.sin(angle), math.cos(angle)]])
-        for angle in (offset * frequencies).tolist()
-    ]
-    return scale * torch.block_diag(*blocks)
-
-
 @misconception(
     "M260",
     "look_back",
@@ -647,7 +639,7 @@ def _rotation(d_model, offset, scale):
     "are rows, x @ W: which way does your matrix turn a row?",
 )
 def turned_the_other_way(d_model, offset):
-    return _rotation(d_model, -offset, 1000.0), torch.eye(d_model)
+    return 1000.0 * shifted(-offset, d_model), torch.eye(d_model)
 
 
 @misconception(
@@ -660,7 +652,7 @@ def turned_the_other_way(d_model, offset):
     "What makes softmax more decided without changing the order of the scores?",
 )
 def undecided(d_model, offset):
-    return _rotation(d_model, offset, 1.0), torch.eye(d_model)
+    return shifted(offset, d_model), torch.eye(d_model)
 
 
 @misconception(
@@ -673,5 +665,5 @@ def undecided(d_model, offset):
     "are turned by the same angle?",
 )
 def both_turned(d_model, offset):
-    rotation = _rotation(d_model, offset, 1000.0)
-    return rotation, rotation / 1000.0
+    rotation = shifted(offset, d_model)
+    return 1000.0 * rotation, rotation

@@ -242,7 +242,8 @@ def tensor2tensors_frequencies(length, d_model):
     return torch.cat([angle.sin(), angle.cos()], dim=1)
 
 
-def _shifted(k, d_model, step=2, sign=1.0, halves=False):
+def shifted(k, d_model, step=2, sign=1.0, halves=False):
+    """The matrix of a shift by k, as it should be but for what is switched."""
     angle = k * 10_000.0 ** (-torch.arange(0, d_model, 2) * (step / 2) / d_model)
     rotation = torch.zeros(d_model, d_model)
     even, odd = torch.arange(0, d_model, 2), torch.arange(1, d_model, 2)
@@ -263,7 +264,7 @@ def _shifted(k, d_model, step=2, sign=1.0, halves=False):
     "cos), not (cos, sin): which of the two sines is negative?",
 )
 def turned_back(k, d_model):
-    return _shifted(k, d_model, sign=-1.0)
+    return shifted(k, d_model, sign=-1.0)
 
 
 @misconception(
@@ -276,7 +277,7 @@ def turned_back(k, d_model):
     hint="The first pair is right and the others turn too fast. What is i in 2i/d_model?",
 )
 def half_the_exponent(k, d_model):
-    return _shifted(k, d_model, step=1)
+    return shifted(k, d_model, step=1)
 
 
 @misconception(
@@ -289,7 +290,7 @@ def half_the_exponent(k, d_model):
     "the cosine of a sine stand?",
 )
 def blocks_of_halves(k, d_model):
-    return _shifted(k, d_model, halves=True)
+    return shifted(k, d_model, halves=True)
 
 
 def _rotated(x, position, pairs=True, sign=1.0, ones=False):

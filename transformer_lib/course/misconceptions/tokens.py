@@ -147,16 +147,6 @@ def ends_at_the_first_that_fails(word, merges):
     return symbols
 
 
-def _merged(symbols, pair):
-    merged: list[str] = []
-    for symbol in symbols:
-        if merged and (merged[-1], symbol) == pair:
-            merged[-1] += symbol
-        else:
-            merged.append(symbol)
-    return merged
-
-
 def _learned(counts, number, weigh=True, merge=True, once=False, best=None):
     """As it should be, but for what is switched."""
     spelled = {word: list(word) for word in counts}
@@ -175,7 +165,7 @@ def _learned(counts, number, weigh=True, merge=True, once=False, best=None):
         equal = [pair for pair, count in pairs.items() if count == most]
         merges.append((best or min)(equal))
         if merge:
-            spelled = {word: _merged(symbols, merges[-1]) for word, symbols in spelled.items()}
+            spelled = {word: _merge(symbols, merges[-1]) for word, symbols in spelled.items()}
     return merges
 
 
@@ -200,7 +190,7 @@ def words_count_once(counts, number):
     effect="Only pairs of letters are found; no piece gets longer than two.",
     hint="All your pairs are pairs of letters. What do the words consist of after a merge?",
 )
-def never_merged(counts, number):
+def never_merge(counts, number):
     return _learned(counts, number, merge=False)
 
 
@@ -284,7 +274,7 @@ def _tokenized(text, number, sentences, words=_words, merged=None, unknown=None)
     def cut(word):
         symbols = list(word)
         for pair in merged(merges) if merged else merges:
-            symbols = _merged(symbols, pair)
+            symbols = _merge(symbols, pair)
         return symbols
 
     spell = unknown or (lambda s: [f"<0x{byte:02X}>" for byte in s.encode("utf-8")])

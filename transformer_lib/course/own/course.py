@@ -6,6 +6,7 @@ from functools import cache
 from importlib import resources
 
 MARKS = {1: "●○○", 2: "●●○", 3: "●●●"}
+AFTER = {4: 1, 7: 2, 9: 3, 12: 4, 15: 5}  # the chapter before each assignment
 
 
 @dataclass(frozen=True)
@@ -40,3 +41,24 @@ def reading_minutes() -> dict[str, int]:
 def order() -> list[str]:
     """The names of the exercises in the order of the course."""
     return [task.name for task in tasks()]
+
+
+def title(chapter: str) -> str:
+    """05_attention → 5 · attention."""
+    number, _, rest = chapter.partition("_")
+    return f"{int(number)} · {rest.replace('_', ' ')}"
+
+
+def timetable() -> str:
+    """A table of the chapters in Markdown: minutes of reading, exercises and their minutes."""
+    lines = ["| chapter | reading | exercises | | then |", "|---|---|---|---|---|"]
+    for chapter, minutes in reading_minutes().items():
+        here = [task for task in tasks() if task.chapter == chapter]
+        work = sum(task.minutes for task in here)
+        marks = " ".join(MARKS[task.difficulty] for task in here)
+        then = f"assignment {AFTER[int(chapter[:2])]}" if int(chapter[:2]) in AFTER else ""
+        link = f"[{title(chapter)}]({chapter}.ipynb)"
+        lines.append(f"| {link} | {minutes} min | {work} min | {marks} | {then} |")
+    reading, work = sum(reading_minutes().values()), sum(task.minutes for task in tasks())
+    lines.append(f"| *together* | *{reading / 60:.0f} hours* | *{work / 60:.0f} hours* | | |")
+    return "\n".join(lines)

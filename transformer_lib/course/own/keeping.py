@@ -12,7 +12,7 @@ from transformer_lib.course.checks import EXERCISES, Verdict, check, find_exerci
 from transformer_lib.course.own import module
 from transformer_lib.course.own.course import order
 from transformer_lib.course.own.record import note_try
-from transformer_lib.course.own.source import NotKeptError, part_from
+from transformer_lib.course.own.source import NotKeptError, Part, part_from
 from transformer_lib.errors import UserError
 
 LOCK_SECONDS = 10
@@ -33,15 +33,12 @@ def mine(name: str) -> Callable[..., Any]:
     """
     reference = find_exercise(name).reference
     path = own_file()
-    if not path.exists():
-        print(f"{name}: the course's, until yours passes its check")
-        return reference
     try:
-        own = getattr(module.load(path), name, None)
+        own: Any = getattr(module.load(path), name, None) if path.exists() else None
     except Exception as error:
         print(f"{name}: the course's; {module.why_it_does_not_run(path, error)}")
         return reference
-    if getattr(own, "__module__", None) != module.NAME or own is None:
+    if getattr(own, "__module__", None) != module.NAME:  # nothing, or what the file imports
         print(f"{name}: the course's, until yours passes its check")
         return reference
     print(f"{name}: yours, from {path.name}")
@@ -76,7 +73,7 @@ def _kept(verdict: Verdict, cells: list[str], names: dict[str, Any]) -> str:
         raise UserError(f"cannot write {path}: {error}") from error
 
 
-def _write(part: Any, path: Path, seed: int | None) -> str:
+def _write(part: Part, path: Path, seed: int | None) -> str:
     """Keep a part that passes its check in the file, too; a broken older file goes aside."""
     aside = ""
     try:

@@ -12,12 +12,11 @@ from pathlib import Path
 
 from transformer_lib.course.checks import EXPERIMENTS, find_exercise
 from transformer_lib.course.own import module
-from transformer_lib.course.own.course import MARKS, Task, reading_minutes, tasks
+from transformer_lib.course.own.course import MARKS, Task, tasks, title
 from transformer_lib.errors import UserError
 from transformer_lib.files import write_text
 
 RECORD = "my_progress.json"
-AFTER = {4: 1, 7: 2, 9: 3, 12: 4, 15: 5}  # the chapter before each assignment
 
 
 @dataclass
@@ -112,29 +111,8 @@ class Progress:
         return f"<div><p>{html.escape(self.summary)}</p><table>{rows}</table></div>"
 
 
-def title(chapter: str) -> str:
-    """05_attention → 5 · attention."""
-    number, _, rest = chapter.partition("_")
-    return f"{int(number)} · {rest.replace('_', ' ')}"
-
-
 def _by_chapter(of: Iterable[Task]) -> Iterable[tuple[str, Iterable[Task]]]:
     return groupby(of, key=lambda task: task.chapter)
-
-
-def timetable() -> str:
-    """A table of the chapters in Markdown: minutes of reading, exercises and their minutes."""
-    lines = ["| chapter | reading | exercises | | then |", "|---|---|---|---|---|"]
-    for chapter, minutes in reading_minutes().items():
-        here = [task for task in tasks() if task.chapter == chapter]
-        work = sum(task.minutes for task in here)
-        marks = " ".join(MARKS[task.difficulty] for task in here)
-        then = f"assignment {AFTER[int(chapter[:2])]}" if int(chapter[:2]) in AFTER else ""
-        link = f"[{title(chapter)}]({chapter}.ipynb)"
-        lines.append(f"| {link} | {minutes} min | {work} min | {marks} | {then} |")
-    reading, work = sum(reading_minutes().values()), sum(task.minutes for task in tasks())
-    lines.append(f"| *together* | *{reading / 60:.0f} hours* | *{work / 60:.0f} hours* | | |")
-    return "\n".join(lines)
 
 
 def progress(folder: str | Path = ".") -> Progress:

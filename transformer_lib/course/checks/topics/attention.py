@@ -9,6 +9,7 @@ from torch import Tensor
 
 from transformer_lib.course.checks.exercise import exercise
 from transformer_lib.course.checks.observe import Case
+from transformer_lib.course.checks.topics.positions import shift_matrix
 from transformer_lib.model.positional_encoding import sinusoidal_positions
 from transformer_lib.model.scaled_dot_product import attention
 
@@ -216,10 +217,5 @@ def _looking(answer: Callable) -> Callable:
 def look_back(
     d_model: int, offset: int
 ) -> tuple[Float[Tensor, "d_model d_model"], Float[Tensor, "d_model d_model"]]:
-    """W^Q rotates each pair of channels back by its angle times the offset, W^K leaves them."""
-    frequencies = 10_000.0 ** (-torch.arange(0, d_model, 2) / d_model)
-    blocks = [
-        torch.tensor([[math.cos(angle), math.sin(angle)], [-math.sin(angle), math.cos(angle)]])
-        for angle in (offset * frequencies).tolist()
-    ]
-    return 1000.0 * torch.block_diag(*blocks), torch.eye(d_model)
+    """W^Q takes a row PE(p) to PE(p − offset): the shift's matrix, which is meant for columns."""
+    return 1000.0 * shift_matrix(offset, d_model), torch.eye(d_model)
