@@ -49,6 +49,10 @@ def kept():
     return Path("my_transformer.py").read_text(encoding="utf-8")
 
 
+def record(folder=Path()):
+    return json.loads((folder / "my_progress.json").read_text(encoding="utf-8"))
+
+
 def run_alone(code):
     """Run the file in a Python of its own, in which the course cannot be imported."""
     blocked = "import sys; sys.modules['transformer_lib'] = None\n"
@@ -76,7 +80,7 @@ def test_an_empty_or_wrong_answer_is_not_kept(notebook):
     assert not list(Path().iterdir())
     notebook("def softmax(scores):\n    return scores.exp()", "check(softmax)")
     assert not Path("my_transformer.py").exists()
-    assert json.loads(Path("my_progress.json").read_text())["softmax"]["tries"] == 1
+    assert record()["softmax"]["tries"] == 1
 
 
 def test_mine_is_the_course_s_until_mine_passes(notebook, capsys):
@@ -159,6 +163,7 @@ def test_a_folder_that_cannot_be_written_costs_one_line(notebook, monkeypatch):
     verdict = notebook(SOFTMAX, "check(softmax)")
     assert verdict.passed
     assert "not kept: cannot read" in repr(verdict)
+    assert record()["softmax"]["passed"]
 
 
 def test_what_only_the_notebook_has_cannot_be_kept(notebook):
@@ -170,6 +175,17 @@ def test_what_only_the_notebook_has_cannot_be_kept(notebook):
         verdict
     )
     assert not Path("my_transformer.py").exists()
+    assert record()["softmax"] == {"tries": 1, "passed": True, "solution_seen": False}
+
+
+def test_two_notebooks_at_once_lose_no_try(tmp_path):
+    count = (
+        "from transformer_lib.course.own.record import note_try as note; from pathlib import Path\n"
+    )
+    count += "for _ in range(40): note(Path(), 'softmax', passed=False)"
+    running = [subprocess.Popen([sys.executable, "-c", count], cwd=tmp_path) for _ in range(2)]
+    assert [process.wait() for process in running] == [0, 0]
+    assert record(tmp_path)["softmax"]["tries"] == 80
 
 
 def test_classes_and_decorators_are_kept(notebook):

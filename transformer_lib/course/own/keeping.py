@@ -6,16 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from transformer_lib.course.checks import EXERCISES, Verdict, check, find_exercise
 from transformer_lib.course.own import module
 from transformer_lib.course.own.course import order
 from transformer_lib.course.own.record import note_try
 from transformer_lib.course.own.source import NotKeptError, Part, part_from
 from transformer_lib.errors import UserError
-
-LOCK_SECONDS = 10
 
 
 def own_file() -> Path:
@@ -54,9 +50,9 @@ def remember(verdict: Verdict) -> Verdict:
     if notebook is None or not verdict.attempted:
         return verdict
     try:
-        said = _kept(verdict, *notebook) if verdict.passed else ""
         note_try(own_file().parent, verdict.exercise, passed=verdict.passed)
-    except (NotKeptError, UserError) as error:
+        said = _kept(verdict, *notebook) if verdict.passed else ""
+    except (NotKeptError, UserError, OSError) as error:
         said = f"not kept: {error}"
     return replace(verdict, notes=(*verdict.notes, said)) if said else verdict
 
@@ -66,11 +62,8 @@ def _kept(verdict: Verdict, cells: list[str], names: dict[str, Any]) -> str:
         return ""
     part = part_from(verdict.exercise, cells, _not_of_cells(names))
     path = own_file()
-    try:
-        with FileLock(path.with_name(f".{path.name}.lock"), timeout=LOCK_SECONDS):
-            return _write(part, path, verdict.seed)
-    except (OSError, Timeout) as error:
-        raise UserError(f"cannot write {path}: {error}") from error
+    with module.one_at_a_time(path):
+        return _write(part, path, verdict.seed)
 
 
 def _write(part: Part, path: Path, seed: int | None) -> str:

@@ -8,9 +8,13 @@ import ast
 import linecache
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
+
+from filelock import FileLock, Timeout
 
 from transformer_lib.course.own.source import (
     Part,
@@ -23,6 +27,7 @@ from transformer_lib.errors import UserError
 from transformer_lib.files import write_text
 
 NAME = "my_transformer"
+LOCK_SECONDS = 10
 HEAD = '"""My Transformer: what I wrote in the course, each part as it passed its check."""'
 RULE = re.compile(r"^# -{4} (\w+) -{4,}$", re.MULTILINE)
 
@@ -100,6 +105,24 @@ def text_of(path: Path) -> str:
 
 def write(path: Path, module: OwnModule) -> None:
     write_text(path, str(module))
+
+
+@contextmanager
+def one_at_a_time(path: Path) -> Iterator[None]:
+    """One notebook at a time changes a file of the student's; others wait here.
+
+    Raises:
+        UserError: the folder cannot be written, or another notebook does not let go.
+    """
+    lock = FileLock(path.with_name(f".{path.name}.lock"))
+    try:
+        lock.acquire(timeout=LOCK_SECONDS)
+    except (OSError, Timeout) as error:
+        raise UserError(f"cannot write {path}: {error}") from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 _loaded: dict[Path, tuple[str, ModuleType]] = {}

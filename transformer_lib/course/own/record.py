@@ -43,11 +43,12 @@ def _write_record(folder: Path, record: dict[str, Done]) -> None:
 
 def note_try(folder: Path, name: str, passed: bool) -> None:
     """Count a try at an exercise."""
-    record = read_record(folder)
-    done = record.setdefault(name, Done())
-    done.tries += 1
-    done.passed |= passed
-    _write_record(folder, record)
+    with module.one_at_a_time(folder / RECORD):
+        record = read_record(folder)
+        done = record.setdefault(name, Done())
+        done.tries += 1
+        done.passed |= passed
+        _write_record(folder, record)
 
 
 @dataclass(frozen=True)
@@ -146,14 +147,16 @@ def solution(name: str) -> Solution:
     if name not in EXPERIMENTS:
         find_exercise(name)
     folder = Path.cwd()
-    record = read_record(folder)
-    if name not in record:
+    if name not in read_record(folder):
         return Solution(
             f"Try it first, if only in part, and run `check({name})`: then `solution({name!r})` "
             "shows one way."
         )
-    record[name].solution_seen |= not record[name].passed
-    _write_record(folder, record)
+    with module.one_at_a_time(folder / RECORD):
+        record = read_record(folder)
+        done = record.setdefault(name, Done())
+        done.solution_seen |= not done.passed
+        _write_record(folder, record)
     return Solution(solutions()[name])
 
 
