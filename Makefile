@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 LAB_READY := $(VENV)/lab-ready
 
-.PHONY: help lab test test-all test-long test-browser check notebooks assignments grade-demo train-demo trained results bench mutation docs lock clean
+.PHONY: help lab test test-all test-long test-browser check notebooks assignments grade-demo train-demo trained results variants bench mutation docs lock clean
 help:
 	@echo "make lab           open a work copy of the chapters and assignments in JupyterLab"
 	@echo "make test          lint, types, tests and notebooks"
@@ -15,6 +15,7 @@ help:
 	@echo "make trained       train the two models that come with the course anew (about an hour)"
 	@echo "make notebooks     run the chapters anew from chapters/text and store their outputs"
 	@echo "make results       the same, with the trainings over seeds measured anew (half an hour)"
+	@echo "make variants      train forms of the course's Transformer, three seeds each (two hours and a half)"
 	@echo "make assignments   make the assignments anew from assignments/text"
 	@echo "make grade-demo    grade a class of 40 made-up submissions, some of them hostile"
 	@echo "make mutation      how many wrong answers the checks catch, into docs/mutation.md"
@@ -79,6 +80,9 @@ notebooks: $(READY)
 
 results: $(READY)
 	TRANSFORMER_LIB_MEASURE=1 $(BIN)/python scripts/notebooks.py
+
+variants: $(READY)
+	$(BIN)/python scripts/variants.py
 
 train-demo: $(READY)
 	$(BIN)/python scripts/train_demo.py

@@ -2,7 +2,8 @@
 
 What takes minutes comes measured with the course: ``make results`` runs the chapters, measures all
 of it anew and stores it beside this file. A stored result is used only for the very program that
-it was measured with. Change the program, and your machine measures yours.
+it was measured with. Change the program, and your machine measures yours. What takes hours,
+``make variants`` measures.
 """
 
 import hashlib
@@ -44,8 +45,7 @@ def over_seeds(
         A table with the columns ``case``, ``seed`` and those that ``measure`` returns.
     """
     program = _digest(measure, cases, seeds)
-    path = Path(__file__).parent / f"{stored}.json"
-    made = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    made = read_runs(stored)
     anew = MEASURE_ANEW in os.environ
     known = made.get("program") == program and not anew
     if not known:
@@ -54,12 +54,38 @@ def over_seeds(
             {"case": name, "seed": seed, **_run(measure, values, seed)}
             for name, values, seed in tqdm(rows, unit="run")
         ]
-        made = {"program": program, "torch": torch.__version__.partition("+")[0], "runs": runs}
+        made = {"program": program, "torch": _version(), "runs": runs}
     if anew:
-        write_text(path, json.dumps(made, indent=1, ensure_ascii=False) + "\n")
+        _write_runs(stored, made)
     when = f"before, with PyTorch {made['torch']}" if known or anew else "just now"
     print(f"{seeds} seeds each, measured {when}")
     return pd.DataFrame(made["runs"])
+
+
+def read_runs(stored: str) -> dict[str, Any]:
+    """A stored result: its ``runs``, and the version of PyTorch that they were made with."""
+    path = Path(__file__).parent / f"{stored}.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"runs": []}
+
+
+def add_run(stored: str, run: Mapping[str, Plain]) -> None:
+    """Store one more run of a measurement that is too long for a notebook."""
+    made = read_runs(stored)
+    _write_runs(stored, {"torch": _version(), "runs": [*made["runs"], run]})
+
+
+def variants(*cases: str) -> pd.DataFrame:
+    """What ``make variants`` measured of the course's Transformer in some of its forms.
+
+    Returns:
+        As :func:`over_seeds`: the loss on the validation set and BLEU on the test set.
+    """
+    made = read_runs("variants_of_the_transformer")
+    runs = pd.DataFrame(made["runs"])
+    order = pd.CategoricalDtype(cases, ordered=True)
+    runs = runs[runs["case"].isin(cases)].astype({"case": order}).sort_values(["case", "seed"])
+    print(f"{runs['seed'].nunique()} seeds each, by `make variants` with PyTorch {made['torch']}")
+    return runs.astype({"case": str})
 
 
 def mean_and_spread(runs: pd.DataFrame, digits: int = 2) -> pd.DataFrame:
@@ -71,6 +97,15 @@ def mean_and_spread(runs: pd.DataFrame, digits: int = 2) -> pd.DataFrame:
         for name, mean in means.items()
     }
     return pd.DataFrame(columns, index=means.index)
+
+
+def _version() -> str:
+    return torch.__version__.partition("+")[0]
+
+
+def _write_runs(stored: str, made: Mapping[str, Any]) -> None:
+    path = Path(__file__).parent / f"{stored}.json"
+    write_text(path, json.dumps(made, indent=1, ensure_ascii=False) + "\n")
 
 
 def _run(measure: Callable, values: Sequence[Plain], seed: int) -> dict[str, float]:
