@@ -51,6 +51,8 @@ check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/codespell *.md docs chapters/text assignments/text transformer_lib scripts tests benchmarks browser_tests
+	$(BIN)/python scripts/style.py
 
 test: check
 	# With one thread each, for two times two threads on two cores wait for each other. Three processes,

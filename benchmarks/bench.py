@@ -187,7 +187,7 @@ def measure_decoding(repeats: int, train_seconds: float) -> dict[str, dict[str, 
 
 
 def _trained(seconds: float) -> Transformer:
-    """A model that has learnt where sentences end, so that decoding is realistic work."""
+    """A model that has learned where sentences end, so that decoding is realistic work."""
     system = build("transformer_lib", "default")
     started = time.perf_counter()
     with tqdm(total=round(seconds), desc="training for decoding", unit=" s") as bar:

@@ -28,12 +28,12 @@ of five classes:
 - **no help**: numbers differ, and nothing more;
 - **accepted**, though it is wrong.
 
-The classes are those of the first verdict. What was learnt from a round was mended before the next,
-so that a later round met better checks. For round 3 mistakes were asked for that a check is likely
-to miss: right in ordinary cases, or not the first that comes to mind. Three answers that their
-authors meant to be wrong are right by the wording of the exercise, and are counted so. The answers
-with their classes are in `tests/answers.jsonl`; a test tries all of them with today's checks and
-demands that every right one passes and no wrong one does.
+The classes are those of the first verdict. What was learned from a round was mended before the
+next, so that a later round met better checks. For round 3 mistakes were asked for that a check is
+likely to miss: right in ordinary cases, or not the first that comes to mind. Three answers that
+their authors meant to be wrong are right by the wording of the exercise, and are counted so. The
+answers with their classes are in `tests/answers.jsonl`; a test tries all of them with today's
+checks and demands that every right one passes and no wrong one does.
 """
 
 

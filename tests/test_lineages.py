@@ -419,7 +419,7 @@ def test_the_tutorials_rows_are_numbered_as_printed():
     assert mended.tgt_input[0].tolist() == [BOS, 4, 5, 6, PAD]
 
 
-def test_the_toy_sentences_are_learnt_completely():
+def test_the_toy_sentences_are_learned_completely():
     model = tutorial_model()
     assert toy.train(model, toy.mended()) < 0.1
     assert toy.translate(model) == ["i am chinese", "i have a cat"]

@@ -119,9 +119,10 @@ check(length_penalty, seed=1)
 Markdown(timetable())
 
 # %% [markdown]
-# With four hours a week, a chapter a week and an assignment after chapters 4, 7, 9, 12 and 15, the
-# course fills a semester. In eight weeks: chapters 1–2, 3–4, 5–6, 7–8, 9–10, 11–12, 13–14, 15–16. A
-# long weekend is enough for 1, 5, 7, 10 and 11. Instructors find the rest in `docs/grading.md`.
+# With four hours per week, a chapter per week and an assignment after chapters 4, 7, 9, 12 and 15,
+# the course fills a semester. In eight weeks: chapters 1–2, 3–4, 5–6, 7–8, 9–10, 11–12, 13–14,
+# 15–16. A long weekend is enough for 1, 5, 7, 10 and 11. Instructors find the rest in
+# `docs/grading.md`.
 #
 # All exercises, with what each is for, are listed in
 # [docs/exercises.md](../docs/exercises.md), and your own list is here:

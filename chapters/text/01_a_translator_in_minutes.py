@@ -111,8 +111,8 @@ pd.DataFrame(
 # ### Tokens
 #
 # The model does not read letters or words but **pieces**: frequent words are one piece, rare ones
-# are put together from several. The 4,000 pieces were learnt from both languages at once (chapter 3
-# shows how); `▁` marks the beginning of a word.
+# are put together from several. The 4,000 pieces were learned from both languages at once (chapter
+# 3 shows how); `▁` marks the beginning of a word.
 
 # %%
 for sentence in ("Where is the station?", "Wo ist der Bahnhof?", "The hedgehog sneezes."):
@@ -122,8 +122,8 @@ for sentence in ("Where is the station?", "Wo ist der Bahnhof?", "The hedgehog s
 # %% [markdown]
 # *Where*, *is*, *the*, *Wo*, *ist* and *der* are one piece each. *station* takes two, and
 # *Bahnhof*, which every tourist knows, takes five: in these 48,000 sentences it is not frequent
-# enough. The hedgehog falls into fragments altogether. The model can still read such words, but it
-# has to learn what the fragments mean together.
+# enough. The hedgehog is broken into nothing but fragments. The model can still read such words,
+# but it has to learn what the fragments mean together.
 #
 # How long is a sentence, then?
 
@@ -177,10 +177,10 @@ for source, said in zip(SENTENCES, translate(model, data.tokenizer, SENTENCES, b
 #
 # In each step the model reads a batch of about a hundred sentence pairs and, for every target
 # token, predicts how probable each of the 4,000 pieces is as the next one. The **loss** is the mean
-# of −log p of the right piece, here in nats. A model that knows nothing and spreads its bet evenly
-# pays ln 4000 ≈ 8.3; one that is always right and certain pays 0. After every step the weights move
-# a little in the direction that lowers the loss. (To be exact, the training lowers a *smoothed*
-# version of it, for which being too certain costs something, too: chapter 11.)
+# of −log p of the right piece, here in nats. A model that knows nothing and treats all pieces as
+# equally likely pays ln 4000 ≈ 8.3; one that is always right and certain pays 0. After every step
+# the weights move a little in the direction that lowers the loss. (To be exact, the training lowers
+# a *smoothed* version of it, for which being too certain costs something, too: chapter 11.)
 #
 # Five times during the training the library stops to look at the validation sentences. We use that
 # moment for two things. We translate our three sentences. And we ask how much the decoder listens
@@ -264,8 +264,8 @@ show(
 # ## From the next token to a sentence
 #
 # What has been trained is not a translator yet. Given the source and the beginning of a
-# translation, the decoder returns a score for each of the 4,000 pieces; softmax makes probabilities
-# of the scores. These are the five likeliest pieces after each word of *Wo ist mein Auto?*
+# translation, the decoder returns a score for each of the 4,000 pieces; softmax turns the scores
+# into probabilities. These are the five likeliest pieces after each word of *Wo ist mein Auto?*
 
 # %% tags=["nbval-ignore-output"]
 run = load_run(folder)
@@ -319,7 +319,7 @@ check(greedy_decode)
 # <details><summary>Hint</summary>
 #
 # A `for` loop over `range(max_len)` cannot run for ever. `tensor.argmax()` is the index of the
-# largest number, as a tensor; `int(…)` makes an integer of it.
+# largest number, as a tensor; `int(…)` turns it into an integer.
 #
 # </details>
 #
@@ -347,7 +347,7 @@ print(run.tokenizer.decode([forgetful])[0])
 # %% [markdown]
 # ## How good is it?
 #
-# **BLEU** counts how many runs of one to four words of the output also stand in a human
+# **BLEU** counts how many runs of one to four words of the output also occur in a human
 # translation, and takes points off if the output is too short. 100 would mean that every sentence
 # equals a reference word for word; professional translators, compared with one another, stay far
 # below that. Chapter 13 computes it by hand and shows what it misses. We always use
@@ -440,7 +440,7 @@ show_chart(attention_explorer(weights, tgt_pieces, src_pieces))
 
 # %% [markdown]
 # Some heads look at the word to be translated, some at the word after it, some mostly at the full
-# stop or at `</s>`, which amounts to looking nowhere. All of this was learnt from sentence pairs
+# stop or at `</s>`, which amounts to looking nowhere. All of this was learned from sentence pairs
 # alone. Chapter 14 measures which heads matter, and shows why a bright cell is not yet an
 # explanation.
 #

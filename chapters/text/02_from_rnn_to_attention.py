@@ -18,7 +18,7 @@
 # remedy and dropped the patient. Afterwards you can
 #
 # - write an LSTM and a sequence-to-sequence model, and show where its bottleneck is,
-# - tell what a model cannot hold from what it has not learnt,
+# - tell what a model cannot hold from what it has not learned,
 # - write the attention of Bahdanau and that of Luong, say where they differ, and read an alignment,
 # - say what recurrence costs in time and in distance, and what attention costs instead,
 # - name cases in which the RNN is the cheaper one.
@@ -88,7 +88,8 @@ check(lstm_step)
 #
 # </details>
 #
-# A loop makes a layer of it. With the matrices of PyTorch's own layer it must give the same states:
+# A loop turns it into a layer. With the matrices of PyTorch's own layer it must give the same
+# states:
 
 # %%
 lstm_step = mine("lstm_step")
@@ -110,7 +111,7 @@ print("the same states as nn.LSTM")
 # ## Sequence to sequence
 #
 # [Sutskever et al. 2014](https://arxiv.org/abs/1409.3215) put two of them together. The **encoder**
-# reads the source; its last state is all that the **decoder** gets to know. The decoder begins with
+# reads the source; its last state is all that the **decoder** receives. The decoder begins with
 # that state and produces the target token by token, reading its own last word each time (in
 # training: the right one, chapter 3). The first of these three drawings; the other two come soon.
 
@@ -281,14 +282,14 @@ check_experiment("reading_backwards", runs, conclusion)
 # <details><summary>Hint</summary>
 #
 # Write your own `train_reading(backwards, seed)` after the model of `train`, and an accuracy that
-# flips the source, too: a model that learnt to read backwards must be tested so.
+# flips the source, too: a model that learned to read backwards must be tested so.
 # `rows.append({"case": "backwards", "seed": seed, "accuracy": …})` and `pd.DataFrame(rows)`.
 #
 # </details>
 #
 # ## Attention
 #
-# A person who translates a long sentence does not learn it by heart. She looks at it again.
+# A person who translates a long sentence does not memorize it. She looks at it again.
 # [Bahdanau et al. 2015](https://arxiv.org/abs/1409.0473) let the decoder do that. The encoder keeps
 # *all* its states $s_1, \dots, s_n$, the **memory**. Before each word, the decoder with its state
 # $h$ gives every one of them a score, turns the scores into shares that add up to 1, and takes the
@@ -343,7 +344,7 @@ check(luong_attention)
 #
 # ●○○ · 10 minutes · scores by a small network
 #
-# $v^\top\tanh(W_1 h + W_2 s)$, with matrices that stand on the right: `query @ w_query` and
+# $v^\top\tanh(W_1 h + W_2 s)$, with matrices on the right: `query @ w_query` and
 # `memory @ w_memory` have the shape (batch, …, hidden). The mask and what you return are as before.
 
 # %%
@@ -647,7 +648,7 @@ with torch.no_grad():
 # 2. Attention keeps all encoder states and mixes them anew for each target word: scores, softmax,
 #    weighted sum. Bahdanau's old state asks before the step, by a small network; Luong's new state
 #    asks after it, by a product.
-# 3. Alignments are learnt without being shown, because looking at the right word is the cheapest
+# 3. Alignments are learned without being shown, because looking at the right word is the cheapest
 #    way to predict the right one.
 # 4. Between two words lie up to n steps of an LSTM, whose gates have to keep the way open, and one
 #    step of self-attention; and those n steps cannot run at once.

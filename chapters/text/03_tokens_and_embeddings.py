@@ -163,7 +163,7 @@ check(learn_merges)
 #
 # ●○○ · 10 minutes · your tokenizer cuts words
 #
-# Begin with the letters of the word and apply each merge, in the order in which they were learnt.
+# Begin with the letters of the word and apply each merge, in the order in which they were learned.
 # Return the list of pieces.
 
 # %%
@@ -209,7 +209,7 @@ pd.DataFrame(rows, index=["mother", "Mutter", "hedgehog"]).rename_axis(columns="
 #
 # The library leaves this to [SentencePiece](https://github.com/google/sentencepiece), which does
 # the same faster: it counts anew only what a merge has changed. Its pieces are numbered in the
-# order in which they were learnt, so we can compare. Do its first hundred merges agree with ours?
+# order in which they were learned, so we can compare. Do its first hundred merges agree with ours?
 
 # %%
 letters = {letter for sentence in text for letter in sentence}
@@ -317,15 +317,15 @@ assert sum(alike) > 0.9 * len(alike), "not as on our machines: run all cells aga
 #
 # ## How many pieces?
 #
-# Now to the opening question. The same text, vocabularies from 250 to 8,000 pieces:
+# Back to the opening question. The same text, vocabularies from 250 to 8,000 pieces:
 
 # %%
 sizes = (250, 500, 1000, 2000, 4000, 8000)
 lengths = []
 for size in sizes:
-    learnt = Tokenizer.train(text, size)
-    lengths.append(sum(map(len, learnt.encode(test))) / len(test))
-    met = Counter(token for tokens in learnt.encode(text) for token in tokens)
+    learned = Tokenizer.train(text, size)
+    lengths.append(sum(map(len, learned.encode(test))) / len(test))
+    met = Counter(token for tokens in learned.encode(text) for token in tokens)
     median = sorted(met[token] for token in range(4, size))[size // 2]
     print(f"{size:5} pieces: {lengths[-1]:4.1f} tokens a sentence; median piece met {median} times")
 show(
@@ -345,7 +345,7 @@ show(
 # ## From numbers to vectors
 #
 # A token number is a name, not a quantity: piece 2000 is not twice piece 1000. Each gets a vector
-# of its own, a row of the **embedding** matrix, and the rows are learnt like all other weights. To
+# of its own, a row of the **embedding** matrix, and the rows are learned like all other weights. To
 # look up row $t$ is the same as multiplying a **one-hot** vector, 1 at $t$ and 0 elsewhere, by the
 # matrix, without all the multiplications by 0:
 
@@ -380,7 +380,7 @@ for word in ("car", "mother", "bought", "him", "kaufte", "Hund", "Monday"):
 
 # %% [markdown]
 # Nouns lie beside nouns, pronouns beside pronouns, verbs in the past beside verbs in the past:
-# words that stand in the same places get similar rows. What they mean matters less (a car is no
+# words that occur in the same places get similar rows. What they mean matters less (a car is no
 # girl), and a word and its translation are not neighbours, although they share the table: the
 # German words are said where the English ones are only read. *Monday* is too rare in 48,000
 # sentences to have found its place. Pictures in which such a space looks tidy come from models that
@@ -413,9 +413,9 @@ print(f"rows × √d_model: {rms(rows * math.sqrt(d_model)):.2f}")
 print(f"rows / √d_model: {rms(rows / math.sqrt(d_model)):.3f}")
 
 # %% [markdown]
-# Multiplied by the root, word and place are equally loud. The last line is what you get if you
+# Multiplied by the root, word and position are equally large. The last line is what you get if you
 # follow the comment in one published notebook: it says “divide” above code that multiplies, and the
-# position would be 360 times as loud as the word.
+# position would be 360 times as large as the word.
 #
 # ### Embed
 #
@@ -499,7 +499,7 @@ mean_and_spread(runs)
 #
 # ## Tied weights
 #
-# And what about the fourth model? It learnt *faster*, with more than twice the parameters. Look at
+# And what about the fourth model? It learned *faster*, with more than twice the parameters. Look at
 # its first loss: that of a model that knows nothing should be ln 4000 = 8.3, and tied models begin
 # above it. They do know something, and it is wrong. What do they say?
 
@@ -548,7 +548,7 @@ mean_and_spread(runs)
 # %% [markdown]
 # It does not, within 2,400 steps: the tied model stays four tenths of a nat or more behind. (Both
 # have read the text more than once by then, and the untied model has twice the parameters, so part
-# of its lead may be learning by heart.) On so little text tying costs quality, and this is why the
+# of its lead may be memorization.) On so little text tying costs quality, and this is why the
 # translator of chapter 1 has three tables. What does tying give in return? Here are the parameters
 # of the paper's base model, built without memory, by PyTorch's device `meta`:
 
@@ -588,8 +588,8 @@ def padding(batches):
 
 lengths = data.train.src.lengths, data.train.tgt.lengths
 at_random = np.array_split(np.random.default_rng(0).permutation(len(data.train)), 375)
-print(f"128 random sentences a batch: {padding(at_random):.0%} padding")
-print(f"sentences of similar length:  {padding(plan_batches(*lengths, 1024, seed=(0,))):.0%}")
+print(f"128 random sentences per batch: {padding(at_random):.0%} padding")
+print(f"sentences of similar length:    {padding(plan_batches(*lengths, 1024, seed=(0,))):.0%}")
 
 # %% [markdown]
 # So the library puts sentences of similar length together, as the paper did (section 5.1). Chapter
@@ -622,7 +622,7 @@ check(teacher_forcing)
 # <details><summary>Hint</summary>
 #
 # `BOS`, `EOS` and `PAD` are imported above. Both tensors have one more column than the longest
-# target. Which of the three ever stands in the input, which in the labels?
+# target. Which of the three ever occurs in the input, which in the labels?
 #
 # </details>
 #
@@ -630,7 +630,7 @@ check(teacher_forcing)
 # English, in which `S`, `E` and `P` stand for `<s>`, `</s>` and `<pad>`:
 
 # %%
-pd.DataFrame(toy.ROWS, columns=["source", "decoder reads", "decoder is to say"])
+pd.DataFrame(toy.ROWS, columns=["source", "decoder reads", "decoder should predict"])
 
 # %% [markdown]
 # Look closely at the first row: the end comes *after* the padding. From this the model learns to
@@ -646,7 +646,7 @@ for reads, says in zip(mended.tgt_input, mended.labels):
 
 # %% [markdown]
 # Read it column by column: having read `S`, say *i*; having read `S i`, say *am*. The `E` is never
-# read: after it nothing is left to say. A model that learns these two sentences by heart takes a
+# read: after it nothing is left to say. A model that memorizes these two sentences takes a
 # second:
 
 # %%
@@ -662,8 +662,8 @@ print(f"loss {toy.train(model, mended):.1f}", toy.translate(model))
 # %% [markdown]
 # ## Common mistakes
 #
-# **The input is the label.** Forget the shift, and the model reads the very token that it is to
-# say. Compare the loss, and then what it translates:
+# **The input is the label.** Forget the shift, and the model reads the very token that it must
+# predict. Compare the loss, and then what it translates:
 
 # %%
 forgotten = toy.Batch(mended.src, mended.labels, mended.labels)
@@ -671,8 +671,8 @@ model = small_model()
 print(f"loss {toy.train(model, forgotten):.1f}", toy.translate(model))
 
 # %% [markdown]
-# The loss is as good as before. It has learnt to repeat what it reads, and now that nobody tells it
-# the answer, it has nothing to say. Whenever a loss falls suspiciously fast, look at the shift
+# The loss is as good as before. It has learned to repeat what it reads, and now that nobody tells
+# it the answer, it has nothing to say. Whenever a loss falls suspiciously fast, look at the shift
 # first.
 #
 # **The tokenizer of another run.** Token numbers mean something only with the vocabulary that they
@@ -692,9 +692,9 @@ print(Tokenizer.train(text, 1000).decode([[token for token in tokens if token < 
 # 1. BPE merges the most frequent pair of neighbours until the vocabulary is full: frequent words
 #    whole, rare ones in pieces. What is unknown can be spelled in bytes.
 # 2. A vocabulary of 8,000 pieces instead of 500 shortens a sentence to two thirds; each piece costs
-#    a row and has to occur often enough to be learnt.
+#    a row and has to occur often enough to be learned.
 # 3. Rows start at size 1/√d_model (in the authors' program) because they also make the logits;
-#    multiplied by √d_model they are as loud as the positions they are added to.
+#    multiplied by √d_model they are as large as the positions they are added to.
 # 4. One table for source, target and output saves 38 of the base model's 101 million parameters.
 # 5. The decoder reads `<s> y₁ … yₙ` and predicts `y₁ … yₙ </s>`; without the shift it learns to
 #    copy.

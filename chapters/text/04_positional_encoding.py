@@ -86,7 +86,7 @@ print("dog becomes the same vector, at place 1 and at place 4")
 # %% [markdown]
 # Who bites whom makes no difference: *bites* becomes the same vector in both, and so does *dog*,
 # wherever it stands. (Up to rounding: the sums run in another order.) Shuffle a sentence in any
-# way, and the results are shuffled in the same way, nothing else. One says that attention is
+# way, and the results are shuffled in the same way, nothing else. Attention is said to be
 # **permutation-equivariant**.
 #
 # So the place of a word has to be written into its vector. How?
@@ -487,7 +487,7 @@ show(
 # And the sinusoids? **They fail just as suddenly.** The rotation that means "three places back" is
 # there, and it would be right everywhere. But nothing in training asked for it. Sixteen positions
 # can be connected correctly by very many matrices, and gradient descent found one of the others.
-# That a solution can be represented does not mean that it is learnt.
+# That a solution can be represented does not mean that it is learned.
 #
 # What if training asks for it? Let each step begin at a random place among the first 100 positions.
 # The sequences are as short as before, the game is the same.

@@ -26,7 +26,7 @@
 # Reading takes about forty minutes, computing less than one.
 #
 # **Predict first.** Draw 16 random keys and a random query with 64 channels each, the paper's width
-# of a head, all numbers with mean 0 and standard deviation 1. Without any scaling, which share of
+# of a head, all numbers with mean 0 and standard deviation 1. Without any scaling, what share of
 # the attention does the winning key get, on average: about a quarter, a half, or more than four
 # fifths? And with the scaling?
 
@@ -222,7 +222,7 @@ check(ignores_order)
 # ## Where do Q, K and V come from?
 #
 # So far we chose them. In a Transformer each word has one vector, a row of $x$, and three matrices
-# that are learnt make the rest of it:
+# that are learned make the rest of it:
 #
 # $$Q = xW^Q, \qquad K = xW^K, \qquad V = xW^V$$
 #
@@ -267,7 +267,8 @@ show(
 # %% [markdown]
 # Why three? Because a word plays three parts. What it *asks for* is not what it *is found under*: a
 # verb looks for its object, and is looked up by its subject. And what it is found under is not what
-# it *passes on*: a key has to be easy to match, a value has to be useful to whoever gets it.
+# it *passes on*: a key has to be easy to match, a value has to be useful to the word that receives
+# it.
 #
 # What would be lost with $W^Q = W^K$? The scores $xW W^\top x^\top$ would be symmetric: *eats*
 # could look at *fish* only if *fish* wants to look at *eats* as much. And a word would match nobody
@@ -365,7 +366,7 @@ for d_k in WIDTHS:
 
 # %% [markdown]
 # With the paper's 64 channels and no scaling, one key takes more than four fifths, and which one is
-# pure chance, for these are random vectors. The model has decided before it has learnt anything.
+# pure chance, for these are random vectors. The model has decided before it has learned anything.
 # Can it change its mind? That is a question about gradients.
 #
 # ### The gradient of softmax

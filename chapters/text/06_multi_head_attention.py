@@ -367,7 +367,7 @@ print("equal to nn.MultiheadAttention, with its weights")
 # %% [markdown]
 # ## What it costs
 #
-# However many heads: the matrices are of the same size altogether, and so is the work. More heads
+# However many heads: the matrices have the same total size, and so is the work. More heads
 # are narrower heads.
 
 # %%
@@ -532,12 +532,12 @@ show(
 #
 # (Divide the sum along the diagonal by the number of tokens instead of the number of pairs, and all
 # neighbours look a fifth poorer: enough to miss both heads. The first edition of this chapter did,
-# and concluded that position is not what these heads go by.)
+# and concluded that these heads do not depend on position.)
 #
 # ### Words, or places?
 #
 # Do heads also prefer certain *words*? Head 1 of layer 1 gives *Tom*, *He* and *I* more than their
-# share. Before you call it a head for subjects: where do subjects stand in these sentences? Compare
+# share. Before you call it a head for subjects: where do subjects occur in these sentences? Compare
 # such words in the first place with the same words elsewhere, and with other words in the first
 # place:
 
@@ -556,9 +556,9 @@ pd.DataFrame(mean_gains, index=names).round(2).head(4)
 # %% [markdown]
 # (1 is the share that every word would get from a head without preferences.) Head 1 favours
 # whatever comes first, subject or not, and gives the same words less than their share elsewhere: it
-# goes by place. In head 4, subject words at the front get more than other words there, so that head
-# may go by both. A habit with words can be the shadow of a habit with places; only a comparison in
-# which one of the two is held fixed tells them apart.
+# depends on position. In head 4, subject words at the front get more than other words there, so
+# that head may depend on both. A habit with words can be the shadow of a habit with places; only a
+# comparison in which one of the two is held fixed tells them apart.
 #
 # That is where heads look. Whether the model needs them is another question, which chapter 14 asks
 # by switching them off.
@@ -608,7 +608,7 @@ for lines in zip(*kinds):
 
 # %% [markdown]
 # The mask is the same in all three. Where only the split is wrong, the first output sees the second
-# and the fourth input: the future. A decoder trained like this reads what it is to predict. Where
+# and the fourth input: the future. A decoder trained like this reads what it must predict. Where
 # split and merge are both wrong, they undo each other, and nothing comes from the future; but the
 # last output sees two inputs of five. Such a model trains without an error, and cannot use most of
 # what it is given.

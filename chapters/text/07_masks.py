@@ -82,9 +82,9 @@ for row in mask[:, 0, 0]:
 #
 # ## The future
 #
-# The decoder is trained on whole sentences at once. At position 3 it is to say token 4, and token 4
-# stands in its input, right there at the next position. It must not look. The causal mask allows
-# every position itself and what came before:
+# The decoder is trained on whole sentences at once. At position 3 it must predict token 4, and
+# token 4 is in its input, right there at the next position. It must not look. The causal mask
+# allows every position itself and what came before:
 
 # %%
 length = 5
@@ -116,9 +116,9 @@ for name, matrix in zip(sentences[:2], both[:2, 0]):
 
 # %% [markdown]
 # The first sentence has five tokens. Its first five rows would be the same under the causal mask
-# alone: padding comes last, so whoever may not see the future does not see it either. (The rows
-# below belong to padded queries, of which nobody wants to know anything.) A decoder with a causal
-# mask needs no padding mask in its self-attention, and the library's has none.
+# alone: padding comes last, so a position that may not see the future does not see it either. (The
+# rows below belong to padded queries, whose output nobody uses.) A decoder with a causal mask needs
+# no padding mask in its self-attention, and the library's has none.
 #
 # In this figure you can choose a sentence and a mask, and see what becomes of the weights: those of
 # one head of the trained model's encoder.
@@ -145,7 +145,7 @@ show_chart(mask_explorer(weights, [trained.tokenizer.pieces(row) for row in toke
 #
 # ## What happens without
 #
-# Now to the opening question. We make the trained model forget its mask in one kind of attention
+# Back to the opening question. We make the trained model forget its mask in one kind of attention
 # and let it translate 200 test sentences in one batch:
 
 # %%
@@ -186,11 +186,11 @@ assert change["(alone instead of in a batch)"] < 3 < 50 < min(list(change.values
 )
 
 # %% [markdown]
-# With its masks, the model says the same whether a sentence comes alone or among 199 others.
-# Without them nearly every translation depends on how long the longest sentence of the batch
-# happens to be. Both places matter, cross-attention more: there, padding is what the decoder hears
-# instead of words. If your model is better with a batch of one than with a batch of a hundred, look
-# here first.
+# With its masks, the model returns the same translation whether a sentence comes alone or among 199
+# others. Without them nearly every translation depends on how long the longest sentence of the
+# batch happens to be. Both places matter, cross-attention more: there, padding is what the decoder
+# hears instead of words. If your model is better with a batch of one than with a batch of a
+# hundred, look here first.
 #
 # ## Two opposite conventions
 #
@@ -283,7 +283,7 @@ print("scaled_dot_product_attention:", ready[0, 0, 0, :3].tolist())
 
 # %% [markdown]
 # Does such a row occur? A sentence that was emptied by cleaning; a padded query under padding *and*
-# causal masks when padding comes first; a mask with an error. NaN is at least loud, and yet it is
+# causal masks when padding comes first; a mask with an error. NaN at least shows, and yet it is
 # the worst choice, for it spreads. Even if the loss does not use the row:
 
 # %%
@@ -345,7 +345,7 @@ with torch.no_grad():
     for name, of in {"source": src_tokens, "target": tgt_tokens}.items():
         outputs = [cross(states, m, mask=padding_mask(of)) for m in (memory, noisy)]
         change = (outputs[0] - outputs[1]).abs().max()
-        print(f"mask of the {name}: what stands in the padding changes the output by {change:.2f}")
+        print(f"mask of the {name}: what is in the padding changes the output by {change:.2f}")
 
 # %% [markdown]
 # ## A test for leaks
@@ -356,7 +356,7 @@ with torch.no_grad():
 
 # %%
 class LanguageModel(nn.Module):
-    """One layer of self-attention that is to predict the next token."""
+    """One layer of self-attention that predicts the next token."""
 
     def __init__(self, mask, vocab_size=20, d_model=32):
         super().__init__()
@@ -393,7 +393,7 @@ for name, mask in MASKS.items():
 # %% [markdown]
 # Three lines of test find three bugs. And what does a leak do in training? We let each of these
 # models predict **random** letters. There is nothing to learn: the best possible loss is ln 20 =
-# 3.0. Whoever gets below has cheated:
+# 3.0. A model that gets below it has cheated:
 
 # %% tags=["nbval-ignore-output"]
 def train(mask, steps=300):
@@ -419,9 +419,9 @@ assert losses["lower triangle"] > 2.9, (
 assert losses["one too many"] < 2.0, "not as on our machines: restart the kernel and run all cells"
 
 # %% [markdown]
-# The honest model stays at 3.00, the three others get far below, and not one of them has learnt
-# anything. Whoever sees a single token too many is as good as one who sees everything. On real text
-# it shows less: there, a loss that is too low looks like success.
+# The honest model stays at 3.00, the three others get far below, and not one of them has learned
+# anything. A model that sees a single token too many does as well as one that sees everything. On
+# real text it shows less: there, a loss that is too low looks like success.
 #
 # ## Common mistakes
 #

@@ -13,8 +13,8 @@
 # %% [markdown]
 # # 8 · Layer norm and batch norm
 #
-# A norm takes numbers, moves their mean to 0 and their deviation to 1. *Which* numbers is all the
-# difference. Afterwards you can
+# A norm takes numbers, moves their mean to 0 and their standard deviation to 1. *Which* numbers is
+# all the difference. Afterwards you can
 #
 # - compute layer norm and batch norm by hand, and find the mistakes in a published example,
 # - say what each averages over, and what follows from that for sentences of different lengths,
@@ -66,9 +66,10 @@ lecture.index = [f"feature {i}" for i in range(1, 7)]
 lecture
 
 # %% [markdown]
-# **Batch norm** takes one feature over all examples: a row. Each row gets a mean and a deviation of
-# its own. **Layer norm** takes one example with all its features: a column. Take a pencil and
-# compute the six means of the rows and the three means of the columns before you read on.
+# **Batch norm** takes one feature over all examples: a row. Each row gets a mean and a standard
+# deviation of its own. **Layer norm** takes one example with all its features: a column. Take a
+# pencil and compute the six means of the rows and the three means of the columns before you read
+# on.
 #
 # The slide says, rounded to whole numbers: the mean of feature 3, that is of 0, 1 and 5, is **3**.
 # And the mean of example 2, that is of 3, 2, 1, 6, 2 and 0, is **3**. Do you agree?
@@ -76,12 +77,12 @@ lecture
 # %%
 print("batch norm, means of the rows:   ", table.mean(dim=1).numpy().round(2))
 print("layer norm, means of the columns:", table.mean(dim=0).numpy().round(2))
-print("deviations of the columns:", table.std(dim=0, correction=0).numpy().round(2))
-print("          dividing by n − 1:", table.std(dim=0).numpy().round(2))
+print("standard deviations of the columns:", table.std(dim=0, correction=0).numpy().round(2))
+print("                 dividing by n − 1:", table.std(dim=0).numpy().round(2))
 
 # %% [markdown]
 # The mean of 0, 1 and 5 is 2. The mean of example 2 is 14/6 = 2.33. Both entries of the slide are
-# wrong, and its deviations are those that one gets by dividing by $n - 1$, rounded. If you
+# wrong, and its standard deviations are those obtained by dividing by $n - 1$, rounded. If you
 # recompute an example and get other numbers, the mistake need not be yours.
 #
 # Normalized by hand, the first column: subtract 2.17, divide by 1.77.
@@ -105,7 +106,7 @@ torch.testing.assert_close(LayerNorm(6)(x), library)
 # ## What each averages over
 #
 # The states of a layer are a block: (batch, length, d_model). In orange, the numbers that share one
-# mean and one deviation:
+# mean and one standard deviation:
 
 # %%
 show(
@@ -169,7 +170,7 @@ for name, norm in {"layer norm": LayerNorm(8), "batch norm": BatchNorm(8)}.items
 
 # %% [markdown]
 # The last position was changed, and with batch norm all others noticed. In training such a decoder
-# can learn from the statistics a little of what it is to predict. In use, that little is missing.
+# can learn from the statistics a little of what it should predict. In use, that little is missing.
 #
 # ## Trained with each
 #
@@ -250,7 +251,7 @@ assert spread["batch norm"] > 0.3 > spread["layer norm"], (
 mean_and_spread(runs)
 
 # %% [markdown]
-# Two of the nine stand out, both of batch norm. In training mode it is as good as the others. The
+# Two of the nine stand out, both of batch norm. In training mode it does as well as the others. The
 # same weights on the same sentences in evaluation mode cost 0.4 nats more, because the running
 # means are not those of the batch; and where short and long sentences share a batch, a good third
 # of the block is padding (counted below), and it costs a whole nat more. With layer norm one loss
@@ -275,8 +276,8 @@ for name, batches in {"lengths alike": held_out, "lengths mixed": mixed}.items()
 #
 # **Biased or unbiased.** The formula divides by $d$. `torch.std` divides by $d - 1$ unless told
 # otherwise, and so do the lecture and The Annotated Transformer, whose classes a well-known
-# illustrated description uses; they also add ε to the deviation, and not to the variance inside the
-# root. How far is that from `nn.LayerNorm`?
+# illustrated description uses; they also add ε to the standard deviation, and not to the variance
+# inside the root. How far is that from `nn.LayerNorm`?
 
 # %%
 def unbiased(x, eps=1e-6):
@@ -295,7 +296,7 @@ for d_model in (4, 64, 512):
 # which weights are loaded from elsewhere, or when your test compares with PyTorch and fails in the
 # fourth digit.
 #
-# **Where ε goes, and whether.** ε is for vectors without deviation: a position whose numbers are
+# **Where ε goes, and whether.** ε is for vectors without spread: a position whose numbers are
 # all equal. One of the sources has none:
 
 # %%
@@ -309,8 +310,8 @@ for name, x in {"constant": constant, "nearly constant": nearly}.items():
     print(f"outside: {(centred / (variance.sqrt() + 1e-5))[0, 0]:.2f}")
 
 # %% [markdown]
-# Without ε a constant row is 0/0. With it, tiny differences stay tiny: inside the root, deviations
-# below $\sqrt\varepsilon = 0.003$ are damped, outside of it only those below 0.00001.
+# Without ε a constant row is 0/0. With it, tiny differences stay tiny: inside the root, standard
+# deviations below $\sqrt\varepsilon = 0.003$ are damped, outside of it only those below 0.00001.
 #
 # ## Common mistakes
 #

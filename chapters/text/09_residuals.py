@@ -14,7 +14,7 @@
 # # 9 · Residuals, and where the norm goes
 #
 # $x + f(x)$ is the smallest idea in the Transformer, and without it no deep one can be trained.
-# Where the norm stands beside it looks like a detail. It decides whether training starts at all.
+# Where the norm is placed looks like a detail. It decides whether training starts at all.
 # Afterwards you can
 #
 # - write the four forms that are found in practice, and say which of them is a bug,
@@ -107,10 +107,10 @@ for name, (_, values) in arriving.items():
 #
 # ## Four places for one norm
 #
-# Every sublayer $f$, attention or feed-forward, stands in such a connection, and a layer norm
-# stands beside it. Where? The paper writes $\text{LayerNorm}(x + \text{Sublayer}(x))$; the code
-# that came with it does something else; The Annotated Transformer has been asked about it in
-# several bug reports. In practice one meets these:
+# Every sublayer $f$, attention or feed-forward, is wrapped in such a connection, together with a
+# layer norm. Where? The paper writes $\text{LayerNorm}(x + \text{Sublayer}(x))$; the code that came
+# with it does something else; The Annotated Transformer has been asked about it in several bug
+# reports. In practice one meets these:
 
 # %%
 show(residual_forms(), ALTERNATIVE)
@@ -255,7 +255,8 @@ show(
 # ## Training
 #
 # Now the opening question. 150 steps of Adam; the learning rate is at its full height from the
-# first step on, or reaches it after 75 (**warm-up**). Who knows nothing has a loss of ln 20 = 3.0.
+# first step on, or reaches it after 75 (**warm-up**). A model that knows nothing has a loss of ln
+# 20 = 3.0.
 
 # %%
 def fit(model, warmup, steps=150, learning_rate=4e-3):
@@ -288,7 +289,7 @@ print("output for three different tokens, the first four numbers:")
 print(outputs[:3, :4])
 
 # %% [markdown]
-# It has learnt nothing, and whatever goes in, the same vector comes out. Is it so for all forms,
+# It has learned nothing, and whatever goes in, the same vector comes out. Is it so for all forms,
 # and was it bad luck? All eight, each from five different random weights (measured before, by
 # `make results`; change `fit`, and your machine measures). Beside the loss stands the share of the
 # output that still depends on the token:
@@ -336,8 +337,8 @@ assert loss.loc["post, warm-up", "max"] < loss.loc["post, no warm-up", "min"] - 
 )
 
 # %% [markdown]
-# That is the catastrophe. The first, too large steps have made the branches so loud that the norms
-# drowned the input. Whatever goes in, the same vector comes out. Such a model cannot learn any
+# That is the catastrophe. The first, too large steps have made the branches so large that the norms
+# drowned out the input. Whatever goes in, the same vector comes out. Such a model cannot learn any
 # more, for nothing that it sees makes a difference. Pre-norm took the same steps, and its free way
 # saved it.
 #
@@ -417,8 +418,8 @@ for exercise in ("post_norm", "pre_norm", "branch_norm"):
 # What passes its `check` is kept in `my_transformer.py` beside this notebook. After a first try,
 # `solution("post_norm")` in a cell of its own shows one way.
 #
-# In each exercise `sublayer`, `norm` and `dropout` are functions of one tensor. Dropout belongs to
-# what the sublayer says (section 5.4).
+# In each exercise `sublayer`, `norm` and `dropout` are functions of one tensor. Dropout is applied
+# to the output of the sublayer (section 5.4).
 #
 # ### Post-norm
 #

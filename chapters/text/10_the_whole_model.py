@@ -15,7 +15,7 @@
 #
 # One part is missing, the feed-forward network; then everything is put together. Afterwards you can
 #
-# - say what a feed-forward network adds to attention, and what stands in its matrices,
+# - say what a feed-forward network adds to attention, and what its matrices contain,
 # - write encoder, decoder and model from their parts, and follow every shape through them,
 # - compute the number of parameters in your head, and say where they are,
 # - choose the size of random weights, and predict what happens if you choose badly,
@@ -24,8 +24,8 @@
 # Reading takes about forty minutes, computing about one.
 #
 # **Predict first.** “Attention is all you need”, says the paper. Its base model has about 63
-# million parameters, in three groups: embeddings, attention, feed-forward networks. What share has
-# attention? And which group could you take out of a trained model with the least harm?
+# million parameters, in three groups: embeddings, attention, feed-forward networks. What share
+# belongs to attention? And which group could you take out of a trained model with the least harm?
 
 # %%
 import math
@@ -90,7 +90,7 @@ print((layer(changed) != layer(x)).any(dim=-1)[0].tolist())
 # This looks familiar: it is attention without a softmax. $k_i$ is a key, $v_i$ a value, but they do
 # not come from the sentence. They are *weights*, a memory that is the same for every sentence
 # ([Geva et al. 2021](https://arxiv.org/abs/2012.14913)). How much can such a memory hold? A
-# thousand random vectors are to be learnt by heart, each with one of fifty answers. There is no
+# thousand random vectors have to be memorized, each with one of fifty answers. There is no
 # rule to be found.
 
 # %%
@@ -130,11 +130,11 @@ assert max(known["without ReLU"]) < 0.3, (
 
 # %% [markdown]
 # With the ReLU, more units know more, until all is known. Without it, two matrices are one matrix:
-# however many units there are, a fifth is all that a linear map can learn by heart.
+# however many units there are, a fifth is all that a linear map can memorize.
 #
 # ### What is stored
 #
-# And in a model that has learnt to translate? We take the small trained Transformer of the course,
+# And in a model that has learned to translate? We take the small trained Transformer of the course,
 # let it read 500 test sentences, and look at the hidden units of the encoder's second feed-forward
 # network: which pieces wake which unit?
 
@@ -189,7 +189,7 @@ pd.DataFrame(rows, columns=["unit", "positions", "first", "second", "third"]).fi
 # have something in common: *now, only, just*; *laughed, laugh*; *else, yet, still*. Some tell no
 # story (unit 419), and more than a third never wake on these sentences: **dead units**, whose ReLU
 # is below zero whatever comes, so that no gradient reaches them any more. What a unit adds to the
-# state when it wakes is its value, and that is what the decoder gets to know.
+# state when it wakes is its value, and that is what the decoder receives.
 #
 # ### Is it needed?
 #
@@ -235,14 +235,14 @@ assert max(scores["decoder feed-forward"], scores["cross-attention"]) < 12, (
 # It depends on where. The encoder's feed-forward networks, the dictionary above, can be taken out
 # for five points. Without the decoder's, or without its self-attention, BLEU says that nothing is
 # right. Look at the sentences: many words *are* right, and it cannot stop, or the order is gone.
-# BLEU punishes that as hard as wrong words (chapter 13). Without cross-attention the decoder does
+# that costs as much BLEU as wrong words (chapter 13). Without cross-attention the decoder does
 # not know what to translate, and says the same for everything. And the answer to the opening
 # question: no group can be spared as a whole. What comes nearest is a part of one, the encoder's
 # feed-forward networks.
 #
 # Two warnings. A zero is something that the parts after it have never met, so that part of the
 # damage comes from the zero and not from what is missing (chapter 14). And this says what *this
-# trained model* relies on. A model trained without a part might have learnt to do without it
+# trained model* relies on. A model trained without a part might have learned to do without it
 # (chapter 14 has more on that).
 #
 # ## Putting it together
@@ -612,10 +612,10 @@ print(f"each at the encoder layer of its own height:        loss {loss_with(firs
 print(f"both at the embeddings:                             loss {loss_with(bottom, bottom):.2f}")
 
 # %% [markdown]
-# The first mistake costs a hundredth. With two layers and six words a sentence nobody would notice
-# it, and even with no encoder at all the loss stays near that of the right model. A result that
-# looks reasonable proves nothing about the code. A comparison like the one above does, and `check`,
-# which tries three layers.
+# The first mistake costs a hundredth. With two layers and six words per sentence nobody would
+# notice it, and even with no encoder at all the loss stays near that of the right model. A result
+# that looks reasonable proves nothing about the code. A comparison like the one above does, and
+# `check`, which tries three layers.
 #
 # **One layer, N times.** `[layer] * 6` in Python is a list of six names for *one* layer. The model
 # has the right depth and a sixth of the parameters, and nothing complains. Count them:
@@ -724,8 +724,8 @@ check(transformer)
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Which two masks are there, and which of them is used twice? The memory is what the *last* encoder
-# layer says.
+# Which two masks are there, and which of them is used twice? The memory is the output of the *last*
+# encoder layer.
 #
 # </details>
 #

@@ -61,13 +61,13 @@ from transformer_lib.vocabulary import EOS, PAD
 # Before anything is trained on real text: does it work at all? Two tests take seconds and find most
 # mistakes.
 #
-# **Overfit one batch.** Train on the same few sentences again and again. Any working program learns
-# them by heart. If it cannot, there is no sense in giving it a million.
+# **Overfit one batch.** Train on the same few sentences again and again. Any working program
+# memorizes them. If it cannot, there is no sense in giving it a million.
 #
-# **Copy.** Random tokens in, the same tokens out, new ones in every step. There is nothing to learn
-# by heart, so the model has to do what a translator does: look at the source, in order.
+# **Copy.** Random tokens in, the same tokens out, new ones in every step. There is nothing to
+# memorize, so the model has to do what a translator does: look at the source, in order.
 #
-# In both cases we do not only look at the loss. We let the model *say* what it has learnt.
+# In both cases we do not only look at the loss. We let the model *say* what it has learned.
 
 # %%
 VOCABULARY = 20
@@ -157,15 +157,15 @@ mean_and_spread(runs)
 # %% [markdown]
 # Two of the five reach a loss near zero, as near as the right program or nearer, and can say
 # nothing at all. Without the shift, and with the future in sight, the model copies from its own
-# input what it is to predict; when it has to go on by itself, that input is not there. **A loss
+# input what it must predict; when it has to go on by itself, that input is not there. **A loss
 # that falls faster than it should is a warning.** The other mistakes show in the loss, but look at
-# “no positions”: it learns one batch nearly by heart all the same, since a set of tokens is enough
+# “no positions”: it nearly memorizes one batch all the same, since a set of tokens is enough
 # to tell sixteen sentences apart. Only copying finds it.
 #
-# So: both tests, and the verdict by what the model says.
+# So: both tests, and the verdict by the model's output.
 #
 # One more number costs nothing. Before the first step a model knows nothing, so its loss should be
-# about that of an even bet, $\ln V$. On real text, with 4,000 pieces:
+# about that of a uniform guess, $\ln V$. On real text, with 4,000 pieces:
 
 # %% tags=["nbval-ignore-output"]
 data = prepare(DataConfig())
@@ -275,7 +275,7 @@ print("gradient = p − q, and zero at padding")
 # BLEU is best with ε = 0.1, by a little more than the choice of test sentences explains (p = 0.05,
 # chapter 13); but two seeds can differ by as much (chapter 15), and here is one run each.
 # Perplexity is not hurt at 0.1 here, only at 0.2: our text is so small that without smoothing the
-# model becomes too sure of what it has learnt by heart. The paper had ninety times as many
+# model becomes too sure of what it has memorized. The paper had ninety times as many
 # sentences.
 #
 # ## The learning rate
@@ -357,7 +357,7 @@ assert loss["min"]["0.016 after a warm-up"] < loss["min"]["0.016 from the first 
 # but in a shallow model not by much. How much it matters grows with the depth (chapter 9).
 #
 # And the end? The course's Transformer, 5,000 steps, once with each schedule: equation (3) with a
-# warm-up of 1,000 steps brought 54.1 BLEU, `budget` 55.8 (`--set training.schedule=noam --set
+# warm-up of 1,000 steps reached 54.1 BLEU, `budget` 55.8 (`--set training.schedule=noam --set
 # training.warmup_steps=1000`). It is one run each, and seeds differ by as much; but the validation
 # loss says the same, 1.216 against 1.200.
 #
@@ -393,10 +393,10 @@ show(
 print({name: round(size[-1], 2) for name, (_, size) in sizes.items()})
 
 # %% [markdown]
-# Ten loud steps happen: a strange batch. Right after them every Adam walks slowly. With 0.9 and
-# 0.98 it is back at its pace at the end of the picture, 290 steps later; with 0.999 it still walks
-# at half of it. In return, the shorter the memory, the more one batch decides. (For our small text
-# it does not matter: 200 steps with each of the three ended at the same loss, 4.35.)
+# Ten steps with large gradients: a strange batch. Right after them every Adam walks slowly. With
+# 0.9 and 0.98 it is back at its pace at the end of the picture, 290 steps later; with 0.999 it
+# still walks at half of it. In return, the shorter the memory, the more one batch decides. (For our
+# small text it does not matter: 200 steps with each of the three ended at the same loss, 4.35.)
 #
 # ## Batches
 #
@@ -559,7 +559,7 @@ losses = [record["loss"] for record in read_metrics(folder) if record["kind"] ==
 assert losses[-1] < losses[0], "not as on our machines: restart the kernel and run all cells"
 
 # %% [markdown]
-# Everything that was varied above stands in one file, the experiment. Try your own:
+# Everything that was varied above is in one file, the experiment. Try your own:
 # `["training.steps=120", "training.learning_rate=0.02"]`, or `"training.warmup_share=0.01"`, or
 # `"training.schedule=noam", "training.warmup_steps=400"`.
 #
@@ -633,7 +633,7 @@ check(mean_loss)
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Every real token counts the same, whichever sentence it stands in.
+# Every real token counts the same, whichever sentence it is in.
 #
 # </details>
 #
@@ -683,7 +683,7 @@ check(plan_batches)
 #
 # ## Summary
 #
-# 1. Overfit one batch, copy random tokens, and judge by what the model says: the lowest loss of all
+# 1. Overfit one batch, copy random tokens, and judge by the model's output: the lowest loss of all
 #    had the programs that could do nothing.
 # 2. Cross-entropy is −ln p of the right piece; e to its mean over real tokens is the perplexity.
 # 3. Smoothed losses do not go to zero, and losses with different ε cannot be compared.

@@ -13,8 +13,8 @@
 # %% [markdown]
 # # 12 · Decoding
 #
-# A trained model says how probable each next piece is. A translation is what a *search* makes of
-# it. Afterwards you can
+# A trained model gives the probability of each next piece. A translation is what a *search* makes
+# of it. Afterwards you can
 #
 # - write greedy and beam search, and read a beam search as a tree,
 # - say what the length penalty is for, and measure whether it helps,
@@ -50,10 +50,10 @@ from transformer_lib.timing import fastest
 from transformer_lib.vocabulary import BOS, EOS, PAD
 
 # %% [markdown]
-# ## What the model says
+# ## What the model knows
 #
-# All that a search may ask: given the source and the pieces so far, what is $\ln p$ of each next
-# piece?
+# A search may ask the model only one thing: given the source and the pieces so far, what is $\ln p$
+# of each next piece?
 
 # %%
 trained = load_trained("transformer")
@@ -161,8 +161,8 @@ show_chart(beam_tree(nodes))
 # %% [markdown]
 # The greedy translation began with *Er hat auf*. The beam finds a sentence that is more than five
 # times as probable, $e^{-4.27 + 5.98}$, and look what it is: *he has worked after an hour*. Greedy
-# search had *gewartet*, “waited”, the word that mattered; its beginning, *gewar*, stands in column
-# 7, in grey. More probable is not the same as better; the model is wrong here, and a better search
+# search had *gewartet*, “waited”, the word that mattered; its beginning, *gewar*, is in column 7,
+# in grey. More probable is not the same as better; the model is wrong here, and a better search
 # only brings that to light.
 #
 # ## Which one is best?
@@ -223,7 +223,7 @@ pd.DataFrame(rows, columns=[*columns, "ln p, α=0"], index=pd.Index(BEAMS, name=
 # %% [markdown]
 # Look at the last column first. A larger beam does what it promises: it finds more probable
 # translations. They are hardly better ones. From 1 to 4 it is less than a point, from 4 to 16
-# nothing. The search is not what limits this model, and sixteen hypotheses bring little but work:
+# nothing. The search is not what limits this model, and sixteen hypotheses buy little but work:
 # that was the first half of the opening question.
 #
 # And the penalty: without it, output becomes shorter as the beam grows, for a large beam finds the
@@ -263,10 +263,10 @@ assert scores[0.1] > scores[1.0] + 5, "not as on our machines: restart the kerne
 #
 # ## The cache
 #
-# When the decoder says piece 20, it reads the 19 before it once more, all layers, although nothing
-# about them has changed: the causal mask sees to it that no position knows what comes after it. So
-# keep what later positions need of the earlier ones. What is that? Only their **keys and values**.
-# One layer, by hand:
+# When the decoder writes piece 20, it reads the 19 before it once more, all layers, although
+# nothing about them has changed: the causal mask sees to it that no position knows what comes after
+# it. So keep what later positions need of the earlier ones. What is that? Only their **keys and
+# values**. One layer, by hand:
 
 # %%
 torch.manual_seed(0)
@@ -463,7 +463,7 @@ check(length_penalty)
 # ●○○ · 10 minutes · which of the beams is the answer
 #
 # `log_p` and `lengths` are lists, one entry for each finished hypothesis. Return the number of the
-# best one, with the penalty of above.
+# best one, with the penalty above.
 
 # %%
 def best_hypothesis(log_p, lengths, alpha):

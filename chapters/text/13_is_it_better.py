@@ -13,7 +13,7 @@
 # %% [markdown]
 # # 13 · Is it better?
 #
-# Two systems, two numbers, and the larger one wins: so papers are written. What the numbers count,
+# Two systems, two numbers, and the larger one wins: that is how papers are written. What the numbers count,
 # what they do not see, and when a difference is more than luck is the subject of this chapter.
 # Afterwards you can
 #
@@ -60,9 +60,9 @@ example.iloc[::125]
 # %% [markdown]
 # ## BLEU by hand
 #
-# Which runs of one, two, three and four words (**n-grams**) of the output also stand in the
+# Which runs of one, two, three and four words (**n-grams**) of the output also occur in the
 # reference? The share of them is the **precision** $p_n$. Each n-gram of the reference may be used
-# as often as it stands there and no more, or *the the the* would be a good translation. That is
+# as often as it occurs there and no more, or *the the the* would be a good translation. That is
 # **clipping**:
 
 # %%
@@ -83,7 +83,7 @@ for n in (1, 2, 3, 4):
     print(f"p{n} = {matches.total()}/{ours.total()}   {shown}")
 
 # %% [markdown]
-# *ins Kino* stands twice in the output and counts once. *Ich* is not *ich*: BLEU knows no more than
+# *ins Kino* occurs twice in the output and counts once. *Ich* is not *ich*: BLEU knows no more than
 # strings.
 #
 # Precision alone would reward an output of one sure word. So what is shorter than the reference is
@@ -178,8 +178,8 @@ apart.style.format({"BLEU": "{:.1f}"})
 
 # %% [markdown]
 # From 51 to 70, and it is always the same text. Lower-casing flatters a little; splitting at spaces
-# punishes, since *Haus.* is not *Haus*; letters for words make a different measure altogether; and
-# the mean of the sentences' scores is not BLEU.
+# costs points, since *Haus.* is not *Haus*; letters for words make an entirely different measure;
+# and the mean of the sentences' scores is not BLEU.
 #
 # A score without a **signature** says little. sacreBLEU ([Post
 # 2018](https://aclanthology.org/W18-6319/)) takes text as a person would read it, tokenizes it
@@ -340,7 +340,7 @@ for name, texts in damaged.items():
 # - **Direct assessment**: one translation, one number from 0 to 100, “how well does it say what the
 #   source says?”. Raters differ in how generous they are, so each rater's numbers are first made
 #   comparable: $z = (s - \text{mean}_{rater}) /
-#   \text{deviation}_{rater}$. Then mean over all.
+#   \text{standard deviation}_{rater}$. Then mean over all.
 # - **Pairwise judgement**: two translations side by side, which one is better, or neither? Easier
 #   to answer, and insensitive to generosity.
 #
@@ -397,7 +397,7 @@ print(f"p = {p_value:.3f}")
 
 # %% [markdown]
 # By this judge the Transformer is ahead, at the usual limit of 0.05. It is one judge and one draw
-# of thirty sentences: what you learnt above about small samples holds for judgements, too. And a
+# of thirty sentences: what you learned above about small samples holds for judgements, too. And a
 # judge who is a language model has preferences of its own; whether people agree, only people can
 # tell.
 #
@@ -501,7 +501,7 @@ check(corpus_bleu)
 # ●●○ · 15 minutes · whether a difference is more than chance
 #
 # To keep it short, with a score for each sentence: `scores_a` and `scores_b` are tensors of
-# (sentences,), and each row of `indices`, (samples, sentences), is one draw. In which share of the
+# (sentences,), and each row of `indices`, (samples, sentences), is one draw. In what share of the
 # draws is A's mean *above* B's?
 
 # %%

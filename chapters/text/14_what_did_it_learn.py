@@ -73,7 +73,7 @@ show_chart(model_explorer(every_attention(model, tokenizer, SOURCE, said)))
 #
 # On 300 test sentences with their first translations: how much of each head's attention goes to a
 # place that has a name? By *position*: the piece before, the piece itself, the first, the last one.
-# By *content*: Tom is *Tom* in both languages. When the decoder is about to say a piece that stands
+# By *content*: Tom is *Tom* in both languages. When the decoder is about to say a piece that occurs
 # in the source as well, how much does it look there? A head that does is called a **copying head**.
 
 # %%
@@ -217,7 +217,7 @@ def without(heads):
 
 
 # %% [markdown]
-# And what the model says without some of its heads, with its BLEU:
+# And what the model translates without some of its heads, with its BLEU:
 
 # %%
 references = test.references[:300]
@@ -359,7 +359,7 @@ for name, weights in {"found": found, "shuffled": shuffled}.items():
 assert moved(found) > 0.5, "not as on our machines: restart the kernel and run all cells"
 
 # %% [markdown]
-# Two thirds of the attention have gone elsewhere, and the model says the same, with the same
+# Two thirds of the attention have gone elsewhere, and the model predicts the same, with the same
 # certainty. (It is not that attention does not matter: shuffled weights destroy the output.) The
 # second layer, before and after:
 

@@ -154,7 +154,7 @@ print("the library's:   ", ours[0, 0, 0].tolist())
 # ### A university lecture, and an illustrated documentation
 #
 # Both come after The Annotated Transformer, with its layer norm: `x.std()`, which divides by $d -
-# 1$, and ε added to the deviation (chapter 8). What does it cost?
+# 1$, and ε added to the standard deviation (chapter 8). What does it cost?
 
 # %%
 rows = []
@@ -165,8 +165,8 @@ for d in (4, 64, 512):
 pd.DataFrame(rows, columns=["d", "smaller by", "1 − √((d−1)/d)"])
 
 # %% [markdown]
-# One part in a thousand at full width. A model trained so is as good as any; one that takes its
-# weights from `nn.LayerNorm` is wrong by a little in every layer.
+# One part in a thousand at full width. A model trained like this does as well as any; one that
+# takes its weights from `nn.LayerNorm` is wrong by a little in every layer.
 #
 # The lecture's residual connection is the norm on the branch, $x + \text{LN}(f(x))$, “adjusted”, as
 # it says. The illustrated documentation prints neither norm nor residual: it says “add & normalize
@@ -210,7 +210,7 @@ pd.DataFrame(rows, columns=["description", "million parameters", "W^O", "one tab
 #
 # ## Find the bug
 #
-# Now without a guide. Ten functions, each as it could stand in somebody's program, each wrong. All
+# Now without a guide. Ten functions, each as it could occur in somebody's program, each wrong. All
 # run; all have the right shapes. Find out what is wrong *before* you open the folds below: read,
 # then write a small test. Five tests find nearly everything:
 #
@@ -385,7 +385,7 @@ def suspect_8(targets):
 # %% [markdown]
 # <details><summary>Where to look</summary>
 #
-# Two targets of different length. Where does `</s>` stand in what the decoder reads?
+# Two targets of different length. Where is `</s>` in what the decoder reads?
 #
 # </details>
 #
@@ -520,8 +520,8 @@ check(output_logits)
 # ## Summary
 #
 # 1. Same weights, same input, part by part: that is how two implementations are compared.
-# 2. Every description departs from the paper somewhere; most departures are harmless for who trains
-#    with them, and fatal for who copies weights.
+# 2. Every description departs from the paper somewhere; most departures are harmless if you train
+#    with them, and fatal if you copy weights.
 # 3. Shapes and falling losses prove nothing. Change the future, change the padding, compare with a
 #    formula.
 # 4. A mistake has a form: those of the bank come back in every new program.

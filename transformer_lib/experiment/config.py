@@ -166,7 +166,7 @@ def _is_short(value: object) -> bool:
 
 
 def _section(place: Sequence[int | str]) -> type | None:
-    """The dataclass of the settings that stand there."""
+    """The dataclass of the settings there."""
     section: Any = Experiment
     for name in place:
         section = MODELS.get(str(name)) or get_type_hints(section).get(str(name))
@@ -189,7 +189,7 @@ LOW, HIGH = (("ge", "≤"), ("gt", "<")), (("le", "≤"), ("lt", "<"))
 
 
 def _bounds(hint: Any) -> Iterator[tuple[str, float]]:
-    """The limits that stand in a type annotation, however deep."""
+    """The limits in a type annotation, however deep."""
     for part in get_args(hint):
         if isinstance(part, FieldInfo):
             for limit in part.metadata:

@@ -75,6 +75,6 @@ def _tokenized_bleu(
 
 @cache
 def _moses() -> "MosesTokenizer":
-    from sacremoses import MosesTokenizer  # takes half a second: only for who needs it
+    from sacremoses import MosesTokenizer  # takes half a second: only where it is needed
 
     return MosesTokenizer(lang="de")

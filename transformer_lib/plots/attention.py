@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 CROSS = ("target token", "source token")
 SELF = ("token", "looks at")
-"""What stands at rows and columns, in cross-attention and in self-attention."""
+"""What is at rows and columns, in cross-attention and in self-attention."""
 
 
 def attention_heatmap(

@@ -95,7 +95,7 @@ ARGUMENTS = {
 
 @dataclass
 class Edit:
-    """``new`` instead of what stands in a field of ``parent``.
+    """``new`` instead of what is in a field of ``parent``.
 
     ``also`` are changes that are made together with it. ``where`` is the part of the code that is
     changed; ``said`` goes on from “it works …”.
@@ -185,7 +185,7 @@ def _inside(parent: ast.AST) -> Iterator[tuple[ast.AST, str, int | None, ast.AST
 
 
 def _instead(node: ast.expr, names: list[str]) -> Iterator[tuple[int, ast.expr, str]]:
-    """What may stand in the place of an expression: how likely that is, it, and words for it."""
+    """What may replace an expression: how likely that is, it, and words for it."""
     if isinstance(getattr(node, "ctx", None), ast.Store | ast.Del):
         if isinstance(node, ast.Tuple):
             for new in _other_orders(node):

@@ -23,7 +23,7 @@ ALTERNATIVE = (
 
 
 class Part(NamedTuple):
-    """A box: the chapters that build what stands in it, and the height of its middle."""
+    """A box: the chapters that build what is in it, and the height of its middle."""
 
     name: str
     chapters: tuple[int, ...]

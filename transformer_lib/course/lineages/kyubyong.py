@@ -106,7 +106,7 @@ def _without_padding(
 
 
 def shifted(src: list[int], tgt: list[int]) -> tuple[list[int], list[int], list[int]]:
-    """What the encoder reads, what the decoder reads, and what it is to say."""
+    """What the encoder reads, what the decoder reads, and what it should predict."""
     return [*src, EOS], [BOS, *tgt], [*tgt, EOS]
 
 

@@ -86,7 +86,7 @@ def attention_with_dropout(
 
 
 class UnbiasedLayerNorm(nn.Module):
-    """α·(x − μ)/(s + ε) + b: s divides by d_model − 1, and ε stands beside it, not under a root."""
+    """α·(x − μ)/(s + ε) + b: s divides by d_model − 1, and ε is added to it, not under a root."""
 
     def __init__(self, d_model: int, eps: float = 1e-6):
         super().__init__()

@@ -69,9 +69,9 @@ def strict_triangle_and_padding(tokens):
     "causal_mask",
     title="the triangle reaches one too far",
     source="common: tril(1)",
-    effect="Each position sees the token that it is to predict: the training loss falls towards 0, "
-    "and the translations are nonsense.",
-    hint="Row 0 of your mask may see position 1. What will stand there while you translate?",
+    effect="Each position sees the token that it should predict: the training loss falls towards "
+    "0, and the translations are nonsense.",
+    hint="Row 0 of your mask may see position 1. What will be there while you translate?",
 )
 def sees_the_next(length):
     return _ones(length).tril(1)
@@ -169,7 +169,7 @@ def either_condition(tokens):
     "decoder_mask",
     title="the padding is forgotten",
     source="common: the causal mask alone, repeated for each sentence",
-    effect="Rows of padding see padding, which harms nobody as long as padding stands at the end.",
+    effect="Rows of padding see padding, which harms nobody as long as padding comes last.",
     hint="Your mask is the same for each sentence. Where do the tokens come in?",
 )
 def padding_forgotten(tokens):
@@ -181,7 +181,7 @@ def padding_forgotten(tokens):
     "decoder_mask",
     title="the future is not masked",
     source="a plausible slip: the encoder's mask used for the decoder",
-    effect="Each position sees the token that it is to predict.",
+    effect="Each position sees the token that it should predict.",
     hint="Your mask blocks padding only. What else must a decoder not see?",
 )
 def future_forgotten(tokens):

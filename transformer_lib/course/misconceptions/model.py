@@ -1,4 +1,4 @@
-"""Mistakes in putting the whole model together. What is right stands beside the exercise."""
+"""Mistakes in putting the whole model together. The right answer is beside the exercise."""
 
 from transformer_lib.course.misconceptions.bank import also, misconception
 from transformer_lib.model.masks import causal_mask, padding_mask

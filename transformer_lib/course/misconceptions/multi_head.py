@@ -151,7 +151,8 @@ def memory_ignored(x, memory, w_q, w_k, w_v, w_o, num_heads, mask):
     title="queries from the memory's side",
     source="a plausible slip: queries and keys confused in cross-attention",
     effect="The result has as many positions as the memory.",
-    hint="Your result has a position for each position of the memory. Who asks, and who is asked?",
+    hint="Your result has a position for each position of the memory. Which side "
+    "asks, and which is asked?",
 )
 def sides_swapped(x, memory, w_q, w_k, w_v, w_o, num_heads, mask):
     mask = None if mask is None or mask.size(2) == 1 else mask.transpose(-2, -1)
@@ -241,7 +242,7 @@ def reshaped_there_and_back(x, memory, w_q, w_k, w_v, w_o, num_heads, mask):
     "multi_head_attention",
     title="matrices applied transposed",
     source="common: F.linear(x, w) is x @ w.T",
-    effect="Weights from elsewhere give other numbers; one's own are learnt transposed.",
+    effect="Weights from elsewhere give other numbers; one's own are learned transposed.",
     hint="Your projections are x·Wᵀ. How does nn.Linear store its matrix, and how is it given "
     "here?",
 )

@@ -47,7 +47,7 @@ def normalized_input_added(x, sublayer, norm, dropout):
     title="pre-norm and post-norm confused",
     source="common: the paper's text says LayerNorm(x + Sublayer(x)), much code does the other",
     effect="The same weights give another model; deep post-norm needs warm-up, pre-norm does not.",
-    hint="Your norm stands at the other one of the two places. Is the sum normalized, or what goes "
+    hint="Your norm is at the other one of the two places. Is the sum normalized, or what goes "
     "into the sublayer?",
 )
 @misconception(
@@ -193,7 +193,7 @@ def relu_at_the_end(x, w1, b1, w2, b2):
     title="the ReLU before the first product",
     source="a plausible slip",
     effect="The negative half of x is lost, and the two products are one.",
-    hint="The negative numbers of x do not matter in your code. Where does max(0, ·) stand in "
+    hint="The negative numbers of x do not matter in your code. Where is max(0, ·) in "
     "equation (2)?",
 )
 def relu_on_the_input(x, w1, b1, w2, b2):
@@ -354,7 +354,7 @@ def tgt_mask_for_memory(x, memory, tgt_mask, memory_mask, attention, cross, feed
     "decoder_layer",
     title="no causal mask in the decoder",
     source="a plausible slip",
-    effect="Each position sees the token that it is to predict.",
+    effect="Each position sees the token that it should predict.",
     hint="Change the last target token, and your first position changes. What keeps the decoder "
     "from looking ahead?",
 )

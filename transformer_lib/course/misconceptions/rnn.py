@@ -1,4 +1,4 @@
-"""Mistakes in attention as an LSTM asks for it. What is right stands beside the exercises."""
+"""Mistakes in attention as an LSTM asks for it. The right answers are beside the exercises."""
 
 import torch
 
@@ -244,7 +244,7 @@ def _gates(x, h, w, u, b):
     title="the gates in the order of the formulas, not of the matrix",
     source="common: i, f, o, g, as the equations are printed, for PyTorch's i, f, g, o",
     effect="The gate of the output and the candidate change places; weights from elsewhere are "
-    "misread, and one's own are learnt in another order.",
+    "misread, and one's own are learned in another order.",
     hint="Two of the four blocks change places: in which order does PyTorch keep the gates?",
 )
 def gates_in_another_order(x, h, c, w, u, b):

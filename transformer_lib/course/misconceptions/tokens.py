@@ -49,7 +49,7 @@ def one_symbol_in_two_pairs(symbols, pair):
     "merge_pair",
     title="merged from the right",
     source="a plausible slip",
-    effect="Where a pair of equals stands in a row of three, the pieces differ from those of every "
+    effect="Where a pair of equals occurs in a row of three, the pieces differ from those of every "
     "other program.",
     hint="In a·a·a you join the last two. At which end does a reader begin?",
 )
@@ -81,7 +81,7 @@ def _merge(symbols, pair):
     title="only the first occurrence",
     source="a plausible slip: return after the first match",
     effect="Words with a repeated pair are cut into more pieces than need be.",
-    hint="You merge the pair once. How often may it stand in a word?",
+    hint="You merge the pair once. How often may it occur in a word?",
 )
 def only_the_first_pair(symbols, pair):
     return _merge_first(symbols, pair)
@@ -315,8 +315,8 @@ def unknown_is_lost(text, number, sentences):
     "tokenize",
     title="merges applied from the longest on",
     source="common: greedy longest match, which is WordPiece's way",
-    effect="Some words are cut in other places than they were learnt.",
-    hint="Your merges are right and applied in another order. In which order were they learnt?",
+    effect="Some words are cut in other places than they were learned.",
+    hint="Your merges are right and applied in another order. In which order were they learned?",
 )
 def longest_first(text, number, sentences):
     return _tokenized(

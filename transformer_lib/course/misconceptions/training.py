@@ -16,8 +16,8 @@ from transformer_lib.vocabulary import BOS, EOS, PAD
     title="the decoder's input is its label",
     source="common: the target not shifted",
     effect="The model learns to copy what it is given: the loss goes to 0, translations are noise.",
-    hint="At each position your decoder is given the very token that it is to say. By how much, "
-    "and which way, is its input shifted?",
+    hint="At each position your decoder is given the very token that it should predict. By how "
+    "much, and which way, is its input shifted?",
 )
 def not_shifted(targets):
     labels = pad_sequences([[*target, EOS] for target in targets])
@@ -84,8 +84,8 @@ def end_in_the_input(targets):
     title="shifted the wrong way",
     source="a plausible slip",
     effect="The decoder is given the next token and asked for the one before it.",
-    hint="At each position your decoder is given the token after the one that it is to say. Which "
-    "of the two sequences begins with <s>?",
+    hint="At each position your decoder is given the token after the one that it should predict. "
+    "Which of the two sequences begins with <s>?",
 )
 def shifted_backwards(targets):
     labels = pad_sequences([[BOS, *target] for target in targets])
@@ -189,8 +189,7 @@ def log_of_softmax(logits, labels, smoothing):
     source="a plausible slip: ε and 1 − ε change places",
     effect="At ε = 0.1 the right piece is worth a tenth, the rest is spread evenly: it learns "
     "nothing.",
-    hint="In your loss the right piece hardly matters. Which share of the probability does it "
-    "keep?",
+    hint="In your loss the right piece hardly matters. What share of the probability does it keep?",
 )
 def smoothing_for_confidence(logits, labels, smoothing):
     log_p = logits.log_softmax(dim=-1)
@@ -499,7 +498,7 @@ def labels_filled_with_minus_100(targets):
     title="</s> in the last column of every row",
     source="an answer in a trial of the checks: the padded input shifted, </s> appended",
     effect="Shorter sentences learn to go on with padding.",
-    hint="In your labels, </s> stands in the last column of every row. Where does a shorter "
+    hint="In your labels, </s> is in the last column of every row. Where does a shorter "
     "sentence end?",
 )
 def end_in_the_last_column(targets):

@@ -81,7 +81,7 @@ def read_cell(node: NotebookNode) -> Cell:
 class Master:
     """A master notebook.
 
-    What is not in nbgrader's own metadata stands in the notebook's, under ``transformer_lib``.
+    What is not in nbgrader's own metadata is in the notebook's, under ``transformer_lib``.
 
     Args:
         shown: what of ``transformer_lib`` the sandbox shows.

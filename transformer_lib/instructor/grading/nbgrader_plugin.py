@@ -42,7 +42,7 @@ def configure(config: Any, folder: Path) -> None:
     config.CourseDirectory.course_id = "transformer"
     config.ClearSolutions.code_stub = {"python": STUB}
     config.ClearSolutions.text_stub = TEXT_STUB
-    config.ClearMarkScheme.enforce_metadata = False  # ours stand in the questions
+    config.ClearMarkScheme.enforce_metadata = False  # ours are in the questions
     config.HTMLExporter.filters = {"markdown2html": plain_markdown}
     config.MendNotebook.source = config.JudgeOutside.source = str(folder / "source")
     config.JudgeOutside.results = str(folder / "results")

@@ -1,7 +1,7 @@
 """What raters see (the sheet), what they must not see (the key), and what they send back.
 
 A sheet holds either pairs of translations (``pairwise``: which one is better?) or single ones
-(``direct``: how well does it say what the source says, 0–100?). Which system said what stands in
+(``direct``: how well does it say what the source says, 0–100?). Which system said what is in
 the key only. Two kinds of items watch the raters: **repeated** ones come twice, with the sides
 changed; **degraded** ones hold a translation of which half the words were replaced, which must lose
 against the undamaged one.

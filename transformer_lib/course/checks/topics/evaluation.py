@@ -77,6 +77,6 @@ def bootstrap_wins(
     scores_b: Float[Tensor, " sentences"],
     indices: Int[Tensor, "samples sentences"],
 ) -> float:
-    """In which share of the samples, each drawn with replacement, A's mean is above B's."""
+    """In what share of the samples, each drawn with replacement, A's mean is above B's."""
     wins = scores_a[indices].mean(dim=1) > scores_b[indices].mean(dim=1)
     return wins.double().mean().item()

@@ -1,4 +1,4 @@
-"""Exercises on attention as an LSTM asks for it, with the matrices as they stand in the papers."""
+"""Exercises on attention as an LSTM asks for it, with the matrices as they are in the papers."""
 
 from collections.abc import Callable
 

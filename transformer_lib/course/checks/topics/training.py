@@ -27,7 +27,7 @@ def _target_cases(random: torch.Generator) -> dict[str, Case]:
 def teacher_forcing(
     targets: list[list[int]],
 ) -> tuple[Int[Tensor, "batch length"], Int[Tensor, "batch length"]]:
-    """What the decoder reads, ``<s> y₁ … yₙ``, and what it is to say, ``y₁ … yₙ </s>``; padded."""
+    """What the decoder reads, ``<s> y₁ … yₙ``, and must predict, ``y₁ … yₙ </s>``; padded."""
     labels = pad_sequences([[*target, EOS] for target in targets])
     return shift_right(labels), labels
 
