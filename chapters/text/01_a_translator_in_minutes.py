@@ -14,7 +14,7 @@
 # # 1 · A translator in minutes
 #
 # In this chapter you train a translator from English to German, from nothing, on the machine in
-# front of you. Afterwards you can
+# front of you. By the end you can
 #
 # - say what goes into a translation model and what comes out,
 # - read a learning curve and a BLEU score,

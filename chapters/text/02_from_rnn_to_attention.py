@@ -15,7 +15,7 @@
 #
 # Before the Transformer, recurrent networks translated. Attention was invented for them, to mend a
 # weakness that you will see with your own eyes in this chapter. Then the Transformer kept the
-# remedy and dropped the patient. Afterwards you can
+# remedy and dropped the patient. By the end you can
 #
 # - write an LSTM and a sequence-to-sequence model, and show where its bottleneck is,
 # - tell what a model cannot hold from what it has not learned,

@@ -15,7 +15,7 @@
 #
 # A network computes with vectors; a sentence consists of letters. In this chapter you build the way
 # from one to the other, and back: a tokenizer of your own, which needs no unknown letters, and the
-# embedding after it. Afterwards you can
+# embedding after it. By the end you can
 #
 # - write a byte-pair encoding and compare it with SentencePiece's, and say what its size costs,
 # - explain why embeddings are multiplied by √d_model, and what happens if they are not,

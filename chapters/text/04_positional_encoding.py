@@ -13,8 +13,9 @@
 # %% [markdown]
 # # 4 · Positional encoding
 #
-# Attention treats a sentence as a bag of words. In this chapter you see that, give the words their
-# places, and find out what the famous sines and cosines are good for. Afterwards you can
+# Attention treats a sentence as a bag of words. In this chapter you see this for yourself, give the
+# words their positions, and find out what the famous sines and cosines are good for. Afterwards you
+# can
 #
 # - show that attention alone does not know the order of words,
 # - build the sinusoidal encoding and say what each of its channels does,
@@ -24,10 +25,10 @@
 # Reading takes about forty minutes, computing less than one.
 #
 # **Predict first.** Three small models learn the same game on sequences of 16 tokens: at each
-# position, say which token stood three places before. One gets sinusoids, one learns a vector for
-# each position, one gets no positions at all. Then the sequences become 32 long. What share of the
-# answers does each get right, on the first 16 positions and on the rest? Write six numbers down.
-# (The result surprised us too.)
+# position, say which token came three places earlier. One gets sinusoids, one learns a vector for
+# each position, and one gets no positions at all. Then the sequences grow to 32 tokens. What share
+# of the answers does each get right, on the first 16 positions and on the rest? Write six numbers
+# down. (The result surprised us too.)
 
 # %%
 import math
@@ -59,9 +60,9 @@ from transformer_lib.course.figures.positions import (
 # %% [markdown]
 # ## Attention does not see order
 #
-# In self-attention each word asks all words, itself included, a question and collects their answers
-# (chapter 5 takes it apart). Nothing in that says which word stands where. Take two sentences that
-# mean very different things and consist of the same words:
+# In self-attention each word puts a question to all words, itself included, and collects their
+# answers (chapter 5 takes this apart). Nothing in this says which word is where. Take two sentences
+# that mean very different things but consist of the same words:
 
 # %%
 torch.manual_seed(4)
@@ -85,26 +86,26 @@ print("dog becomes the same vector, at place 1 and at place 4")
 
 # %% [markdown]
 # Who bites whom makes no difference: *bites* becomes the same vector in both, and so does *dog*,
-# wherever it stands. (Up to rounding: the sums run in another order.) Shuffle a sentence in any
-# way, and the results are shuffled in the same way, nothing else. Attention is said to be
-# **permutation-equivariant**.
+# wherever it stands. (Up to rounding: the sums are taken in a different order.) Shuffle a sentence
+# in any way, and the results are shuffled in the same way; nothing else changes. Attention is said
+# to be **permutation-equivariant**.
 #
-# So the place of a word has to be written into its vector. How?
+# So the position of a word has to be written into its vector. How?
 
 # %% [markdown]
 # ## A number for each place?
 #
-# The first idea, add the position itself (0, 1, 2, …, 500), swamps the word: its vector has numbers
-# around 1. Dividing by the sentence's length makes "one place further" mean something else in each
-# sentence. What we want is a vector for each position that
+# The first idea, adding the position itself (0, 1, 2, …, 500), swamps the word, whose vector has
+# numbers around 1. Dividing by the sentence's length makes "one place further on" mean something
+# different in each sentence. What we want is a vector for each position that
 #
 # 1. stays as small as a word's vector, however long the sentence,
 # 2. is different for every position,
-# 3. makes "k places further" the same thing everywhere.
+# 3. makes "k places further on" mean the same thing everywhere.
 #
 # Computers count with small numbers too: with bits. The last bit changes at every step, the one
-# before it at every second step, the next at every fourth. Each bit is a wave, and each wave is
-# twice as long as the one before.
+# before it at every second step, the one before that at every fourth. Each bit is a wave and, from
+# the last bit to the first, each wave is twice as long as the previous one.
 
 # %%
 positions = torch.arange(32)
@@ -118,7 +119,7 @@ show(
 
 # %% [markdown]
 # (With 26 channels each of the paper's waves is $10000^{1/13} = 2.03$ times as long as the one
-# before, so nearly twice; with 512 it is 1.04 times.) Bits satisfy 1 and 2, but they jump: from 15
+# before, so about twice; with 512 it is 1.04 times.) Bits satisfy 1 and 2, but they jump: from 15
 # to 16 five bits change at once, from 16 to 17 only one. The paper takes smooth waves instead, a
 # sine and a cosine of each length.
 #
@@ -130,9 +131,10 @@ show(
 # PE_{(pos,\,2i+1)} = \cos\frac{pos}{10000^{2i/d_{model}}}$$
 #
 # Channels come in pairs. Pair $i$ turns like the hand of a clock, by the angle $\omega_i =
-# 10000^{-2i/d_{model}}$ at each position; sine and cosine are the two coordinates of its tip. The
-# first hand ($i = 0$) turns by 1 radian per position, the last one about 10,000 times as slowly.
-# With four channels there are two hands, and you can check them on a pocket calculator:
+# 10000^{-2i/d_{model}}$ per position; sine and cosine are the two coordinates of its tip. The first
+# hand ($i = 0$) turns by 1 radian per position; the last one, with many channels, is nearly 10,000
+# times slower. With four channels there are two hands, and you can check them on a pocket
+# calculator:
 
 # %%
 d_model = 4
@@ -145,18 +147,18 @@ for pos in range(3):
 
 # %% [markdown]
 # Position 0 is always 0 1 0 1 …; at position 1 the first pair is sin 1 and cos 1; the second pair
-# has hardly moved, for its angle is only 0.01.
+# has hardly moved, because its angle is only 0.01.
 #
-# Now for all positions and channels at once. What passes its `check` is kept in `my_transformer.py`
-# beside this notebook; after a first try, `solution("positional_encoding")` in a cell of its own
-# shows one way.
+# Now for all positions and channels at once. Whatever passes its `check` is saved in
+# `my_transformer.py` next to this notebook; after a first try, `solution("positional_encoding")` in
+# a cell of its own shows one way.
 #
 # ### The encoding
 #
-# ●●○ · 15 minutes · the paper's formula, used by every model that follows
+# ●●○ · 15 minutes · the positions of the paper's model
 #
 # `length` is the number of positions, counted from
-# 0, `d_model` is even; return a tensor of (length, d_model) with single precision.
+# 0, `d_model` is even; return a tensor of shape (length, d_model) in single precision.
 
 # %%
 def positional_encoding(length, d_model):
@@ -183,10 +185,11 @@ print("the same as transformer_lib's, to four digits")
 
 # %% [markdown]
 # Why only to four digits? The library computes the angles in double precision. In single precision
-# an angle of 99 radians is off by some millionths, and its sine with it. It does no harm here; at
-# position 100,000 it would.
+# an angle of 99 radians is off by a few millionths, and so is its sine. It does no harm here, but
+# it grows with the position.
 #
-# The whole table, for 64 channels. Choose a pair below and watch its two waves grow longer:
+# The whole table, for 64 channels. Below it, in a table of 16 channels, choose a pair and watch
+# its two waves grow longer:
 
 # %%
 table = sinusoidal_positions(60, 64)
@@ -200,7 +203,7 @@ show(
 show_chart(wave_explorer(sinusoidal_positions(40, 16)))
 
 # %% [markdown]
-# The fast hands on the left tell neighbours apart, the slow ones on the right tell the beginning of
+# The fast hands on the left tell neighbours apart; the slow ones on the right tell the beginning of
 # a long text from its end. Together they are a clock with $d_{model}/2$ hands; with 64 channels the
 # slowest one takes 47,117 positions to come round once.
 #
@@ -214,14 +217,14 @@ show_chart(wave_explorer(sinusoidal_positions(40, 16)))
 # \begin{pmatrix}\sin\omega\,pos\\ \cos\omega\,pos\end{pmatrix}$$
 #
 # The matrix does not contain $pos$. One fixed matrix takes **every** position to the one $k$ places
-# further.
+# further on.
 #
 # ### The matrix of a shift
 #
 # ●●○ · 25 minutes · what “three places back” is, as a matrix
 #
 # Build it for all pairs at once: R with $R \cdot PE(pos) = PE(pos + k)$ for every position, where
-# PE(pos) is a column of the paper's layout. `k` may be negative. Return (d_model, d_model).
+# PE(pos) is a column vector in the paper's layout. `k` may be negative. Return (d_model, d_model).
 
 # %%
 def shift_matrix(k, d_model):
@@ -233,7 +236,7 @@ check(shift_matrix)
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# A block of 2 × 2 on the diagonal for each pair, with the angle $k / 10000^{2i/d_{model}}$. A loop
+# A 2 × 2 block on the diagonal for each pair, with the angle $k / 10000^{2i/d_{model}}$. A loop
 # over `range(0, d_model, 2)` runs over 2i.
 #
 # </details>
@@ -262,41 +265,14 @@ show(
 print("PE(p)·PE(p+5) for p = 0, 10, 90:", *[f"{similarity[p, p + 5]:.3f}" for p in (0, 10, 90)])
 
 # %% [markdown]
-# All diagonals have one colour, and the curve is the same for every position. On the whole near
+# All diagonals have one colour, and the curve is the same for every position. On the whole, nearby
 # positions are alike and distant ones less so, with ripples: the curve is a sum of cosines.
 #
 # ## Two layouts, and one that is different
 #
 # Some programs put all sines into the first half of the channels and all cosines into the second.
-# That is the same encoding with its channels in another order. A network that is trained with one
-# layout from the start does not care; a trained one does.
-
-# %%
-interleaved = sinusoidal_positions(60, 64)
-halves = sinusoidal_positions(60, 64, layout="halves")
-assert torch.equal(halves, torch.cat([interleaved[:, 0::2], interleaved[:, 1::2]], dim=1)), (
-    "not as on this page: restart the kernel and run all cells"
-)
-print("halves = the even channels of the interleaved table, then its odd ones")
-
-# %% [markdown]
-# Other programs, among them Tensor2Tensor, in which the paper's models were trained, divide the
-# exponent by $d_{model} - 2$ instead of $d_{model}$. Then the slowest wave is exactly
-# $10000 \cdot 2\pi$ positions long, and no reordering makes the two tables equal:
-
-# %%
-rows = []
-for d_model in (8, 64, 512):
-    slowest = [2 * math.pi * 10000 ** ((d_model - 2) / d) for d in (d_model, d_model - 2)]
-    ours, theirs = sinusoidal_positions(60, d_model, "halves"), timing_signal(60, d_model)
-    difference = (ours - theirs).abs().max()
-    rows.append([d_model, *(f"{wave:,.0f}" for wave in slowest), f"{difference:.2f}"])
-columns = ["d_model", "slowest wave", "with d_model − 2", "largest difference in 60 positions"]
-pd.DataFrame(rows, columns=columns)
-
-# %% [markdown]
-# A small change in a formula, and trained weights no longer fit. When you load weights from
-# elsewhere, compare the position table first.
+# That is the same encoding with its channels in a different order. A network trained with one
+# layout from the start does not care which; one that is already trained does.
 #
 # ### The other layout
 #
@@ -318,21 +294,49 @@ check(positional_encoding_halves)
 #
 # </details>
 #
+# Which channel has gone where?
+
+# %%
+positional_encoding_halves = mine("positional_encoding_halves")
+halves, interleaved = positional_encoding_halves(60, 64), positional_encoding(60, 64)
+moved_to = [int((halves.mT - wave).abs().sum(dim=1).argmin()) for wave in interleaved.mT]
+print("channels 0, 1, 2, 3 … of the interleaved table are now", *moved_to[:6], "…")
+
+# %% [markdown]
+# Other programs, among them Tensor2Tensor, in which the paper's models were trained, have
+# $d_{model} - 2$ instead of $d_{model}$ in the exponent. Then the slowest wave is exactly $10000
+# \cdot 2\pi$ positions long, and no reordering makes the two tables equal:
+
+# %%
+rows = []
+for d_model in (8, 64, 512):
+    slowest = [2 * math.pi * 10000 ** ((d_model - 2) / d) for d in (d_model, d_model - 2)]
+    ours, theirs = sinusoidal_positions(60, d_model, "halves"), timing_signal(60, d_model)
+    difference = (ours - theirs).abs().max()
+    rows.append([d_model, *(f"{wave:,.0f}" for wave in slowest), f"{difference:.2f}"])
+columns = ["d_model", "slowest wave", "with d_model − 2", "largest difference in 60 positions"]
+pd.DataFrame(rows, columns=columns)
+
+# %% [markdown]
+# With few channels the two tables have nothing in common; with 512 they differ a little. When you
+# load weights from elsewhere, compare the position table first.
+#
 # ## Positions in the scores instead
 #
 # If only distances count, why not rotate queries and keys themselves? That is **rotary position
 # embedding** (RoPE, [Su et al. 2021](https://arxiv.org/abs/2104.09864)), which most large language
-# models use today. Nothing is added to the words. Before the scores, each pair of channels of a
-# query or key is turned by the angle of its position; and since turning both vectors by the same
-# angle changes no dot product, only the difference of the two angles is left.
+# models use today. Nothing is added to the words. Before the scores are computed, each pair of
+# channels of a query or key is rotated by the angle of its position; and since rotating both
+# vectors by the same angle changes no dot product, only the difference of the two angles is left.
 #
 # ### Rotate queries and keys
 #
-# ●●○ · 25 minutes · the positions of most models since 2021
+# ●●○ · 25 minutes · the positions of most large language models today
 #
-# `x` is (batch, heads, length, d_k), queries or keys; `position` are whole numbers, (length,). Turn
-# each pair of neighbouring channels (0 and 1, 2 and 3, …) by the angle $pos / 10000^{2i/d_k}$,
-# counterclockwise: $(a, b)$ becomes $(a\cos - b\sin,\ a\sin + b\cos)$. Return the same shape.
+# `x` is (batch, heads, length, d_k), queries or keys; `position` holds whole numbers, (length,).
+# Rotate each pair of neighbouring channels (0 and 1, 2 and 3, …) by the angle $pos /
+# 10000^{2i/d_k}$, counterclockwise: $(a, b)$ becomes $(a\cos - b\sin,\ a\sin + b\cos)$. Return the
+# same shape.
 
 # %%
 def rotary(x, position):
@@ -344,8 +348,8 @@ check(rotary)
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# `x[..., 0::2]` and `x[..., 1::2]` are the first and the second of each pair. Angles are (length,
-# d_k / 2) and fit both. `torch.stack(…, dim=-1).flatten(-2)` interleaves them again.
+# `x[..., 0::2]` and `x[..., 1::2]` are the first and the second of each pair. The angles, (length,
+# d_k / 2), broadcast to both. `torch.stack(…, dim=-1).flatten(-2)` interleaves them again.
 #
 # </details>
 #
@@ -364,19 +368,19 @@ for distance in (0, 3, 10):
     print(f"distance {distance:2}:", *[f"{score:8.4f}" for score in scores])
 
 # %% [markdown]
-# Each row has one number, wherever it stands. **ALiBi** ([Press et al.
-# 2022](https://arxiv.org/abs/2108.12409)) is simpler still: from each score it subtracts a number
-# times the distance, so that what is near counts more. And some decoders have no positions at all:
-# their causal mask (chapter 7) already tells the first token, which sees one key, from the tenth,
-# which sees ten.
+# Each row shows a single number, wherever the pair stands. **ALiBi** ([Press et al.
+# 2022](https://arxiv.org/abs/2108.12409)) is simpler still: from each score it subtracts a fixed
+# multiple of the distance, so that nearby tokens count more. And some decoders have no positions at
+# all: their causal mask (chapter 7) already tells the first token, which sees one key, from the
+# tenth, which sees ten.
 #
 # ## Learned or computed?
 #
 # Why not learn the vectors, like those of words? The paper tried both, with nearly the same result
-# (25.7 BLEU against 25.8, its table 3, row E). It chose the sinusoids in the hope that a model
-# would cope with longer sentences than it was trained on. Does it? Now the opening question. The
-# game: random tokens, and at each position the answer is the token three places before. The model
-# is one attention layer; sequences have 16 tokens in training.
+# (25.7 BLEU against 25.8, its table 3, row E). Its authors chose the sinusoids in the hope that a
+# model would cope with longer sentences than it was trained on. Does it? Back to the opening
+# question. The game: random tokens, and at each position the answer is the token three places
+# earlier. The model is one attention layer; sequences have 16 tokens in training.
 
 # %%
 VOCABULARY, BACK, TRAINED = 20, 3, 16
@@ -400,13 +404,14 @@ def sequences(count, length):
     return tokens, tokens[:, :-BACK]  # the answers, from position BACK on
 
 # %% [markdown]
-# And ALiBi, for which the head sees no later token, as in its paper:
+# And ALiBi, where the head sees no later token, as in the ALiBi paper. With a slope of 0 only that
+# causal mask is left, which shows what is due to which:
 
 # %%
 class AlibiAttention(nn.Module):
     """One causal head whose scores fall with the distance."""
 
-    def __init__(self, d_model=64, slope=0.1):
+    def __init__(self, slope, d_model=64):
         super().__init__()
         self.projections, self.slope = nn.Linear(d_model, 3 * d_model), slope
         self.output = nn.Linear(d_model, d_model)
@@ -421,9 +426,9 @@ class AlibiAttention(nn.Module):
 
 # %% [markdown]
 # `start` is the position of the first token. Here it is always 0; we will need it in a moment.
-# Training takes a few seconds for each kind of positions. One run may be luck, so each is repeated
-# with five seeds; the results come with the course, and if you change the program, your machine
-# measures anew:
+# Training takes a few seconds for each kind of position. One run may be luck, so each is repeated
+# with five seeds. The results come with the course; if you change the program, your machine
+# measures them again:
 
 # %%
 def train(kind, steps, starts=1):
@@ -432,7 +437,8 @@ def train(kind, steps, starts=1):
         "sinusoids": SinusoidalPositions(64),
         "learned": LearnedPositions(64, max_len=400),
     }.get(kind, NoPositions())
-    model = LookBack(positions, AlibiAttention() if kind == "ALiBi" else None)
+    slope = {"causal": 0.0, "ALiBi": 0.1}.get(kind)
+    model = LookBack(positions, None if slope is None else AlibiAttention(slope))
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3, fused=True)
     for _ in range(steps):
         tokens, answers = sequences(128, TRAINED)
@@ -457,7 +463,7 @@ def by_position(kind, seed):
     return {str(BACK + number): right for number, right in enumerate(share.tolist())}
 
 
-KINDS = ("sinusoids", "learned", "none", "ALiBi")
+KINDS = ("sinusoids", "learned", "none", "causal", "ALiBi")
 runs = over_seeds(by_position, {kind: [kind] for kind in KINDS}, "04_longer_than_trained")
 shares = {kind: runs.loc[runs["case"] == kind, "3":] for kind in KINDS}
 for kind, share in shares.items():
@@ -473,16 +479,19 @@ show(
         BACK, TRAINED, chance=1 / VOCABULARY,
     ),
     "Share of right answers by position: with sinusoids and with learned positions all are right "
-    "up to the training length and hardly any beyond it; without positions few are right anywhere, "
-    "with ALiBi a quarter, as many beyond the training length as before.",
+    "up to the training length and hardly any beyond it; without positions few are right anywhere. "
+    "The causal mask alone brings a quarter up to the training length and fewer beyond it, ALiBi "
+    "a quarter on both sides.",
 )  # fmt: skip
 
 # %% [markdown]
 # Compare with your numbers. Without positions the model cannot know which token is meant; it does
-# better than chance, because the answer is at least one of the tokens that it sees. With learned
+# better than chance, because it can guess a token that occurs more than once. With learned
 # positions it plays perfectly as far as it was trained. From position 16 on it meets vectors that
-# no training step has touched, and guesses. ALiBi does not notice where training ended, for it has
-# no positions that end; but it says *near*, not *where*, and one such layer cannot count to three.
+# no training step has touched, and guesses. The head without any positions but with a causal mask
+# does as well as ALiBi up to position 15, so that part is the mask's; but it loses what it had
+# where training ended, and ALiBi does not notice, because it has no table that could end. It says
+# *near*, not *where*, and one such head, with one slope, does not learn to count to three.
 #
 # And the sinusoids? **They fail just as suddenly.** The rotation that means "three places back" is
 # there, and it would be right everywhere. But nothing in training asked for it. Sixteen positions
@@ -490,15 +499,16 @@ show(
 # That a solution can be represented does not mean that it is learned.
 #
 # What if training asks for it? Let each step begin at a random place among the first 100 positions.
-# The sequences are as short as before, the game is the same.
+# The sequences are as short as before, and the game is the same.
 
 # %%
-def by_start(kind, seed):
-    model = train(kind, steps=800, starts=100)
+def by_start(kind, starts, seed):
+    model = train(kind, 800, starts)
     return {f"from {s}": accuracy(model, 2 * TRAINED, s).mean() for s in (0, 50, 200, 300)}
 
 
-cases = {kind: [kind] for kind in ("sinusoids", "learned")}
+cases = {kind: [kind, 100] for kind in ("sinusoids", "learned")}
+cases["sinusoids, always from 0"] = ["sinusoids", 1]
 runs = over_seeds(by_start, cases, "04_trained_at_a_hundred_places")
 far = runs.groupby("case")["from 300"]
 assert far.min()["sinusoids"] > far.max()["learned"] + 0.3, (
@@ -507,24 +517,28 @@ assert far.min()["sinusoids"] > far.max()["learned"] + 0.3, (
 mean_and_spread(runs)
 
 # %% [markdown]
-# Now there is the difference. Both play well where they were trained, and on sequences twice as
-# long as any that they met. At positions 200 to 331, which neither has seen, the learned vectors
-# are noise and the sinusoids still work: what serves a hundred places at once serves nearly all
-# others. Had you trusted the folklore ("sinusoids extrapolate") or the first experiment alone
-# ("they do not"), you would have been wrong either way.
+# Now there is a difference. Both play well where they were trained, even on sequences twice as long
+# as any they met. Where neither has been, the learned vectors are noise and the sinusoids still
+# work, a little less well the farther away: what works at a hundred places at once works at most
+# others. It is not the longer training: as many steps that always begin at position 0 are of no use
+# (last row).
+# Had you trusted the folklore ("sinusoids extrapolate") or the first experiment alone ("they do
+# not"), you would have been wrong either way.
 #
 # ### Does rotary go further?
 #
 # ●●● · 45 minutes · an experiment on the question of this chapter
 #
-# Which of the two fates will rotary meet? It does nothing at any position that it did not do
-# before: only distances count, and three back is three back. Write your prediction down. Then write
-# a layer of attention that rotates its queries and keys by your `rotary` (after the model of
-# `AlibiAttention`, without its mask), give it to `LookBack` with `NoPositions()`, train 300 steps
-# on sequences of 16 tokens as above, and measure the mean share of right answers at positions 16 to
-# 31; the same for the sinusoids. At least three seeds each. Make a table with the columns `case`
-# ("rotary" or "sinusoids"), `seed` and `accuracy`, and conclude: does rotary give "more", "less",
-# or are the two "not told apart"?
+# (Queries, keys and heads are taken apart in the next two chapters. If you would rather see that
+# first, come back after chapter 5.) Which of the two fates will rotary meet? It sees distances
+# only, and three back is a distance from training. But a sequence of 32 tokens also has distances
+# from 16 to 31, which no sequence in training had. Write your prediction down. Then write a layer
+# of attention that rotates its queries and keys by your `rotary` (modelled on `AlibiAttention`, but
+# without its mask), give it to `LookBack` with `NoPositions()`, train 300 steps on sequences of 16
+# tokens as above, and measure the mean share of right answers at positions 16 to 31; do the same
+# for the sinusoids. Use at least three seeds each. Make a table with the columns `case` ("rotary"
+# or "sinusoids"), `seed` and `accuracy`, and conclude: does rotary give "more", "less", or are the
+# two "not told apart"?
 
 # %%
 runs, conclusion = ..., ...  # your experiment: a pd.DataFrame, and one of the three words
@@ -535,7 +549,7 @@ check_experiment("rotary_beyond", runs, conclusion)
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# `rotary` wants an axis for the heads: `rotary(query[:, None], place)[:, 0]`.
+# `rotary` expects an axis for the heads: `rotary(query[:, None], place)[:, 0]`.
 # `torch.manual_seed(seed)` first in each run, or the seeds do nothing. `accuracy(model, 32)[TRAINED
 # - BACK :]` are the positions from 16 on.
 #
@@ -547,8 +561,8 @@ check_experiment("rotary_beyond", runs, conclusion)
 #
 # ●○○ · 10 minutes · the first layer of your Transformer
 #
-# Positions are added to embeddings, which are multiplied by √d_model before (chapter 3 says why).
-# Dropout comes last. `tokens` is (batch, length), `table` holds a row for each piece of the
+# Positions are added to embeddings, which have first been multiplied by √d_model (chapter 3 says
+# why). Dropout comes last. `tokens` is (batch, length), `table` holds a row for each piece of the
 # vocabulary, `positions` a row for each position, more of them than the sentence may need;
 # `dropout` is a function.
 
@@ -562,14 +576,15 @@ check(embed_with_positions)
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# `table[tokens]` looks all rows up at once. Which rows of `positions` belong to a sentence of
+# `table[tokens]` looks up all rows at once. Which rows of `positions` belong to a sentence of
 # `tokens.size(1)` tokens?
 #
 # </details>
 #
 # ## Common mistakes
 #
-# The lecture that this course partly follows has a second listing of the formula. In it, `i`
+# The lecture that this course partly follows (chapter 16 introduces it) has a listing of the
+# formula in which `i`
 # already steps by 2, and yet the exponent is `2 * i`; and the cosine uses `i + 1`. What does such a
 # table look like?
 
@@ -586,7 +601,7 @@ for name, table in {"right": sinusoidal_positions(60, 64), "exponent doubled": w
     print(f"{name:16} {moved.sum()} of 64 channels move by more than 0.3 within 60 positions")
 
 # %% [markdown]
-# At a glance they look alike: in both, the channels at the right stand nearly still. Look at where
+# At a glance they look alike: in both, the channels on the right hardly move. Look at where
 # the motion ends. The hands slow down twice as fast, so half as many of them move within a
 # sentence. And there is a second mistake, which the picture does not show:
 
@@ -596,10 +611,10 @@ for name, positions in {"right": sinusoidal_positions(100, 64), "wrong": wrong}.
     print(f"{name}: PE(p)·PE(p+5) for p = 0, 10, 50:", *[f"{dot:.3f}" for dot in dots])
 
 # %% [markdown]
-# In the wrong table a sine and its cosine have different frequencies. So they are not the two
-# coordinates of a hand, a shift is no rotation, and five places are not the same distance
-# everywhere. And nothing fails: the shape is right, all numbers lie between −1 and 1, a model can
-# be trained. Test a formula by its properties, not only by whether something runs.
+# In the wrong table a sine and its cosine have different frequencies. So they are no longer the two
+# coordinates of a hand, a shift is no longer a rotation, and “five places” does not mean the same
+# thing everywhere. And nothing fails: the shape is right, all numbers lie between −1 and 1, a model
+# can be trained. Test a formula by its properties, not only by whether it runs.
 #
 # Other mistakes with positions are in the [list of mistakes](../docs/misconceptions.md).
 #
@@ -616,10 +631,11 @@ for name, positions in {"right": sinusoidal_positions(100, 64), "wrong": wrong}.
 # 6. Rotary encoding turns queries and keys, so that scores depend on distances alone; ALiBi
 #    subtracts the distance.
 #
-# **Assignment 1** asks for encodings of relative positions.
+# **Assignment 1** belongs to this chapter and to chapter 3: the matrix of a step between positions,
+# learned positions and similarities, with your own numbers.
 #
 # **In the paper:** section 3.5, and row E of table 3. **Read on:** Shaw et al. 2018 give attention
-# the distances instead of the places; Kazemnejad et al. 2023 compare encodings, and none, beyond
-# the length of training.
+# distances instead of positions; Kazemnejad et al. 2023 compare encodings, and no encoding at all,
+# beyond the training length.
 #
 # **Next:** [5 · Attention](05_attention.ipynb)

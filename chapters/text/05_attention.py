@@ -15,7 +15,7 @@
 #
 # One formula carries the whole model: $\text{softmax}(QK^\top/\sqrt{d_k})\,V$. In this chapter you
 # compute it by hand, write it, find out where Q, K and V come from, what the root is for and what
-# it all costs, and how far a picture of attention can be trusted. Afterwards you can
+# it all costs, and how far a picture of attention can be trusted. By the end you can
 #
 # - compute attention on paper and in code,
 # - say why there are three projections, and construct one that makes a head look where you want,
@@ -40,6 +40,7 @@ from transformer_lib import model as library
 from transformer_lib.checks import check, mine, solution
 from transformer_lib.course.figures.lookup import lookup_explorer, self_attention_flow
 from transformer_lib.course.trained import load_trained
+from transformer_lib.data.corpora import DataConfig, load_corpus
 from transformer_lib.evaluation.alignment import encoder_attention
 from transformer_lib.plots.attention import SELF, attention_explorer
 from transformer_lib.plots.measurements import lines
@@ -52,10 +53,10 @@ from transformer_lib.timing import fastest
 # Attention is a soft look-up: it does not have to pick one entry. You come with a **query**; every
 # word has a **key**, which says what is to be found there, and a **value**, which is what you get.
 # In a dictionary exactly one key fits and you get its value. Here every key fits more or less, and
-# you get a mixture of all values, in which those of the best fitting keys prevail.
+# you get a mixture of all values, in which those of the best-fitting keys prevail.
 #
-# Take the sentence *she eats fish*, with vectors of four channels that we choose ourselves. The
-# word *eats* asks for what is eaten, say, and its query is
+# Take the sentence *she eats fish*, with vectors of four channels that we choose ourselves. Suppose
+# that the word *eats* asks for what is eaten. Its query is
 #
 # $$q = (2, 0, 2, 0)$$
 #
@@ -66,11 +67,11 @@ from transformer_lib.timing import fastest
 # | fish | (1, 0, 1, 1) | (20, 20) |
 #
 # **Step 1: how well does each key fit?** The dot product of query and key: multiply channel by
-# channel, add up. *she*: 2·0 + 0·1 + 2·0 + 0·1 = 0. *eats*: 2. *fish*: 2 + 2 = 4.
+# channel and add up. *she*: 2·0 + 0·1 + 2·0 + 0·1 = 0. *eats*: 2. *fish*: 2 + 2 = 4.
 #
 # **Step 2: scale** by $\sqrt{d_k} = \sqrt 4 = 2$: 0, 1, 2.
 #
-# **Step 3: softmax.** $e^0 = 1$, $e^1 = 2.718$, $e^2 = 7.389$; together 11.107. As shares: 0.090,
+# **Step 3: softmax.** $e^0 = 1$, $e^1 = 2.718$, $e^2 = 7.389$; in total 11.107. As shares: 0.090,
 # 0.245, 0.665. These are the **attention weights**.
 #
 # **Step 4: mix the values.** 0.090·(10, 0) + 0.245·(0, 10) + 0.665·(20, 20) = (14.2, 15.8).
@@ -93,7 +94,7 @@ print("output ", [round(number, 1) for number in output.tolist()])
 
 # %% [markdown]
 # Now move the query. Its first channel fits the keys of *eats* and *fish*, its third that of *fish*
-# alone; the other two stay 0. The cross is the mixture. Can you bring it onto *eats*? And what
+# alone; the other two stay at 0. The cross is the mixture. Can you move it onto *eats*? And what
 # happens to the weights without the division?
 
 # %%
@@ -101,15 +102,15 @@ WORDS = ("she", "eats", "fish")
 show_chart(lookup_explorer(WORDS, keys, values, start=(2, 2)))
 
 # %% [markdown]
-# It gets close to a value only with large scores: the weights of softmax are never 0. That is the
-# price of being soft, and its use: everything in this picture has a gradient.
+# It gets close to a value only with large scores: softmax weights are never 0. That is the price of
+# being soft, and also the point of it: everything in this picture has a gradient.
 #
 # ### Softmax
 #
-# ●○○ · 10 minutes · scores become shares, also where they are large
+# ●○○ · 10 minutes · scores become shares, even where they are large
 #
-# Of each row of `scores`, without `torch.softmax`. Scores can be large, and gradients have to get
-# through, so compute with tensors.
+# The softmax of each row of `scores`, without `torch.softmax`. Scores can be large, and gradients
+# have to get through, so compute with tensors.
 
 # %%
 def softmax(scores):
@@ -122,7 +123,7 @@ check(softmax)
 # <details><summary>Hint</summary>
 #
 # `torch.exp(torch.tensor(100.0))` is infinite. Softmax does not change when the same number is
-# taken off all scores of a row. Which one makes every exponent at most 0?
+# subtracted from all scores of a row. Which one makes every exponent at most 0?
 #
 # </details>
 #
@@ -131,8 +132,8 @@ check(softmax)
 # ●○○ · 10 minutes · who looks at whom, for all words at once
 #
 # Every word asks. Write the queries as rows of a matrix $Q$, keys and values as rows of $K$ and
-# $V$: then $QK^\top$ has in row *i* and column *j* the score of query *i* with key *j*. `query` is
-# (batch, queries, d_k), `key` is (batch, keys, d_k). Return the weights of scaled dot-product
+# $V$: then $QK^\top$ holds, in row *i* and column *j*, the score of query *i* with key *j*. `query`
+# is (batch, queries, d_k), `key` is (batch, keys, d_k). Return the weights of scaled dot-product
 # attention, (batch, queries, keys). Use your `softmax`, or PyTorch's.
 
 # %%
@@ -154,7 +155,7 @@ check(attention_weights)
 #
 # ## As matrices
 #
-# Three queries at once, of which the second is the one from above:
+# Three queries at once, the second of which is the one from above:
 
 # %%
 attention_weights = mine("attention_weights")
@@ -170,7 +171,7 @@ print((weights @ values)[0].numpy().round(1))
 # runs along the keys: each *query* distributes its attention. Columns need not add up to anything:
 # a key can be looked at by all or by none.
 #
-# Nothing requires queries and keys to be equally many. The rows of $Q$ may come from another
+# There need not be as many queries as keys. The rows of $Q$ may come from another
 # sentence: two words of a German translation ask the three English ones. That is
 # **cross-attention**; when queries, keys and values come from one sentence, it is
 # **self-attention**.
@@ -181,8 +182,8 @@ print("queries", tuple(Q[:, :2].shape), "and keys", tuple(keys[None].shape))
 print("weights", tuple(asked_by_two.shape))
 
 # %% [markdown]
-# The library's function has one more axis, for heads, and takes a mask; on the same numbers it does
-# the same:
+# The library's function has one more axis, for heads, and takes a mask; on the same numbers it
+# gives the same result:
 
 # %%
 output, library_weights = library.attention(Q[:, None], keys[None, None], values[None, None])
@@ -197,7 +198,7 @@ print("transformer_lib.model.attention gives the same")
 #
 # A sum has no order, so attention knows nothing of the order of the words: move keys and values
 # together, and each query gets the same output as before. (This is why chapter 4 exists.) A program
-# in which that does not hold has a bug, or a position hidden somewhere. Write the test:
+# for which this does not hold has a bug, or a position hidden somewhere. Write the test:
 # `attend(query, key, value)` takes tensors of (batch, queries, 8), (batch, keys, 8) and (batch,
 # keys, 8), which you make up, and returns the outputs, (batch, queries, 8). Return `True` if the
 # order of the keys does not matter to it. The check hands your test several programs, right and
@@ -221,14 +222,14 @@ check(ignores_order)
 #
 # ## Where do Q, K and V come from?
 #
-# So far we chose them. In a Transformer each word has one vector, a row of $x$, and three matrices
-# that are learned make the rest of it:
+# So far we chose them. In a Transformer each word has one vector, a row of $x$, and three learned
+# matrices make the rest from it:
 #
 # $$Q = xW^Q, \qquad K = xW^K, \qquad V = xW^V$$
 #
 # ### Self-attention
 #
-# ●●○ · 15 minutes · the formula of the paper, from x on
+# ●●○ · 15 minutes · the paper's formula, starting from x
 #
 # Queries, keys and values all come from `x`, (batch, length, d_model), by the matrices `w_q`, `w_k`
 # and `w_v`, each (d_model, d_k). Return the output of scaled dot-product attention without a mask,
@@ -244,11 +245,11 @@ check(self_attention)
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Three products first. Which width does the root mean: d_model or d_k?
+# Three products first. Which width goes under the root: d_model or d_k?
 #
 # </details>
 #
-# Here is the way through your function, with the shape of each step:
+# Here is the path through your function, with the shape at each step:
 
 # %%
 torch.manual_seed(5)
@@ -265,14 +266,14 @@ show(
 )
 
 # %% [markdown]
-# Why three? Because a word plays three parts. What it *asks for* is not what it *is found under*: a
+# Why three? Because a word plays three roles. What it *asks for* is not what it *is found under*: a
 # verb looks for its object, and is looked up by its subject. And what it is found under is not what
 # it *passes on*: a key has to be easy to match, a value has to be useful to the word that receives
 # it.
 #
 # What would be lost with $W^Q = W^K$? The scores $xW W^\top x^\top$ would be symmetric: *eats*
-# could look at *fish* only if *fish* wants to look at *eats* as much. And a word would match nobody
-# as well as itself. How much that is worth, for random words and matrices:
+# could score *fish* only as high as *fish* scores *eats*. And in most rows no word would match as
+# well as the word itself. How large the effect is, for random words and matrices:
 
 # %%
 def share_on_itself(same, length=10, d_model=64, d_k=16, draws=500):
@@ -293,10 +294,11 @@ for same in (False, True):
     print(f"{name:12}  on itself {itself:.0%} (uniform: 10%), asymmetry of scores {asymmetry:.2f}")
 
 # %% [markdown]
-# With one matrix for both a word begins by looking at itself, and the scores cannot be anything but
-# symmetric. With two it begins with no preference and can learn any. (The value's matrix can be
-# left out in a thought experiment only: without $W^V$ an output is a mixture of the words
-# themselves, and a head could not choose *what* of a word to pass on.)
+# With one matrix for both, a word starts out looking at itself, and the scores cannot be anything
+# but symmetric. With two, it starts out with no preference and can learn any. (Without $W^V$ the
+# output of a single head would be a mixture of the words themselves. With several heads and $W^O$,
+# chapter 6, it can be left out: [He and Hofmann 2023](https://arxiv.org/abs/2311.01906) train
+# Transformers without it.)
 #
 # ### A head that looks back
 #
@@ -305,8 +307,9 @@ for same in (False, True):
 # In chapter 4 a rotation took the sinusoid of one position to that of another. Use it: the words
 # are now nothing but their positions, `x = positional_encoding(length, d_model)` in the paper's
 # layout. Return `w_q` and `w_k`, (d_model, d_model) each, such that every word gives more than nine
-# tenths of its attention to the word `offset` places before it (for a negative `offset`, after it).
-# The check computes the weights for 20 words and looks where they are.
+# tenths of its attention to the word `offset` places before it (for a negative `offset`, after it);
+# words that have none there may look anywhere. The check computes the weights for 20 words and
+# looks where they are.
 
 # %%
 def look_back(d_model, offset):
@@ -322,7 +325,7 @@ check(look_back)
 # identity it is largest for *s* = *p*: each word looks at itself. Which matrix turns the row
 # $PE(p)$ into $PE(p - \text{offset})$? It has a 2 × 2 block for each pair of channels. And when the
 # right place wins by too little: softmax decides more sharply when all scores are multiplied by a
-# number.
+# number above 1.
 #
 # </details>
 #
@@ -366,7 +369,7 @@ for d_k in WIDTHS:
 
 # %% [markdown]
 # With the paper's 64 channels and no scaling, one key takes more than four fifths, and which one is
-# pure chance, for these are random vectors. The model has decided before it has learned anything.
+# pure chance, since these are random vectors. The model has decided before it has learned anything.
 # Can it change its mind? That is a question about gradients.
 #
 # ### The gradient of softmax
@@ -389,14 +392,15 @@ check(softmax_backward)
 # <details><summary>Hint</summary>
 #
 # $\partial w_i / \partial s_j = w_i(\delta_{ij} - w_j)$, where $\delta_{ij}$ is 1 for *i* = *j* and
-# 0 else. Then $\partial L/\partial s_j = \sum_i \partial L/\partial w_i \cdot \partial w_i/\partial
-# s_j$: put the first into the second and take $w_j$ out of the sum.
+# 0 otherwise. Then $\partial L/\partial s_j = \sum_i \partial L/\partial w_i \cdot \partial
+# w_i/\partial s_j$: put the first into the second and take $w_j$ out of the sum.
 #
 # </details>
 #
-# When one weight is 1 and the others are 0, all of it is 0: nothing that the loss says reaches the
-# scores. How much gets through for random queries and keys? With `upstream` a row of the identity,
-# your function returns the derivatives of one weight by all scores; we take the largest.
+# When one weight is 1 and the others are 0, all of this is 0: nothing that the loss says reaches
+# the scores. How much gets through for random queries and keys? With `upstream` a row of the
+# identity, your function returns the derivatives of each weight with respect to all scores; we take
+# the largest.
 
 # %%
 softmax_backward = mine("softmax_backward")
@@ -431,9 +435,9 @@ assert without[-1] < 0.6 * with_root[-1], (
 # scores of size 1.) At the paper's 64 the difference is moderate; for wider heads most of the
 # signal is gone. The root costs nothing and makes the start independent of the width.
 #
-# (Why not divide by $d_k$? Then the scores would be *too* equal: their standard deviation would be
-# $1/\sqrt{d_k}$, and the start would be an average over all words. Some models are trained that way
-# on purpose; see *read on*.)
+# (Why not divide by $d_k$? Then the scores would be *too* similar: their standard deviation would
+# be $1/\sqrt{d_k}$, and the start would be an average over all words. Some models are trained that
+# way on purpose; see *read on*.)
 #
 # ## What does it cost?
 #
@@ -444,42 +448,51 @@ assert without[-1] < 0.6 * with_root[-1], (
 # - the attention itself, $QK^\top$ and the mixture of the values: $4n^2d$.
 #
 # The first grows with the length, the second with its square. They are equal at $n = 2d$: with the
-# paper's 512 channels, for a text of 1024 tokens. So in translation, where sentences have 30
-# tokens, the famous quadratic term is a rounding error, and for whole books it is everything. Let
-# us measure both parts for $d = 256$:
+# paper's 512 channels, for a text of 1024 tokens. So in translation, where sentences have about 30
+# tokens, the famous quadratic term is three per cent of the other, and for whole books it is
+# everything. Let us measure both parts for $d = 256$:
 
 # %%
 def measure(length, d=256, heads=4):
-    """Seconds for the four projections, and for the attention between them."""
+    """Seconds for the four projections, for attention, and for attention without its softmax."""
     x, W = torch.randn(length, d), torch.randn(4, d, d)
     q = torch.randn(1, heads, length, d // heads)
     projections = fastest(lambda: [x @ matrix for matrix in W], seconds=0.2)
-    return projections, fastest(lambda: library.attention(q, q, q), seconds=0.2)
+    mixing = fastest(lambda: library.attention(q, q, q), seconds=0.2)
+    return projections, mixing, fastest(lambda: (q @ q.mT) @ q, seconds=0.2)
 
 # %% tags=["nbval-ignore-output"]
 LENGTHS = (32, 64, 128, 256, 512, 1024, 2048)
 with torch.no_grad():
     measured = [measure(length) for length in LENGTHS]
-projections, mixing = ([1000 * times[part] for times in measured] for part in (0, 1))
+projections, mixing, products = (
+    [1000 * times[part] for times in measured] for part in range(3)
+)
 longer = next((n for n, p, m in zip(LENGTHS, projections, mixing) if m > p), LENGTHS[-1])
 assert min(projections + mixing) > 0, "nothing was measured: run this cell again"
 show(
     lines(
-        {"projections, 8nd²": (LENGTHS, projections), "attention, 4n²d": (LENGTHS, mixing)},
+        {
+            "projections, 8nd²": (LENGTHS, projections),
+            "attention, 4n²d": (LENGTHS, mixing),
+            "the same without the softmax": (LENGTHS, products),
+        },
         ("tokens, n", "time on this machine (milliseconds)"),
         logarithmic="xy",
     ),
     "Time of the projections and of the attention over the length: the attention is the cheaper "
-    f"part for short texts and the more expensive one from {longer} tokens on.",
+    f"part for short texts and the more expensive one from {longer} tokens on. Without the softmax "
+    "it is cheaper, the more so the longer the text.",
 )
 print(f"counted, the lines cross at n = 2d = 512; on this machine before n = {longer}")
 
 # %% [markdown]
-# When this page was written the lines crossed between 256 and 512: a little earlier than counted,
-# because the softmax, which the count leaves out, has to carry $n^2$ numbers to memory and back.
-# Where those numbers no longer fit into the processor's cache, the time can jump by more than the
-# square says. (Kernels that never write them down, as PyTorch's `scaled_dot_product_attention` on a
-# GPU, move the crossing to the right. They do not change the $n^2$.)
+# When this page was written the lines crossed between 256 and 512: a little earlier than counted.
+# The count leaves the softmax out, which carries $n^2$ numbers to memory and back; the third line
+# shows what the two products alone take. Where the time grows by more than the square predicts, it
+# is mostly the softmax, too. (Kernels that never write them down, such as PyTorch's
+# `scaled_dot_product_attention` on a GPU, move the crossing to the right. They do not change the
+# $n^2$.)
 #
 # ## What does “it” mean?
 #
@@ -492,9 +505,9 @@ print(f"counted, the lines cross at n = 2d = 512; on this machine before n = {lo
 # In the first, *it* is the animal, in the second the street, and in the picture the attention of
 # *it* moved from one to the other. Later explanations, such as J. Alammar's “The Illustrated
 # Transformer” (2018), show the first picture alone: a strong line from *it* to *animal*, and beside
-# it that the model associates the two. Let us look at such a picture of our own. The small model
-# that comes with the course was trained on 48,000 sentence pairs; here is its encoder. Choose layer
-# and head, and look along the row of *it*:
+# it the statement that the model associates the two. Let us look at such a picture of our own. The
+# small model that comes with the course was trained on 48,000 sentence pairs; here is its encoder.
+# Choose a layer and a head, and look along the row of *it*:
 
 # %%
 trained = load_trained("transformer")
@@ -503,15 +516,15 @@ weights, pieces = encoder_attention(trained.model, trained.tokenizer, TIRED)
 show_chart(attention_explorer(weights, pieces, pieces, SELF))
 
 # %% [markdown]
-# And the row of *it* alone, in all heads. *animal* is three pieces, *street* three as well; we add
-# their weights up.
+# And the row of *it* alone, in all heads. *animal* and *street* are three pieces each; we add up
+# their weights.
 
 # %%
 def looks_of_it(sentence):
-    """What each head of each layer gives from "it" to the animal and to the street."""
+    """What each head of each layer gives from "it" to the pieces of two nouns."""
     weights, pieces = encoder_attention(trained.model, trained.tokenizer, sentence)
     it = pieces.index("▁it")
-    animal, street = slice(1, 4), slice(pieces.index("▁st"), pieces.index("▁st") + 3)
+    animal, street = (slice(pieces.index(x), pieces.index(x) + 3) for x in ("▁an", "▁st"))
     return {
         (layer + 1, head + 1): (row[animal].sum().item(), row[street].sum().item())
         for layer in range(weights.size(0))
@@ -522,39 +535,51 @@ def looks_of_it(sentence):
 tired = looks_of_it(TIRED)
 table = pd.DataFrame(tired, index=["at the animal", "at the street"]).T
 table.index.names = ["layer", "head"]
+uniform = 3 / len(pieces)
+print(f"three of {len(pieces)} pieces, if all were alike: {uniform:.0%}")
 table.map("{:.0%}".format)
 
 # %% [markdown]
 # Layer 1 has a head for either reading: the first one looks from *it* at the animal, the fourth one
 # at the street. So choose the right head, and you have a picture that tells a story. To know
 # whether the story is true, change what it depends on. In the same sentence with *wide* instead of
-# *tired*, *it* is the street. If these heads know what *it* is, they must look elsewhere now:
+# *tired*, *it* is the street. If these heads know what *it* is, they must now look elsewhere. And
+# if they look at a *place* and not at a word, they must look elsewhere when the two nouns change
+# places, which is the third sentence:
 
 # %%
 WIDE = "The animal didn't cross the street because it was too wide."
-wide = looks_of_it(WIDE)
+SWAPPED = "The street didn't cross the animal because it was too tired."
+wide, swapped = looks_of_it(WIDE), looks_of_it(SWAPPED)
 for place in tired:
-    (a, b), (c, d) = tired[place], wide[place]
-    looks = f"animal {a:4.0%} → {c:4.0%}   street {b:4.0%} → {d:4.0%}"
+    animal, street = zip(tired[place], wide[place], swapped[place])
+    looks = "   ".join(
+        f"{noun} " + " → ".join(f"{share:4.0%}" for share in shares)
+        for noun, shares in {"animal": animal, "street": street}.items()
+    )
     print(f"layer {place[0]}, head {place[1]}:  {looks}")
 for sentence in (TIRED, WIDE):
     print(sentence, "→", trained.translate([sentence])[0])
+read = [english.split() for english, _ in load_corpus(DataConfig()).train]
+print("longest sentence in training:", max(map(len, read)), "words; with because:", end=" ")
+print(sum("because" in words for words in read), "of", f"{len(read):,}")
 
 # %% [markdown]
-# Nothing moves by more than four percentage points. Head 1 looks at the animal, and head 4 at the
-# street, whether the sentence is about being tired or about being wide: what *it* is does not
-# matter to them. And the translations show that the model has understood neither
-# sentence. Long sentences with *because* are rare in what it has read.
+# From *tired* to *wide* nothing moves by more than four percentage points: in this pair, what *it*
+# is does not matter to the heads. Nor does the place of the nouns: head 1 of layer 1 looks at the
+# pieces of *animal*, and head 4 at those of *street*, wherever they are. And the translations show
+# that the model has understood neither sentence. It could hardly have: no sentence that it was
+# trained on has more than seven words, and only one has *because*.
 #
 # So the first picture alone would have looked just as convincing with our model, which knows
-# nothing. What tells is the comparison, and in the announcement's model, of six layers and trained
-# on hundreds of times as much text, the attention did move. (The translation tells, too: in German
-# *das Tier* would become *es*, and *die Straße* *sie*.)
+# nothing. What counts is the comparison, and in the announcement's model, of six layers and trained
+# on hundreds of times as much text, the attention did move. (The translation would tell, too: in
+# German *das Tier* would become *es*, and *die Straße* *sie*.)
 #
 # ## Common mistakes
 #
-# **The softmax along the wrong axis.** In code it is one character: `dim=-2` for `dim=-1`. With as
-# many queries as keys, no shape complains. Look at the sums:
+# **The softmax along the wrong axis.** In code it is one character: `dim=-2` instead of `dim=-1`.
+# With as many queries as keys, no shape complains. Look at the sums:
 
 # %%
 right = (Q[0] @ keys.T / 2).softmax(dim=-1)
@@ -564,14 +589,14 @@ for name, weights in {"right": right, "wrong": wrong}.items():
     print(f"{name}: rows add up to {rows}, columns to {columns}")
 
 # %% [markdown]
-# In the wrong one each *key* distributes itself over those who ask. A query whose keys are all
-# claimed by others gets next to nothing.
+# In the wrong one each *key* distributes itself over the queries. A query whose keys are claimed by
+# others gets less than its share: look at the smallest sum.
 #
 # **The root of what?** One published explanation calls the divisor “the square root of 8 divided by
-# 64” and means √64 = 8. Taken at its word it is $\sqrt{8}/64 = 0.04$, and scores that should be
+# 64” and means √64 = 8. Taken literally, it is $\sqrt{8}/64 = 0.04$, and scores that should be
 # divided by 8 are multiplied by 23. And in code with heads it is easy to take the wrong width, that
-# of the model instead of that of a head. What each divisor makes of the winner's share of 16 random
-# keys, for $d_k = 64$ and 8 heads:
+# of the model instead of that of a head. Here is what each divisor does to the winner's share among
+# 16 random keys, for $d_k = 64$ and 8 heads:
 
 # %%
 divisors = {
@@ -586,18 +611,17 @@ for name, divisor in divisors.items():
     print(f"{name:16} {share:.0%}")
 
 # %% [markdown]
-# Too small a divisor decides at random, too large a one hardly decides at all (16 equal shares
-# would be 6%). None of it raises an error, and a model can learn its way around the last two. All
-# known mistakes about attention, with their effects, are in the
-# [list of mistakes](../docs/misconceptions.md).
+# With too small a divisor the softmax decides at random, with too large a divisor it hardly decides
+# at all (16 equal shares would be 6%). None of it raises an error. All known mistakes with
+# attention, and their effects, are in the [list of mistakes](../docs/misconceptions.md).
 #
 # ## Summary
 #
 # 1. Attention is a soft look-up: each query gets a mixture of all values, weighted by how well
 #    their keys fit. Rows of the weights add up to 1, and the order of the keys does not matter.
 # 2. Q, K and V are three projections of the words: what a word asks for, what it is found under,
-#    and what it passes on. One matrix for queries and keys would make every word look at itself
-#    first.
+#    and what it passes on. One matrix for queries and keys would make most words look at
+#    themselves first.
 # 3. Dot products of random vectors have variance d_k. Divided by √d_k they stay around 1; otherwise
 #    softmax picks one key by chance, and the wider the head, the less gradient is left.
 # 4. Projections cost 8nd², attention 4n²d: the square matters only for texts longer than 2d tokens.

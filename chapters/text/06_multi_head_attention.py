@@ -13,21 +13,21 @@
 # %% [markdown]
 # # 6 · Multi-head attention
 #
-# One attention mixes all it finds into one vector. Several, side by side, can look for several
-# things at once. In this chapter you build them, see that three ways of writing them are one, and
-# find out what the heads of a trained model look for. Afterwards you can
+# A single attention mixes everything it finds into one vector. Several, side by side, can look for
+# several things at once. In this chapter you build them, see that four ways of writing them are the
+# same, and find out what the heads of a trained model look for. By the end you can
 #
 # - split, attend, concatenate and project, and name the shape after every step,
-# - recognize the three layouts of heads in other people's code,
+# - recognize the four ways of writing heads in other people's code,
 # - say what the number of heads costs, and what the matrix W^O is for,
 # - tell by an experiment, with a baseline, whether heads have specialized.
 #
 # Reading takes about forty minutes, computing less than one.
 #
-# **Predict first.** A layer has to answer two questions at every position: which token stood two
-# places before, and which one five places before? It gets one head of 64 channels, or two heads of
-# 32, or four of 16, or eight of 8; all of them cost the same. What share of each question's answers
-# will each of them get right?
+# **Predict first.** A layer has to answer two questions at every position: which token came two
+# places earlier, and which one five places earlier? It gets one head of 64 channels, or two heads
+# of 32, or four of 16, or eight of 8; all of them cost the same. What share of each question's
+# answers will each of them get right?
 
 # %%
 import math
@@ -56,7 +56,7 @@ from transformer_lib.course.trained import load_trained
 # a word needs something from two places, the mixture has both in it, half and half, and nobody can
 # tell afterwards which half came from where. (Try it: 7 is the mean of which two numbers?)
 #
-# The opening question makes a game of that. One layer, 64 channels, and only the number of heads
+# The opening question turns this into a game. One layer, 64 channels, and only the number of heads
 # varies:
 
 # %%
@@ -84,8 +84,8 @@ def sequences(count):
     return tokens, torch.stack(answers, dim=-1)
 
 # %% [markdown]
-# Some seconds of training for each number of heads, with five seeds each. (The results come with
-# the course; if you change the program, your machine measures anew.)
+# A few seconds of training for each number of heads, with five seeds each. (The results come with
+# the course; if you change the program, your machine measures them again.)
 
 # %%
 def train(num_heads, seed, steps=250):
@@ -110,9 +110,9 @@ runs = over_seeds(train, {str(heads): [heads] for heads in HEADS}, "06_two_quest
 runs[["case", "2 back", "5 back"]].set_index("case").loc["1"].round(2)
 
 # %% [markdown]
-# The table has the five seeds of the layer with one head. It does not answer both questions half
+# The table shows the five seeds of the layer with one head. It does not answer both questions half
 # right. It answers *one* of them, nearly always, and guesses the other one (one in twenty is
-# chance); which one it is depends on the seed. And with more heads?
+# chance); which one it answers depends on the seed. And with more heads?
 
 # %%
 questions = runs[["2 back", "5 back"]]
@@ -126,7 +126,7 @@ show(
         {name: shares[name]["std"] for name in shares.columns.levels[0]},
     ),
     "Share of right answers to each question: one head answers one of them always and the other "
-    "one by chance, two and more heads answer both.",
+    "one by chance; two heads answer both nearly always, four and eight a little less surely.",
 )
 one, two = (questions[runs["case"] == heads] for heads in ("1", "2"))
 assert one.sum(axis=1).max() < 1.2, "not as on our machines: restart the kernel and run all cells"
@@ -134,7 +134,8 @@ assert two.min(axis=None) > 0.9, "not as on our machines: restart the kernel and
 
 # %% [markdown]
 # For one head, it pays more to look at one place sharply than at two in a blur. Two heads are
-# enough for two questions; more do no harm here, although each is only a few channels wide.
+# enough for two questions. With more and narrower heads, some seeds learn the second question only
+# in part within 250 steps: look at the spread.
 #
 # ## Four steps
 #
@@ -174,10 +175,10 @@ by_loop = torch.cat([one_head(i) for i in range(num_heads)], dim=-1) @ W_o
 print(tuple(one_head(0).shape), "× 3 heads →", tuple(by_loop.shape))
 
 # %% [markdown]
-# A loop is slow: one large product is much cheaper than many small ones. So every implementation
-# gets rid of it. The small matrices $W_1^Q, W_2^Q, \dots$ side by side are one matrix of $d_{model}
-# \times d_{model}$; one product projects for all heads, and the channels are cut into heads
-# afterwards. You write that now, in three steps. What passes its `check` is kept in
+# Every implementation gets rid of the loop, because one large product suits the hardware better
+# than many small ones. The small matrices $W_1^Q, W_2^Q, \dots$ side by side are one matrix of
+# $d_{model} \times d_{model}$; one product projects for all heads, and the channels are cut into
+# heads afterwards. You write that now, in three steps. What passes its `check` is kept in
 # `my_transformer.py` beside this notebook; after a first try, `solution("split_heads")` in a cell
 # of its own shows one way.
 #
@@ -185,8 +186,8 @@ print(tuple(one_head(0).shape), "× 3 heads →", tuple(by_loop.shape))
 #
 # ●○○ · 10 minutes · one width becomes several heads
 #
-# From (batch, length, d_model) to (batch, heads, length, d_k). Each head gets d_k channels that
-# stand side by side.
+# From (batch, length, d_model) to (batch, heads, length, d_k). Each head gets d_k adjacent
+# channels.
 
 # %%
 def split_heads(x, num_heads):
@@ -206,7 +207,7 @@ check(split_heads)
 #
 # ●○○ · 10 minutes · and back
 #
-# And back: from (batch, heads, length, d_k) to (batch, length, d_model).
+# From (batch, heads, length, d_k) to (batch, length, d_model).
 
 # %%
 def merge_heads(heads):
@@ -228,7 +229,7 @@ check(merge_heads)
 # ●●○ · 20 minutes · a sublayer of your Transformer
 #
 # Attention from the positions of `x` to those of `memory`, (batch, keys, d_model). All four
-# matrices are (d_model, d_model). `mask` is either None or says with True what may be attended to;
+# matrices are (d_model, d_model). `mask` is either None or True where a key may be attended to;
 # its axes are (batch, heads, queries, keys), and any of them may have length 1 instead.
 # Build it from your `split_heads` and `merge_heads`; `attention(query, key, value, mask)` of the
 # library, imported above, returns the output and the weights.
@@ -246,7 +247,7 @@ check(multi_head_attention)
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Project, split, attend, merge, project. What comes from `x`, what from `memory`?
+# Project, split, attend, merge, project. What comes from `x`, and what from `memory`?
 #
 # </details>
 #
@@ -268,10 +269,10 @@ print("the same as the loop:", tuple(by_axis.shape))
 # %% [markdown]
 # ## The same in other people's code
 #
-# An axis for the heads is the first of four ways that you will meet.
+# An axis for the heads is the first of four ways you will meet.
 #
-# **Heads in the batch.** Attention treats every sentence of a batch alone, and every head alone. So
-# heads can pass as further sentences: cut the channels, and put the pieces one after another along
+# **Heads in the batch.** Attention treats every sentence of a batch separately, and every head too.
+# So heads can pose as extra sentences: cut the channels, and put the pieces one after another along
 # the batch. Kyubyong Park's TensorFlow program (chapter 16) does so:
 
 # %%
@@ -288,11 +289,11 @@ print("heads:", tuple(query.shape), "and the same result")
 
 # %% [markdown]
 # Mind the order: head by head, and within it sentence by sentence. Masks have to be repeated in the
-# same order, (mask, mask, mask) and not each row three times. This is the trap of this layout.
+# same order: (mask, mask, mask), not each row three times. That is the trap in this layout.
 #
-# **Letters instead of axes.** `einsum` names each axis by a letter: what occurs on the left and not
-# on the right is summed. Nothing is transposed or cut, for the heads keep matrices of their own,
-# `h`:
+# **Letters instead of axes.** `einsum` names each axis by a letter: letters on the left that do not
+# occur on the right are summed over. Nothing is transposed or cut, because the heads keep their own
+# matrices, along the axis `h`:
 
 # %%
 query, key, value = (torch.einsum("bld,hdk->bhlk", x, W) for W in (W_q, W_k, W_v))
@@ -304,11 +305,11 @@ torch.testing.assert_close(by_letters, by_loop)
 print("einsum: the same result")
 
 # %% [markdown]
-# Read the last line: the sum over `h` and `k` together is the join and the product with $W^O$ in
-# one.
+# Read the last line: the sum over `h` and `k` together joins the heads and multiplies by $W^O$ in
+# one step.
 #
 # **One matrix for all three.** In self-attention queries, keys and values come from the same $x$.
-# So their three matrices, side by side, make one product of three. The library does it this way,
+# So their three matrices, side by side, turn three products into one. The library does it this way,
 # with biases. Let us put our matrices into its layer (`nn.Linear` stores a matrix transposed):
 
 # %%
@@ -327,7 +328,7 @@ print("one matrix of", tuple(fused.shape), "in transformer_lib.model.MultiHeadAt
 #
 # ●●● · 35 minutes · put somebody else's weights into your layer
 #
-# Three well-known programs store the three projections as one matrix, and each in another way:
+# Three well-known programs store the three projections as one matrix, and each in a different way:
 #
 # - `"rows"`: PyTorch's `nn.MultiheadAttention` has (3 · d_model, d_model), the rows of W^Q first,
 #   then those of W^K and W^V, and computes `x @ weight.T`;
@@ -347,9 +348,9 @@ check(unfuse)
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Bring each layout to `"rows"` first. `unflatten(0, (num_heads, 3, -1))` makes four axes of the
-# rows of the third layout; which two change places? And your layer computes `x @ w_q`: what does
-# that mean for a matrix that was made for `x @ weight.T`?
+# Bring each layout to `"rows"` first. `unflatten(0, (num_heads, 3, -1))` turns the rows of the
+# third layout into three axes; which two change places? And your layer computes `x @ w_q`: what
+# does that mean for a matrix that was made for `x @ weight.T`?
 #
 # </details>
 #
@@ -367,8 +368,8 @@ print("equal to nn.MultiheadAttention, with its weights")
 # %% [markdown]
 # ## What it costs
 #
-# However many heads: the matrices have the same total size, and so is the work. More heads
-# are narrower heads.
+# However many heads there are, the matrices have the same total size, and the work is the same.
+# More heads are narrower heads.
 
 # %%
 rows = [[h, 512 // h, f"{num_parameters(MultiHeadAttention(512, h)):,}"] for h in (1, 8, 64)]
@@ -378,9 +379,9 @@ pd.DataFrame(rows, columns=["heads", "d_k", "parameters, d_model = 512"])
 # $4d^2 + 4d$: four square matrices and their biases. What grows with the heads is the number of
 # attention weights, $h \cdot n^2$, which is a matter of memory.
 #
-# And quality? The paper varied the heads of its base model, with the same cost, and found (table 3,
-# rows A, BLEU on newstest2013): 1 head 24.9, 4 heads 25.5, 8 heads 25.8, 16 heads 25.8, 32 heads
-# 25.4.
+# And quality? The paper varied the number of heads of its base model, at the same cost, and found
+# (table 3, rows A, BLEU on newstest2013): 1 head 24.9, 4 heads 25.5, 8 heads 25.8, 16 heads 25.8,
+# 32 heads 25.4.
 #
 # The small Transformer of this course, trained with 1, 4 and 8 heads for 5,000 steps on the bundled
 # text (`transformer-lib train course_transformer --set training.steps=5000 --set
@@ -394,10 +395,10 @@ pd.DataFrame(rows, columns=["heads", "d_k", "parameters, d_model = 512"])
 #
 # When a model writes, it keeps the keys and values of everything so far (chapter 12), and with many
 # heads they fill the memory. So several query heads share one head of keys and values: all of them
-# in multi-query attention ([Shazeer 2019](https://arxiv.org/abs/1911.02150)), a few each in
-# grouped-query attention ([Ainslie et al. 2023](https://arxiv.org/abs/2305.13245)). `query` is
-# (batch, heads, queries, d_k), `key` and `value` have fewer heads, `groups`; query heads that stand
-# side by side share. Return the output, (batch, heads, queries, d_v).
+# in multi-query attention ([Shazeer 2019](https://arxiv.org/abs/1911.02150)), small groups of them
+# in grouped-query attention ([Ainslie et al. 2023](https://arxiv.org/abs/2305.13245)). `query` is
+# (batch, heads, queries, d_k), `key` and `value` have fewer heads, `groups`; adjacent query heads
+# share. Return the output, (batch, heads, queries, d_v).
 
 # %%
 def grouped_query_attention(query, key, value):
@@ -410,15 +411,15 @@ check(grouped_query_attention)
 # <details><summary>Hint</summary>
 #
 # With 6 query heads and 2 groups, heads 0, 1 and 2 use group 0. You can repeat keys and values
-# (`repeat` or `repeat_interleave`?), or give the queries one axis more.
+# (`repeat` or `repeat_interleave`?), or give the queries one more axis.
 #
 # </details>
 #
 # ## What W^O is for
 #
-# After the heads, their outputs stand side by side: the first d_k channels come from head 1, the
-# next from head 2. Without $W^O$ it stays like that. Let us silence one head and see which channels
-# of the output notice:
+# After attention, the heads' outputs lie side by side: the first d_k channels come from head 1, the
+# next from head 2. Without $W^O$ they stay like that. Let us silence one head and see which
+# channels of the output notice:
 
 # %%
 def channels_that_notice(output_matrix):
@@ -437,17 +438,17 @@ for name, matrix in {"without W^O": torch.eye(d_model), "with W^O": W_o}.items()
 # %% [markdown]
 # Without the matrix, each head owns four of the twelve channels: what it found is written there and
 # nowhere else. With it, each head can write wherever it is of use, and the heads' findings are
-# weighed against one another.
+# combined.
 #
 # Kyubyong Park's program leaves the matrix out, and learns to translate all the same: the
-# feed-forward network that follows mixes all channels anyway. Ours reached 54.1 BLEU without $W^O$
-# and 55.8 with it and 10% more parameters, after the same 5,000 steps (single runs again). So a
-# Transformer works without it; whether it works worse would take more seeds.
+# feed-forward network that follows mixes all channels anyway. After the same 5,000 steps, ours
+# reached 54.1 BLEU without $W^O$, and 55.8 with it and its 10% more parameters (single runs again).
+# So a Transformer works without it; whether it works worse would take more seeds.
 #
 # ## What heads look for
 #
-# In the small trained Transformer that comes with the course: the four heads of the encoder's
-# second layer, on one sentence.
+# Here are the four heads of the encoder's second layer in the small trained Transformer that comes
+# with the course, on one sentence.
 
 # %%
 trained = load_trained("transformer")
@@ -461,14 +462,14 @@ show(
 
 # %% [markdown]
 # They differ; that much can be seen. One sentence invites any story, so let us count. In large
-# models some heads look nearly always at the token before, or the one after ([Voita et al.
+# models some heads nearly always look at the token before, or at the one after ([Voita et al.
 # 2019](https://arxiv.org/abs/1905.09418)). Do ours?
 #
 # ### How much goes to a neighbour?
 #
 # ●○○ · 15 minutes · a measure with the right divisor
 #
-# `weights` are (heads, length, length), rows are queries. Return for each head the mean weight of
+# `weights` is (heads, length, length); rows are queries. Return for each head the mean weight of
 # the key that is `offset` places after its query (−1 is the one before), over the queries that have
 # such a key.
 
@@ -487,9 +488,10 @@ check(offset_share)
 #
 # </details>
 #
-# Now the first 500 test sentences. `</s>` gets a good deal of attention from all heads; it is the
-# place to look at for a head that finds nothing. We leave it out, so that what is left adds up to 1
-# again, and set beside the measures what a head would give that looks at all words alike:
+# Now the first 500 test sentences. `</s>` gets a good deal of attention from all heads (in BERT,
+# [Clark et al. 2019](https://arxiv.org/abs/1906.04341) found the same of its separator, and argue
+# that a head looks there when it finds nothing). We leave it out, so that what is left adds up to 1
+# again, and set beside the measures what a head that looks at all words alike would give:
 
 # %%
 offset_share = mine("offset_share")
@@ -526,20 +528,21 @@ show(
 
 # %% [markdown]
 # A head that looks at all words alike gives 17% to each. Two heads of layer 2 have a habit: head 2
-# gives the *next* token 32%, head 4 the *previous* one 29%, nearly twice as much. Head 1 of layer 1
-# gives the first token of the sentence 30%. No head looks much at the token itself; that is what
-# the residual connection is for (chapter 9).
+# gives the *next* token 31%, head 4 the *previous* one 29%, nearly twice as much. Head 1 of layer 1
+# gives the first token of the sentence 30%. No head looks much at the token itself, which the
+# residual connection (chapter 9) passes on in any case.
 #
-# (Divide the sum along the diagonal by the number of tokens instead of the number of pairs, and all
-# neighbours look a fifth poorer: enough to miss both heads. The first edition of this chapter did,
-# and concluded that these heads do not depend on position.)
+# (Divide the sum along the diagonal by the number of tokens instead of the number of pairs, and
+# every neighbour's share comes out too small. The first edition of this chapter did, and left
+# `</s>` in as well: together that was enough to miss both heads, and to conclude that these heads
+# do not depend on position.)
 #
 # ### Words, or places?
 #
-# Do heads also prefer certain *words*? Head 1 of layer 1 gives *Tom*, *He* and *I* more than their
-# share. Before you call it a head for subjects: where do subjects occur in these sentences? Compare
-# such words in the first place with the same words elsewhere, and with other words in the first
-# place:
+# Do heads also prefer certain *words*? The words that head 1 of layer 1 favours are mostly *Tom*,
+# *He* and *I*. Before you call it a head for subjects: where do subjects occur in these sentences?
+# Compare such words in first position with the same words elsewhere, and with other words in first
+# position:
 
 # %%
 SUBJECTS = {"▁Tom", "▁I", "▁He", "▁She", "▁We", "▁They", "▁You", "▁It"}
@@ -551,25 +554,30 @@ for weights, pieces in words:
         gains[f"{what}, {where}"].append(weights[:, :, place].mean(dim=-1) * len(pieces))
 print({kind: len(values) for kind, values in gains.items()})
 mean_gains = {kind: torch.stack(values).mean(dim=0).numpy() for kind, values in gains.items()}
-pd.DataFrame(mean_gains, index=names).round(2).head(4)
+pd.DataFrame(mean_gains, index=names)[sorted(mean_gains)].round(2)
 
 # %% [markdown]
-# (1 is the share that every word would get from a head without preferences.) Head 1 favours
-# whatever comes first, subject or not, and gives the same words less than their share elsewhere: it
-# depends on position. In head 4, subject words at the front get more than other words there, so
-# that head may depend on both. A habit with words can be the shadow of a habit with places; only a
-# comparison in which one of the two is held fixed tells them apart.
+# (1 is the share that every word would get from a head without preferences.) First hold the word
+# and change the position: head 1 of layer 1 favours whatever comes first, subject or not, and gives
+# the same words less than their share elsewhere. It depends on position, and no other head does so
+# as much. Now hold the position and change the word: heads 2 and 3, and all of layer 2, give
+# subject words about half of what other words get in the same position, at the front and later.
+# That is a preference for words, and not the one we expected. (The subject words at the front are
+# mostly *I* and *Tom*; later ones are often objects, *you* and *it*.)
+#
+# A preference for words can be the shadow of a preference for positions, or the other way round;
+# only a comparison in which one of the two is held fixed tells them apart.
 #
 # That is where heads look. Whether the model needs them is another question, which chapter 14 asks
 # by switching them off.
 #
 # ## Common mistakes
 #
-# **Heads split without the transpose.** `view(batch, heads, length, d_k)` instead of
-# `view(batch, length, heads, d_k).transpose(1, 2)`: the shape is right, every number is there, and
-# it is nonsense. The memory is cut in the order in which it lies, so a “head” holds pieces of
-# several positions. Which outputs depend on which inputs then? Under a causal mask it should be
-# those up to their own place, and no others:
+# **Heads split without the transpose.** `view(batch, heads, length, d_k)` instead of `view(batch,
+# length, heads, d_k).transpose(1, 2)`: the shape is right, every number is there, and it is
+# nonsense. The memory is cut up in the order in which it is stored, so a “head” holds pieces of
+# several positions. Which outputs then depend on which inputs? Under a causal mask, an output
+# should depend on the inputs up to its own position, and on no others:
 
 # %%
 def depends(split, merge):
@@ -610,10 +618,10 @@ for lines in zip(*kinds):
 # The mask is the same in all three. Where only the split is wrong, the first output sees the second
 # and the fourth input: the future. A decoder trained like this reads what it must predict. Where
 # split and merge are both wrong, they undo each other, and nothing comes from the future; but the
-# last output sees two inputs of five. Such a model trains without an error, and cannot use most of
-# what it is given.
+# last output sees two inputs of five. Such a model trains without an error, and cannot use a good
+# part of what it is given.
 #
-# The shape does not show the mistake, and neither does a batch of one or a single head. What does
+# The shape does not show the mistake, and with a single head there is none. What does
 # show it is a test of what must *not* depend on what. Other mistakes with heads are in the [list of
 # mistakes](../docs/misconceptions.md).
 #
@@ -625,8 +633,8 @@ for lines in zip(*kinds):
 # 3. Heads as an axis, heads in the batch, letters of einsum, Q, K and V in one matrix: one result.
 #    Keys and values can be shared by several query heads, to save memory.
 # 4. W^O lets every head write into every channel; without it, each owns d_k of them.
-# 5. Whether heads specialize is to be measured, beside a baseline and with the right divisor; words
-#    and places are confounded until one of them is held fixed.
+# 5. Whether heads specialize must be measured, against a baseline and with the right divisor; words
+#    and positions are confounded until one of them is held fixed.
 # 6. A wrong split has the right shape: test that the past does not change with the future.
 #
 # **Assignment 2**, after chapter 7, asks for a layer of such heads.

@@ -14,7 +14,7 @@
 # # 7 · Masks
 #
 # A mask says who may look at whom. It is a handful of ones and zeros, and most of the bugs that
-# raise no error live in it. Afterwards you can
+# raise no error live in it. By the end you can
 #
 # - build the padding mask, the causal mask and both together, with the right shapes,
 # - translate between the two opposite conventions that PyTorch uses,
@@ -26,7 +26,7 @@
 # **Predict first.** A trained translator uses a padding mask in two places: where the encoder looks
 # at the source, and where the decoder looks at the encoder's output. We translate 200 sentences in
 # one batch and leave the mask out in the first place, in the second, and in both. How many of the
-# 200 translations change, each time?
+# 200 translations change in each case?
 
 # %%
 import math
@@ -76,15 +76,15 @@ for row in mask[:, 0, 0]:
 # and an axis of size 1 is repeated as needed: the same keys are allowed for every head and for
 # every query.
 #
-# So a *query* at a padded position looks at the real tokens like the others. What it computes is of
+# So a *query* at a padded position looks at the real tokens like any other. What it computes is of
 # no use to anyone; but it does no harm either, as long as nobody looks at it. Masks are about
 # **keys**.
 #
 # ## The future
 #
 # The decoder is trained on whole sentences at once. At position 3 it must predict token 4, and
-# token 4 is in its input, right there at the next position. It must not look. The causal mask
-# allows every position itself and what came before:
+# token 4 is in its input, right there at the next position. It must not look. The causal mask lets
+# every position attend to itself and to what came before:
 
 # %%
 length = 5
@@ -97,11 +97,12 @@ assert torch.equal(causal, causal_mask(length)), (
 )
 
 # %% [markdown]
-# Rows are queries, columns are keys: the triangle is the **lower** one, with its diagonal. (“An
-# upper triangle” says a published description, without saying whether its ones block or allow. That
-# is how mistakes are born.)
+# Rows are queries, columns are keys: the triangle is the **lower** one, with its diagonal. (One
+# published description says “an upper triangle” without saying whether its ones block or allow.
+# That is how mistakes are born.)
 #
-# Allowed is what *all* masks allow, so masks are combined with `&`. A batch of padded targets:
+# A key is allowed only if *all* masks allow it, so masks are combined with `&`. A batch of padded
+# targets:
 
 # %%
 both = padding_mask(tokens) & causal_mask(tokens.size(1))
@@ -118,10 +119,10 @@ for name, matrix in zip(sentences[:2], both[:2, 0]):
 # The first sentence has five tokens. Its first five rows would be the same under the causal mask
 # alone: padding comes last, so a position that may not see the future does not see it either. (The
 # rows below belong to padded queries, whose output nobody uses.) A decoder with a causal mask needs
-# no padding mask in its self-attention, and the library's has none.
+# no padding mask in its self-attention, and the library's decoder has none.
 #
-# In this figure you can choose a sentence and a mask, and see what becomes of the weights: those of
-# one head of the trained model's encoder.
+# In this figure you can choose a sentence and a mask, and see what it does to the weights of one
+# head of the trained model's encoder.
 
 # %%
 layer = trained.model.encoder.layers[0]
@@ -146,7 +147,7 @@ show_chart(mask_explorer(weights, [trained.tokenizer.pieces(row) for row in toke
 # ## What happens without
 #
 # Back to the opening question. We make the trained model forget its mask in one kind of attention
-# and let it translate 200 test sentences in one batch:
+# and have it translate 200 test sentences in one batch:
 
 # %%
 sources = load_corpus(DataConfig()).test.sources[:200]
@@ -216,12 +217,12 @@ with torch.no_grad():
             print(f"    weights of query {query}:", weights[0, query].numpy().round(2))
 
 # %% [markdown]
-# With the wrong polarity query 1 sees exactly the future and nothing else. The last query has no
+# With the wrong polarity, query 1 sees exactly the future and nothing else. The last query has no
 # future: all its keys are blocked, and its weights are NaN (more on that below). So here the loss
 # would be NaN at once; with a mask of the wrong polarity that leaves every query something to see,
 # such as one for padding, it falls, and the model is of no use. A third form, found in older code,
-# is a float mask that is **added** to the scores: 0 where allowed, −∞ where not. The converters fit
-# in one line each:
+# is a float mask that is **added** to the scores: 0 where allowed, −∞ where not. Each converter
+# fits on one line:
 
 # %%
 def blocked_where_true(mask):
@@ -242,7 +243,7 @@ print(additive(allowed)[0, 0].numpy())
 # ## −1e9 is not −∞
 #
 # Four of the five sources of this course block with a large negative number: −10⁹, or −2³²+1. After
-# the softmax nothing of it is left. Is it the same as −∞? A row of scores with its last two keys
+# the softmax nothing is left of it. Is it the same as −∞? A row of scores with its last two keys
 # blocked, and a row in which all are, in three number formats:
 
 # %%
@@ -265,7 +266,7 @@ for dtype in (torch.float32, torch.bfloat16, torch.float16):
 pd.DataFrame(rows)
 
 # %% [markdown]
-# Where something is allowed, all of them agree. The differences are at the edges:
+# As long as one key is allowed, all of them agree. The differences are at the edges:
 #
 # - in **fp16** the largest number is 65,504. −10⁹ does not exist there: `masked_fill` refuses it,
 #   and an additive mask silently becomes −∞;
@@ -283,8 +284,8 @@ print("scaled_dot_product_attention:", ready[0, 0, 0, :3].tolist())
 
 # %% [markdown]
 # Does such a row occur? A sentence that was emptied by cleaning; a padded query under padding *and*
-# causal masks when padding comes first; a mask with an error. NaN at least shows, and yet it is
-# the worst choice, for it spreads. Even if the loss does not use the row:
+# causal masks when padding comes first; a mask with an error. NaN at least shows, and yet it is the
+# worst choice, because it spreads, even if the loss does not use the row:
 
 # %%
 for name, fill in {"−∞": -torch.inf, "smallest number": torch.finfo(torch.float32).min}.items():
@@ -391,7 +392,7 @@ for name, mask in MASKS.items():
     print(f"{name:15} positions that see the last token: {leaks(LanguageModel(mask)) or 'none'}")
 
 # %% [markdown]
-# Three lines of test find three bugs. And what does a leak do in training? We let each of these
+# A test of eight lines finds three bugs. And what does a leak do in training? We let each of these
 # models predict **random** letters. There is nothing to learn: the best possible loss is ln 20 =
 # 3.0. A model that gets below it has cheated:
 
@@ -419,9 +420,9 @@ assert losses["lower triangle"] > 2.9, (
 assert losses["one too many"] < 2.0, "not as on our machines: restart the kernel and run all cells"
 
 # %% [markdown]
-# The honest model stays at 3.00, the three others get far below, and not one of them has learned
+# The honest model stays at 3.00, the other three get far below it, and not one of them has learned
 # anything. A model that sees a single token too many does as well as one that sees everything. On
-# real text it shows less: there, a loss that is too low looks like success.
+# real text it is less obvious: there, a loss that is too low looks like success.
 #
 # ## Common mistakes
 #
@@ -455,7 +456,7 @@ check(padding_mask)
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# `x[:, None]` puts an axis of size 1 in. Which tokens may be attended to: only ordinary words, or
+# `x[:, None]` inserts an axis of size 1. Which tokens may be attended to: only ordinary words, or
 # `<s>`, `</s>` and `<unk>` as well?
 #
 # </details>
@@ -486,7 +487,8 @@ check(causal_mask)
 # ●○○ · 5 minutes · both at once
 #
 # What a decoder's self-attention may see in a batch of padded targets: (batch, 1, length, length).
-# Nobody may see padding or the future, and that is all: the rows of padding are like any others.
+# No query may see padding or the future, and that is all: the rows of padded queries are like any
+# others.
 
 # %%
 def decoder_mask(tokens):
@@ -530,10 +532,10 @@ check(attention)
 # ## Summary
 #
 # 1. A mask is boolean, True means “may attend”, and it is about keys: (batch, heads, queries,
-#    keys), with 1 where it does not vary.
+#    keys), with size 1 where it does not vary.
 # 2. Encoder and cross-attention need the source's padding mask; the decoder's self-attention needs
 #    the causal one, and no padding mask.
-# 3. `nn.Transformer` means the opposite with True; `~mask` converts.
+# 3. In `nn.Transformer`, True means the opposite; `~mask` converts.
 # 4. −1e9 does not fit into fp16. A fully blocked row is NaN with −∞ in a softmax written by hand,
 #    and uniform with a finite number; zero, as `scaled_dot_product_attention` returns, is right.
 # 5. Change the future, watch the past: the test that finds leaks. On random data a loss below ln V

@@ -13,13 +13,13 @@
 # %% [markdown]
 # # 8 · Layer norm and batch norm
 #
-# A norm takes numbers, moves their mean to 0 and their standard deviation to 1. *Which* numbers is
-# all the difference. Afterwards you can
+# A norm takes some numbers and brings their mean to 0 and their standard deviation to 1. *Which*
+# numbers makes all the difference. By the end you can
 #
 # - compute layer norm and batch norm by hand, and find the mistakes in a published example,
 # - say what each averages over, and what follows from that for sentences of different lengths,
 # - show why batch norm sees the future,
-# - tell apart the variants that look alike: biased or unbiased, where ε stands, RMSNorm.
+# - tell apart the variants that look alike: biased or unbiased, where ε goes, RMSNorm.
 #
 # Reading takes about thirty minutes, computing less than one.
 #
@@ -54,7 +54,7 @@ from transformer_lib.vocabulary import PAD
 # %% [markdown]
 # ## By hand
 #
-# A lecture from which this course grew explains both norms on one table: six features (rows) of
+# A lecture from which this course grew explains both norms with one table: six features (rows) of
 # three examples (columns).
 
 # %%
@@ -66,13 +66,13 @@ lecture.index = [f"feature {i}" for i in range(1, 7)]
 lecture
 
 # %% [markdown]
-# **Batch norm** takes one feature over all examples: a row. Each row gets a mean and a standard
-# deviation of its own. **Layer norm** takes one example with all its features: a column. Take a
+# **Batch norm** takes one feature across all examples: a row. Each row gets its own mean and
+# standard deviation. **Layer norm** takes one example with all its features: a column. Take a
 # pencil and compute the six means of the rows and the three means of the columns before you read
 # on.
 #
-# The slide says, rounded to whole numbers: the mean of feature 3, that is of 0, 1 and 5, is **3**.
-# And the mean of example 2, that is of 3, 2, 1, 6, 2 and 0, is **3**. Do you agree?
+# According to the slide, rounded to whole numbers, the mean of feature 3 (0, 1 and 5) is **3**, and
+# the mean of example 2 (3, 2, 1, 6, 2 and 0) is **3**. Do you agree?
 
 # %%
 print("batch norm, means of the rows:   ", table.mean(dim=1).numpy().round(2))
@@ -124,9 +124,9 @@ show(
 
 # %% [markdown]
 # Layer norm looks at one token alone. Whatever else is in the sentence or in the batch, the token's
-# result is the same. Batch norm looks at one channel through all tokens of all sentences. In image
-# recognition that works well: images are of one size, and there are many numbers to a mean. In
-# translation three things go wrong.
+# result is the same. Batch norm looks at one channel across all tokens of all sentences. In image
+# recognition that works well: images are all the same size, and each mean is taken over many
+# numbers. In translation three things go wrong.
 #
 # **First: padding counts.** Sentences are padded, and padding is part of the block. The same
 # sentence with more or less padding beside it:
@@ -151,8 +151,8 @@ for padding in (0, 5, 45):
     print(f"{padding:2} positions of padding: layer norm {first[0]:.2f}, batch norm {first[1]:.2f}")
 
 # %% [markdown]
-# **Second: training and use differ.** In use there may be one sentence, and what would be the mean
-# of a batch? So batch norm keeps running means while it is trained, and takes those when it is in
+# **Second: training and use differ.** In use there may be only one sentence, and what would the
+# mean of a batch be then? So batch norm keeps running means while it is trained, and uses those in
 # evaluation mode. They are a moving average over the last ten or twenty batches; no batch is
 # average.
 #
@@ -169,8 +169,9 @@ for name, norm in {"layer norm": LayerNorm(8), "batch norm": BatchNorm(8)}.items
     print(f"{name}: change at positions 0 to 5:", *[f"{d:.2f}" for d in difference.tolist()])
 
 # %% [markdown]
-# The last position was changed, and with batch norm all others noticed. In training such a decoder
-# can learn from the statistics a little of what it should predict. In use, that little is missing.
+# The last position was changed, and with batch norm all the others noticed. In training such a
+# decoder can learn from the statistics a little of what it should predict. In use, that little is
+# missing.
 #
 # ## Trained with each
 #
@@ -251,13 +252,12 @@ assert spread["batch norm"] > 0.3 > spread["layer norm"], (
 mean_and_spread(runs)
 
 # %% [markdown]
-# Two of the nine stand out, both of batch norm. In training mode it does as well as the others. The
-# same weights on the same sentences in evaluation mode cost 0.4 nats more, because the running
+# Two of the nine stand out, both with batch norm. In training mode it does as well as the others.
+# The same weights on the same sentences in evaluation mode cost 0.4 nats more, because the running
 # means are not those of the batch; and where short and long sentences share a batch, a good third
-# of the block is padding (counted below), and it costs a whole nat more. With layer norm one loss
-# is as good as the other, in every mode and in any batch. And part of what batch norm has in
-# training mode may be forbidden: in the decoder its means contain the future (the third point
-# above).
+# of the block is padding (counted below), and it costs a whole nat more. With layer norm the loss
+# is the same in every mode and in any batch. And part of what batch norm has in training mode may
+# be forbidden: in the decoder its means contain the future (the third point above).
 
 # %%
 for name, batches in {"lengths alike": held_out, "lengths mixed": mixed}.items():
@@ -292,9 +292,9 @@ for d_model in (4, 64, 512):
     print(f"d_model {d_model:3}: {ratio:.4f} of the right value, √((d − 1)/d) = {root:.4f}")
 
 # %% [markdown]
-# At 512 channels it is a thousandth, and γ makes up for it in training. It matters on the day on
-# which weights are loaded from elsewhere, or when your test compares with PyTorch and fails in the
-# fourth digit.
+# At 512 channels it is a thousandth, and γ makes up for it in training. It matters on the day you
+# load weights from elsewhere, or when your test compares with PyTorch and fails in the fourth
+# digit.
 #
 # **Where ε goes, and whether.** ε is for vectors without spread: a position whose numbers are
 # all equal. One of the sources has none:
@@ -315,8 +315,8 @@ for name, x in {"constant": constant, "nearly constant": nearly}.items():
 #
 # ## Common mistakes
 #
-# The shape is right in each of these, and numbers have a mean near 0 and a size near 1. What one
-# looks for is what must *not* influence what:
+# The shape is right in each of these, and the numbers have a mean near 0 and a size near 1. The
+# thing to test is what must *not* influence what:
 
 # %%
 torch.manual_seed(0)
@@ -333,7 +333,7 @@ for mistake in wrong_answers("layer_norm"):
     print(f"{mistake.id:5}{mistake.title:52} mixes {mixes}")
 
 # %% [markdown]
-# Those that mix nothing are the harder ones. They need a reference, such as `nn.LayerNorm`, and
+# Those that mix nothing are harder to find. They need a reference, such as `nn.LayerNorm`, and
 # inputs on which it matters: few channels, a constant row, a scale that is not 1.
 #
 # ## Your turn
@@ -345,8 +345,8 @@ for mistake in wrong_answers("layer_norm"):
 #
 # ●○○ · 10 minutes · the norm of the paper
 #
-# Of `x`, (batch, length, d_model), with `scale` and `shift` of d_model numbers each, γ and β of the
-# formula; `eps` is added to the variance.
+# The layer norm of `x`, (batch, length, d_model); `scale` and `shift`, of d_model numbers each, are
+# the formula's γ and β; `eps` is added to the variance.
 
 # %%
 def layer_norm(x, scale, shift, eps):
@@ -365,10 +365,10 @@ check(layer_norm)
 #
 # ### Batch norm
 #
-# ●○○ · 10 minutes · what is different about the other one
+# ●○○ · 10 minutes · what the other one does differently
 #
 # The same tensor, and the same formula, with mean and variance of each channel over all positions
-# of all sentences, as in training. As in layer norm, the variance divides by the count itself.
+# of all sentences, as in training. As in layer norm, divide by the count itself for the variance.
 
 # %%
 def batch_norm(x, scale, shift, eps):
@@ -410,7 +410,7 @@ check(rms_norm)
 #
 # ●○○ · 10 minutes · a module with parameters of its own
 #
-# As a part of a model: a scale that starts at 1 and a shift that starts at 0, d_model numbers each,
+# As part of a model: a scale that starts at 1 and a shift that starts at 0, d_model numbers each,
 # both trained (name them as you like), and ε = 10⁻⁵. The last axis of `x` is d_model; there may be
 # any number of axes before it.
 
@@ -438,8 +438,8 @@ check(LayerNorm)
 # 1. Layer norm: one token, all its channels. Batch norm: one channel, all tokens of the batch.
 # 2. With batch norm a token's result depends on padding, on the other sentences, on the mode, and
 #    on the future.
-# 3. Measured, batch norm has another loss in each situation; layer norm has one.
-# 4. The variance divides by d, and ε stands inside the root; other variants differ by a factor of
+# 3. When measured, batch norm has a different loss in each situation; layer norm has one.
+# 4. The variance divides by d, and ε goes inside the root; other variants differ by a factor of
 #    √((d−1)/d), or on constant rows.
 # 5. The lecture's table has two wrong means. Recompute what you teach.
 #

@@ -15,7 +15,7 @@
 #
 # $x + f(x)$ is the smallest idea in the Transformer, and without it no deep one can be trained.
 # Where the norm is placed looks like a detail. It decides whether training starts at all.
-# Afterwards you can
+# By the end you can
 #
 # - write the four forms that are found in practice, and say which of them is a bug,
 # - predict from one picture which of them needs a warm-up,

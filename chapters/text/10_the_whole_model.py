@@ -13,7 +13,7 @@
 # %% [markdown]
 # # 10 · The whole model
 #
-# One part is missing, the feed-forward network; then everything is put together. Afterwards you can
+# One part is missing, the feed-forward network; then everything is put together. By the end you can
 #
 # - say what a feed-forward network adds to attention, and what its matrices contain,
 # - write encoder, decoder and model from their parts, and follow every shape through them,

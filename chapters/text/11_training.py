@@ -14,7 +14,7 @@
 # # 11 · Training
 #
 # The model is there; now it has to learn. Most of what goes wrong in practice goes wrong here, and
-# most of it without an error message. Afterwards you can
+# most of it without an error message. By the end you can
 #
 # - find out in ten seconds whether a training program works at all,
 # - read a loss: nats, perplexity, and what label smoothing does to both,

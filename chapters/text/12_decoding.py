@@ -14,7 +14,7 @@
 # # 12 · Decoding
 #
 # A trained model gives the probability of each next piece. A translation is what a *search* makes
-# of it. Afterwards you can
+# of it. By the end you can
 #
 # - write greedy and beam search, and read a beam search as a tree,
 # - say what the length penalty is for, and measure whether it helps,

@@ -15,7 +15,7 @@
 #
 # Two systems, two numbers, and the larger one wins: that is how papers are written. What the numbers count,
 # what they do not see, and when a difference is more than luck is the subject of this chapter.
-# Afterwards you can
+# By the end you can
 #
 # - compute BLEU by hand, and get sacreBLEU's number to the last digit,
 # - say why two BLEU scores of one output can be ten points apart, and how to prevent that,

@@ -15,7 +15,7 @@
 #
 # A trained model is two and a half million numbers, and nobody has written them. What do they do?
 # Attention looks like a window into the model. In this chapter you look through it, and then find
-# out how far it can be trusted. Afterwards you can
+# out how far it can be trusted. By the end you can
 #
 # - see all attention of a model on a sentence of your own,
 # - measure what a head looks at, and whether the model needs it,

@@ -15,7 +15,7 @@
 #
 # The paper's claim was not only that its model translates better. It said: *at a fraction of the
 # training cost*. What is a cost, and how is a comparison made fair? And how does one get from a
-# laptop to the experiment of the paper? Afterwards you can
+# laptop to the experiment of the paper? By the end you can
 #
 # - count what a training costs, in three ways, and read the paper's table,
 # - compare two systems under equal budgets, and say equal in what,

@@ -14,7 +14,7 @@
 # # 16 · Reading Transformers in the wild
 #
 # Other people's Transformers look different from yours. Some differences are taste, some change
-# every number, some are mistakes; from outside one cannot tell. Afterwards you can
+# every number, some are mistakes; from outside one cannot tell. By the end you can
 #
 # - put another implementation beside yours, part by part, with the same weights,
 # - read five published descriptions, and say what is odd in each and what it costs,

@@ -183,10 +183,15 @@ def _explorer(
     import altair
     import pandas
 
+    said = " + ', ' + ".join(f"'{field} ' + {choice.name}" for field, choice in choices.items())
     words = altair.Axis(labelExpr="substring(datum.label, 3)")
     chosen = [altair.datum[field] == choice for field, choice in choices.items()]
     return (
-        altair.Chart(pandas.DataFrame(cells), description=description)
+        altair.Chart(
+            pandas.DataFrame(cells),
+            description=description,
+            title=altair.Title(altair.expr(said), fontSize=11),
+        )
         .mark_rect(stroke="white", strokeWidth=0.5)
         .encode(
             x=altair.X(f"{fields[1]}:O", title=titles[1], axis=words),

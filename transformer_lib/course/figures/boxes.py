@@ -22,14 +22,25 @@ def box(axes: Axes, middle: Point, size: Point, text: str, colour: str) -> None:
 
 
 def arrow(
-    axes: Axes, start: Point, end: Point, colour: str = "#333333", style: str = "-|>"
+    axes: Axes,
+    start: Point,
+    end: Point,
+    colour: str = "#333333",
+    style: str = "-|>",
+    bend: float = 0.0,
 ) -> None:
     """An arrow from one point to another; ``style`` is one of matplotlib's arrow styles."""
     axes.annotate(
         "",
         end,
         start,
-        arrowprops={"arrowstyle": style, "color": colour, "shrinkA": 0, "shrinkB": 0},
+        arrowprops={
+            "arrowstyle": style,
+            "color": colour,
+            "shrinkA": 0,
+            "shrinkB": 0,
+            "connectionstyle": f"arc3,rad={bend}",
+        },
     )
 
 

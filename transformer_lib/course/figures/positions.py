@@ -10,7 +10,7 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from transformer_lib.plots.style import RC, new_figure
+from transformer_lib.plots.style import RC, SEQUENTIAL, new_figure
 
 if TYPE_CHECKING:
     import altair
@@ -38,8 +38,7 @@ def similarity_map(similarity: Float[Tensor, "length length"]) -> Figure:
     with matplotlib.rc_context(RC):
         figure = new_figure(8.2, 3.4, columns=2)
         left, right = figure.axes
-        largest = float(similarity.abs().max())
-        image = left.imshow(similarity.numpy(), cmap=DIVERGING, vmin=-largest, vmax=largest)
+        image = left.imshow(similarity.numpy(), cmap=SEQUENTIAL)
         left.grid(visible=False)
         left.set_xlabel("position q")
         left.set_ylabel("position p")
@@ -116,4 +115,5 @@ def wave_explorer(table: Float[Tensor, "length d_model"]) -> "altair.Chart":
         .add_params(pair)
         .transform_filter(altair.datum.pair == pair)
         .properties(width=520, height=220)
+        .properties(title=altair.Title(altair.expr(f"'pair ' + {pair.name}")))
     )
