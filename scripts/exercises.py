@@ -12,6 +12,7 @@ from pathlib import Path
 import jupytext
 
 from transformer_lib.course.own.course import MARKS, Task
+from transformer_lib.course.own.record import solutions
 from transformer_lib.files import write_text
 
 ROOT = Path(__file__).parent.parent
@@ -20,6 +21,7 @@ STORED = ROOT / "transformer_lib" / "course" / "own" / "chapters.json"
 PAGE = ROOT / "docs" / "exercises.md"
 CHECK = re.compile(r"^check(?:_experiment)?\(\"?(\w+)[\")]", re.MULTILINE)
 MARK = re.compile(r"^### (.+)\n\n(●[●○]{2}) · (\d+) minutes · (.+)$", re.MULTILINE)
+TITLE = re.compile(r"^# (\d+ · .+)$", re.MULTILINE)
 READING = re.compile(r"^Reading takes about ([a-z ]+?)(?: minutes)?,", re.MULTILINE)
 MINUTES = {"twenty": 20, "half an hour": 30, "thirty": 30, "forty": 40, "fifty": 50, "an hour": 60}
 CODE = re.compile(r"```python\n(.*?)```", re.DOTALL)  # in a solution
@@ -49,6 +51,20 @@ def all_tasks() -> list[Task]:
     return [task for twin in sorted(TEXT.glob("*.py")) for task in tasks_of(twin)]
 
 
+def titles() -> dict[str, str]:
+    found = {
+        twin.stem: TITLE.search(jupytext.read(twin).cells[0].source) for twin in TEXT.glob("*.py")
+    }
+    return {chapter: match[1] for chapter, match in sorted(found.items()) if match}
+
+
+def lines_of(name: str) -> int:
+    """Lines of the written solution, without the ``def`` and its docstring."""
+    code = "\n".join(CODE.findall(solutions()[name]))
+    lines = [line for line in code.splitlines() if line.strip()]
+    return sum(not line.lstrip().startswith(('"""', "def ", "class ", "#")) for line in lines)
+
+
 def reading() -> dict[str, int]:
     """Minutes of each chapter that says how long it takes to read."""
     found = {
@@ -59,7 +75,11 @@ def reading() -> dict[str, int]:
 
 
 def as_json(tasks: list[Task]) -> str:
-    stored = {"reading": reading(), "exercises": [asdict(task) for task in tasks]}
+    stored = {
+        "titles": titles(),
+        "reading": reading(),
+        "exercises": [asdict(task) for task in tasks],
+    }
     return json.dumps(stored, ensure_ascii=False, indent=1) + "\n"
 
 
@@ -69,19 +89,21 @@ def as_markdown(tasks: list[Task]) -> str:
         "# The exercises",
         "",
         f"{len(tasks)} exercises, about {hours:.0f} hours of work besides the reading. ●○○ is one",
-        "idea, ●●○ takes ten to thirty lines, ●●● is an experiment or a part of a real system.",
+        "idea, ●●○ takes several steps, ●●● is an experiment or a part of a real system. The lines",
+        "are those of one solution.",
         "",
-        "| chapter | exercise | | minutes | what for |",
-        "|---|---|---|---|---|",
+        "| chapter | exercise | | minutes | lines | what for |",
+        "|---|---|---|---|---|---|",
     ]
     for chapter, group in groupby(tasks, key=lambda task: task.chapter):
         rows = list(group)
         first = f"[{int(chapter[:2])}](../chapters/{chapter}.ipynb)"
         for row in rows:
-            cells = [first, f"{row.heading}: `{row.name}`", MARKS[row.difficulty], row.minutes]
-            lines.append("| " + " | ".join(map(str, [*cells, row.purpose])) + " |")
+            cells = [first, f"{row.heading}: `{row.name}`", MARKS[row.difficulty]]
+            cells += [row.minutes, lines_of(row.name), row.purpose]
+            lines.append("| " + " | ".join(map(str, cells)) + " |")
             first = ""
-        lines.append(f"| | *together* | | *{sum(row.minutes for row in rows)}* | |")
+        lines.append(f"| | *together* | | *{sum(row.minutes for row in rows)}* | | |")
     return "\n".join(lines) + "\n"
 
 

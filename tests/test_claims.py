@@ -16,7 +16,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 NOTEBOOKS = {path.stem[:2]: path for path in sorted((ROOT / "chapters").glob("*.ipynb"))}
 NO_PROSE = re.compile(
-    r"```.*?```|\$\$.*?\$\$|\$[^$]*\$|`[^`]*`|\]\([^)]*\)|<[^>]+>|[Ss]ections? [\d., and]+\d", re.DOTALL
+    r"```.*?```|\$\$.*?\$\$|\$[^$]*\$|`[^`]*`|\]\([^)]*\)|<[^>]+>|[Ss]ections? [\d., and]+\d",
+    re.DOTALL,
 )
 NUMBER = re.compile(r"(?<![\w.,/^])(\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+\.\d+|\d+)(?![\d.,]*\w)( ?%)?")
 SHOWN = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+\.?\d*(?:e[+-]?\d+)?")
@@ -47,7 +48,9 @@ class Claim:
         tolerance = 0.5 * 10 ** -len(self.digits.partition(".")[2]) + 1e-9
         scales = (1, 100) if self.is_share else (1,)
         claimed = float(self.digits)
-        return any(abs(scale * number - claimed) <= tolerance for number in numbers for scale in scales)
+        return any(
+            abs(scale * number - claimed) <= tolerance for number in numbers for scale in scales
+        )
 
 
 def claims(prose):

@@ -129,6 +129,37 @@ def test_helpers_of_one_name_do_not_meet(notebook):
         assert notebook(f"check(mine({name!r}))").passed
 
 
+def test_an_answer_in_a_cell_is_not_copied_into_another_part(notebook):
+    """Or that copy would hide the better one that passes later."""
+    notebook(SOFTMAX, "check(softmax)", WEIGHTS, "check(attention_weights)")
+    assert kept().count("def softmax") == 1
+    notebook("def softmax(scores):\n    return scores.softmax(-1)", "check(softmax)")
+    assert "exponentials" not in kept()
+    notebook(
+        "def softmax(scores):\n    return scores", "check(softmax)", "check(attention_weights)"
+    )
+    assert "exponentials" not in kept()
+    assert notebook("check(mine('attention_weights'))").passed
+
+
+def test_numbers_of_the_course_are_written_down(notebook):
+    notebook(
+        "from transformer_lib.vocabulary import BOS, EOS",
+        "def greedy_decode(next_logits, max_len):\n"
+        "    tokens = [BOS]\n"
+        "    for _ in range(max_len):\n"
+        "        token = int(next_logits(tokens).argmax())\n"
+        "        if token == EOS:\n"
+        "            break\n"
+        "        tokens.append(token)\n"
+        "    return tokens[1:]",
+    )
+    assert "kept in" in repr(notebook("check(greedy_decode)"))
+    assert "BOS = 2\n" in kept()
+    assert "EOS = 3\n" in kept()
+    run_alone("import my_transformer")
+
+
 def test_a_part_done_again_replaces_the_old_one(notebook):
     notebook(SOFTMAX, "check(softmax)")
     notebook("def softmax(scores):\n    return torch.softmax(scores, -1)", "check(softmax)")

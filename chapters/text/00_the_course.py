@@ -15,15 +15,16 @@
 #
 # In 2017 the paper [“Attention Is All You Need”](https://arxiv.org/abs/1706.03762) described a
 # translation model of a few simple parts. Nearly every large language model since then is made of
-# the same parts. In this course you write all of them, assemble them to a Transformer of your own,
-# train it, break it, and judge the result.
+# the same parts. In this course you write all of them, assemble them into a Transformer of your
+# own, train it, break it, and judge the result.
 #
-# You need a laptop. No GPU, and no network once the course is installed.
+# You need a laptop; no GPU, and no network once the course is installed.
 #
 # ## The map
 #
-# An arrow leads from a chapter to one that needs it. Colours: green is the first view of the whole,
-# blue are the ideas, orange is the model, pink is what you do with it. Each dot is an exercise, and
+# An arrow leads from a chapter to one that uses its ideas (chapters 2 and 4 also use attention as a
+# black box, before chapter 5 opens it). Colours: green is the overview,
+# blue the ideas, orange the model, and pink what you do with it. Each dot is an exercise, and
 # a filled one is an exercise that you have done: run the cell again from time to time.
 
 # %%
@@ -42,15 +43,15 @@ print(so_far.summary)
 # %% [markdown]
 # ## Are you ready?
 #
-# You should know Python, and from a first course on neural networks what a matrix product, a
+# You should know Python and, from a first course on neural networks, what a matrix product, a
 # gradient and a training step are. Five questions, one minute each; write your answers down before
 # you run the cell.
 #
-# 1. `x` is (8, 10, 64) and `W` is (64, 32). Which shape has `x @ W`?
-# 2. `x` is (8, 10, 64) and `b` is (10, 1). Which shape has `x + b`, and what is added to what?
-# 3. Softmax of (0, 0, ln 2): which three numbers?
+# 1. `x` is (8, 10, 64) and `W` is (64, 32). What shape is `x @ W`?
+# 2. `x` is (8, 10, 64) and `b` is (10, 1). What shape is `x + b`, and what is added to what?
+# 3. What is the softmax of (0, 0, ln 2)?
 # 4. $y = w^2 x$ with $w = 3$ and $x = 2$. What is $\partial y/\partial w$?
-# 5. A network is sure of the right class with probability 1/4. What is the cross-entropy, in nats?
+# 5. A network gives the right class probability 1/4. What is the cross-entropy, in nats?
 
 # %%
 import math
@@ -59,7 +60,7 @@ import torch
 
 x, w = torch.zeros(8, 10, 64), torch.tensor(3.0, requires_grad=True)
 print("1.", tuple((x @ torch.zeros(64, 32)).shape))
-print("2.", tuple((x + torch.zeros(10, 1)).shape), "one number for each of the 10 rows")
+print("2.", tuple((x + torch.zeros(10, 1)).shape), "to each of the 10 rows its own number, in all 8 sentences")
 print("3.", torch.tensor([0.0, 0.0, math.log(2)]).softmax(dim=0).tolist())
 (w**2 * 2).backward()
 print("4.", w.grad.item())
@@ -86,7 +87,8 @@ print("5.", round(-math.log(1 / 4), 2))
 #   without the course.
 #
 # This is what a check looks like. The function should return the penalty by which beam search
-# divides a translation's score, $((5 + |Y|)/6)^\alpha$; it forgets the exponent:
+# divides a translation's score, $((5 + |Y|)/6)^\alpha$; it forgets the exponent ($|Y|$ is the
+# translation's length; what beam search is comes in chapter 12 and does not matter here):
 
 # %%
 def length_penalty(length, alpha):
@@ -97,32 +99,32 @@ check(length_penalty, seed=1)
 
 # %% [markdown]
 # Read it from the top: the verdict, what the mistake looks like, and then one line for each
-# property that was tried. The numbers that are tried are new in each call, so there is no point in
-# writing the expected ones into the code; `seed=1` brings the same numbers again.
+# property that was tested. The test numbers are new in each call, so there is no point in
+# hard-coding the expected ones; `seed=1` brings the same numbers back.
 #
 # ## When you are stuck
 #
 # 1. Read the first line of the verdict again, and the first ✗. Make the smallest example that
 #    fails, and print the shape after every step.
 # 2. Open the hint below the exercise.
-# 3. `solution("attention")` shows one way and says why. It asks for a first try, and the progress
-#    remembers that you have seen it: a solution that you have read is worth an exercise only if you
-#    close it and write it again.
-# 4. Go on. Everything after it works with the course's part.
+# 3. `solution("attention")` shows one way and says why. You must have tried first, and the progress
+#    list remembers that you have seen it: reading a solution replaces an exercise only if you close
+#    it and write it again.
+# 4. Go on. Everything after the exercise works with the course's version.
 #
 # ## How long it takes
 #
-# ●○○ is one idea, ●●○ takes ten to thirty lines, ●●● is an experiment or a part of a real system.
-# The minutes are those of somebody who meets the subject for the first time.
+# ●○○ is one idea, ●●○ takes several steps, ●●● is an experiment or a part of a real system.
+# The minutes are for somebody new to the subject.
 
 # %%
 Markdown(timetable())
 
 # %% [markdown]
-# With four hours per week, a chapter per week and an assignment after chapters 4, 7, 9, 12 and 15,
-# the course fills a semester. In eight weeks: chapters 1–2, 3–4, 5–6, 7–8, 9–10, 11–12, 13–14,
-# 15–16. A long weekend is enough for 1, 5, 7, 10 and 11. Instructors find the rest in
-# `docs/grading.md`.
+# The five assignments, after chapters 4, 7, 9, 12 and 15, come on top, with about 18 hours
+# together. With four hours per week the course fills a semester. In eight weeks: chapters 1–2, 3–4,
+# 5–6, 7–8, 9–10, 11–12, 13–14, 15–16. A long weekend is enough for 1, 5, 7, 10 and 11; what they
+# use of the others, the course provides. Instructors find the rest in `docs/grading.md`.
 #
 # All exercises, with what each is for, are listed in
 # [docs/exercises.md](../docs/exercises.md), and your own list is here:
@@ -138,8 +140,8 @@ progress()
 # | name | meaning | in the paper's base model |
 # |---|---|---|
 # | `batch` (batch_size) | sentences that are computed together | |
-# | `src_len` | tokens of the longest source sentence of the batch | |
-# | `tgt_len` | tokens of the longest target sentence | |
+# | `src_len` | length in tokens of the longest source sentence in the batch | |
+# | `tgt_len` | length in tokens of the longest target sentence | |
 # | `d_model` | width: numbers in the vector of a token | 512 |
 # | `num_heads` (h) | attention heads of a sublayer | 8 |
 # | `d_k` (= d_q) | width of a query or key of one head, d_model / h | 64 |

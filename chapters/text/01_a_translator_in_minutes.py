@@ -13,7 +13,7 @@
 # %% [markdown]
 # # 1 · A translator in minutes
 #
-# In this chapter you train a translator from English to German, from nothing, on the machine in
+# In this chapter you train a translator from English to German, from scratch, on the machine in
 # front of you. By the end you can
 #
 # - say what goes into a translation model and what comes out,
@@ -60,7 +60,7 @@ pd.set_option("display.max_colwidth", None)
 # This is the model of the paper [“Attention Is All You Need”](https://arxiv.org/abs/1706.03762)
 # (Vaswani et al. 2017). An **encoder** reads the source sentence and leaves one vector per token,
 # the **memory**. A **decoder** reads the part of the translation that exists so far, looks into the
-# memory, and proposes the next token; that token is appended, and the decoder goes again.
+# memory, and proposes the next token; that token is appended, and the decoder runs again.
 #
 # The number in each box is the chapter that builds it. Here we take the finished boxes from
 # `transformer_lib` and see what they can do together.
@@ -71,10 +71,10 @@ show(architecture(), ALTERNATIVE)
 # %% [markdown]
 # ## The text
 #
-# The course brings 50,001 sentence pairs from [Tatoeba](https://tatoeba.org), a collection that
-# volunteers write (CC BY 2.0 FR). One *experiment* describes everything that decides a result: the
-# text, the model, the training. We take the one that is bundled and shorten its training to 300
-# steps, which take half a minute on two CPU cores.
+# The course comes with 50,001 sentence pairs from [Tatoeba](https://tatoeba.org), a collection
+# written by volunteers (CC BY 2.0 FR). One *experiment* describes everything that determines a
+# result: the text, the model, the training. We take the one that is bundled and shorten its
+# training to 300 steps, which take less than a minute on two CPU cores.
 #
 # Preparing the text happens once; the second time it is read from a cache.
 
@@ -83,7 +83,7 @@ experiment = load_config(
     "cpu_tatoeba_transformer", ["training.steps=300", "training.validations=5"]
 )
 data = prepare(experiment.data)
-assert len(data.train) > 40_000, "the bundled text is not whole: install the course again"
+assert len(data.train) > 40_000, "the bundled text is incomplete: install the course again"
 
 # %%
 print(describe(data.report))
@@ -91,10 +91,11 @@ print(f"{len(data.valid):,} sentences to watch the training with")
 print(f"{len(data.test):,} sentences to judge it by")
 
 # %% [markdown]
-# Not every pair is used. Every pair whose English side is also in the test set had to go, whatever
+# Not every pair is used. Every pair whose English side is also in the validation or the
+# test set had to go, whatever
 # its German side says: a model that has seen the question deserves no credit for knowing the
 # answer. And two pairs went because one side is several times as long as the other, which usually
-# means that they do not say the same.
+# means that they do not say the same thing.
 #
 # Here are the first test sentences. Many have several correct translations, and the test set keeps
 # them all:
@@ -175,12 +176,12 @@ for source, said in zip(SENTENCES, translate(model, data.tokenizer, SENTENCES, b
 # %% [markdown]
 # ## Training, live
 #
-# In each step the model reads a batch of about a hundred sentence pairs and, for every target
+# In each step the model reads a batch of sentence pairs, more than a hundred, and, for every target
 # token, predicts how probable each of the 4,000 pieces is as the next one. The **loss** is the mean
 # of −log p of the right piece, here in nats. A model that knows nothing and treats all pieces as
 # equally likely pays ln 4000 ≈ 8.3; one that is always right and certain pays 0. After every step
 # the weights move a little in the direction that lowers the loss. (To be exact, the training lowers
-# a *smoothed* version of it, for which being too certain costs something, too: chapter 11.)
+# a *smoothed* version of it, in which being too certain also costs something: chapter 11.)
 #
 # Five times during the training the library stops to look at the validation sentences. We use that
 # moment for two things. We translate our three sentences. And we ask how much the decoder listens
@@ -193,7 +194,16 @@ for source, said in zip(SENTENCES, translate(model, data.tokenizer, SENTENCES, b
 TARGETS = [references[0] for references in data.valid.references[:200]]
 SOURCES = data.valid.sources[: len(TARGETS)]
 OTHERS = SOURCES[1:] + SOURCES[:1]
-history, listening = [], []
+
+
+def both_losses(model):
+    return [
+        reference_loss(model, data, experiment.training, sources, TARGETS)
+        for sources in (SOURCES, OTHERS)
+    ]
+
+
+history, listening = [], {0: both_losses(model)}
 
 
 def watch(trainer, record):
@@ -201,10 +211,7 @@ def watch(trainer, record):
     row = {"seconds": round(record["seconds"]), "BLEU": round(record["bleu"], 1)}
     history.append(row | dict(zip(SENTENCES, said)))
     print(f"{row['seconds']:>3} s   BLEU {row['BLEU']:4.1f}   {said[1]}")
-    listening.append(
-        [reference_loss(trainer.model, data, experiment.training, s, TARGETS)
-         for s in (SOURCES, OTHERS)]
-    )
+    listening[record["step"]] = both_losses(trainer.model)
 
 
 folder = Path(tempfile.mkdtemp()) / "first_translator"
@@ -220,13 +227,13 @@ assert translations["BLEU"].iloc[-1] > translations["BLEU"].iloc[0], (
 translations
 
 # %% [markdown]
-# Read each column from top to bottom. German word order and a full stop come early, the right nouns
-# and verbs later. Does the decoder learn German before it learns to listen to the encoder? The two
-# losses tell:
+# Read each column from top to bottom. From early on these are German words in German order, with a
+# full stop; the right ones come, and sometimes they go again. How much does the decoder listen to
+# the encoder by then? The two losses show it:
 
 # %% tags=["nbval-ignore-output"]
-steps = [60 * (number + 1) for number in range(len(listening))]
-right, wrong = zip(*listening)
+steps = list(listening)
+right, wrong = zip(*listening.values())
 show(
     lines(
         {"its own source": (steps, right), "the source of another pair": (steps, wrong)},
@@ -237,19 +244,21 @@ show(
 )
 worth = ", ".join(f"{b - a:.1f}" for a, b in zip(right, wrong))
 print(f"the right source is worth {worth} nats per token")
-assert wrong[-1] - right[-1] > 1.5 * (wrong[0] - right[0]), (
+assert wrong[-1] - right[-1] > 1.5 * (wrong[1] - right[1]), (
     "not as on our machines: restart the kernel and run all cells"
 )
 
 # %% [markdown]
-# Before the training both would be near 8.3. After the first 60 steps the loss is about 5 even with
-# the wrong source: that much can be known of a German sentence without its English one, which words
-# are frequent and what follows what. The right source is worth about 1 nat at that point. From then
-# on the upper curve hardly moves, and the lower one goes on falling: what the model still learns,
-# it learns from the source, which at the end is worth about 2.6 nats per token. (In part the upper
-# curve is high because a decoder that trusts its source pays for a wrong one.)
+# Before training both are near 8.7, a little worse than ln 4000, because random scores prefer some
+# pieces. After the first 60 steps the loss is about 5 even with the wrong source: that much can be
+# known about a German sentence without the English: which words are frequent, and which word
+# follows which. The right source is worth about 1 nat at that point. From then on the upper curve
+# hardly moves, and the lower one goes on falling, until the source is worth about 2.6 nats per
+# token. (The upper curve does not measure how much German the decoder knows: one that trusts its
+# source pays for a wrong one. And it is one training; another seed gives other numbers.)
 #
-# The curve of the whole training:
+# And the score during the training, over time and over the tokens read; **BLEU** compares with
+# human translations, as explained below:
 
 # %% tags=["nbval-ignore-output"]
 records = read_metrics(folder)
@@ -274,7 +283,7 @@ run = load_run(folder)
 
 @torch.no_grad()
 def next_logits(tokens):
-    """The scores of all pieces as the next one, after these tokens, of which <s> is the first."""
+    """A score for each piece as the next token, given the tokens so far, which begin with <s>."""
     src = torch.tensor([[*source_tokens, EOS]])
     return run.model(src, torch.tensor([tokens]))[0, -1]
 
@@ -337,7 +346,7 @@ print(*run.tokenizer.pieces(translation), "→", run.tokenizer.decode([translati
 # %% [markdown]
 # **A common mistake** is to give the model only its last token, `next_logits(tokens[-1:])`. The
 # code runs, but the decoder has no memory of earlier calls: it must read the whole beginning every
-# time. What such a loop says after *Wo ist* depends on *ist* alone, wherever it stands:
+# time. What such a loop says after *Wo ist* depends on *ist* alone, not on what precedes it:
 
 # %% tags=["nbval-ignore-output"]
 forgetful = greedy_decode(lambda tokens: next_logits(tokens[-1:]), max_len=20)
@@ -347,16 +356,16 @@ print(run.tokenizer.decode([forgetful])[0])
 # %% [markdown]
 # ## How good is it?
 #
-# **BLEU** counts how many runs of one to four words of the output also occur in a human
+# **BLEU** counts how many *n-grams* (runs of one to four words) of the output also occur in a human
 # translation, and takes points off if the output is too short. 100 would mean that every sentence
 # equals a reference word for word; professional translators, compared with one another, stay far
-# below that. Chapter 13 computes it by hand and shows what it misses. We always use
-# [sacreBLEU](https://github.com/mjpost/sacrebleu) and print its *signature*, without which a BLEU
-# score means little.
+# below that, since a sentence has many right translations. Chapter 13 computes it by hand and shows
+# what it misses. We always use [sacreBLEU](https://github.com/mjpost/sacrebleu) and print its
+# *signature*, without which a BLEU score means little.
 #
 # Now the 1,000 test sentences. Instead of only the likeliest token at each step, the library keeps
-# the four likeliest beginnings (**beam search**, chapter 12). Look at BLEU; chapter 13 explains the
-# other scores and the signature, and chapter 15 the cost.
+# the four likeliest beginnings (**beam search**, chapter 12). Look at BLEU with all references;
+# chapter 13 explains the other scores and the signature, and chapter 15 the cost.
 
 # %% tags=["nbval-ignore-output"]
 result = evaluate_run(run)
@@ -367,7 +376,8 @@ assert "nrefs:var" in result.bleu.signature, (
 print(result.as_text())
 
 # %% [markdown]
-# And now your prediction: ten test sentences, at regular distances, next to what a person wrote.
+# And now your prediction: ten test sentences, taken at regular intervals, next to what a person
+# wrote.
 
 # %% tags=["nbval-ignore-output"]
 every = range(0, len(data.test), len(data.test) // 10)
@@ -382,11 +392,13 @@ assert len(comparison) == 10, "not as on this page: restart the kernel and run a
 comparison
 
 # %% [markdown]
-# The training was 300 steps, whatever your machine took for them, so your scores are near the ones
+# Training took 300 steps, however long your machine needed for them, so your scores are near those
 # stored on this page. For a better model, give it 2,000 steps (`training.steps=2000` where the
 # experiment is loaded) and run the cells again.
 #
-# Look closely: a right translation need not be the one that the person wrote, and a wrong one can
+# How many of your ten? When this page was written one was right, *Tom war sehr stolz.*; some others
+# are German sentences about something else. Look closely: a right translation need not be the one
+# that the person wrote, and a wrong one can
 # differ from it in a single word. BLEU sees neither.
 #
 # ## Your own sentences
@@ -407,14 +419,13 @@ for source, said in zip(sentences, run.translate(sentences)):
     print(f"{source}\n    {said}\n")
 
 # %% [markdown]
-# What usually goes wrong: rare words are replaced by frequent ones that fit the sentence's shape,
-# and the long sentence shrinks to a few words or repeats itself. The data foretold both: the pieces
-# of *hedgehog*, and the histogram of lengths.
+# Compare with the data: the model has never met a sentence as long as the last one, and *hedgehog*
+# in pieces only. But it also fails with frequent words in short sentences, after 300 steps.
 #
 # ## Where does it look?
 #
-# Before each token that it says, the decoder weighs the source tokens: how much of each should go
-# into the decision? These **attention weights** are numbers between 0 and 1, and those of one
+# Before each token that it produces, the decoder weighs the source tokens: how much of each should
+# go into the decision? These **attention weights** are numbers between 0 and 1, and those of one
 # target token add up to 1. Here they are for one sentence, as a mean over both layers and all four
 # heads:
 
@@ -429,39 +440,39 @@ show(
 )
 
 # %% [markdown]
-# Read it row by row. In most rows one or two cells are bright, near the word that is being
-# translated; the path runs roughly from the top left to the bottom right, because English and
-# German often agree in order. The mean hides that the heads do different things. Here is each by
-# itself: move the two sliders, and point at a cell to read its weight.
+# Read it row by row. In most rows one or two cells are bright; the path runs roughly from the top
+# left to the bottom right, because English and German often agree in word order. Where a word of
+# the translation is wrong, see where that row looks: at another word than it should? The mean hides
+# that the heads do different things. Here is each on its own: move the two sliders, and point at a
+# cell to read its weight.
 
 # %% tags=["nbval-ignore-output"]
 assert weights.shape[:2] == (2, 4), "not as on our machines: restart the kernel and run all cells"
 show_chart(attention_explorer(weights, tgt_pieces, src_pieces))
 
 # %% [markdown]
-# Some heads look at the word to be translated, some at the word after it, some mostly at the full
-# stop or at `</s>`, which amounts to looking nowhere. All of this was learned from sentence pairs
-# alone. Chapter 14 measures which heads matter, and shows why a bright cell is not yet an
-# explanation.
+# The heads of layer 1 spread their attention; those of layer 2 look more sharply, at single words.
+# All of this was learned from sentence pairs alone. Chapter 14 measures which heads matter, and
+# shows why a bright cell is not yet an explanation.
 #
 # ## Summary
 #
 # 1. A translation model turns source tokens into a memory and, given the memory and the translation
-#    so far, predicts how probable each next token is. A loop makes sentences of that.
+#    so far, predicts how probable each next token is. A loop turns that into sentences.
 # 2. Training lowers one number, the mean −log p of the right next token (smoothed a little).
 #    Translations are a by-product of that.
-# 3. In 300 steps it learned to translate short everyday sentences; rare words and
-#    long sentences are beyond it, as the lengths in the data foretold.
+# 3. In 300 steps it learned to write German sentences that have to do with the English ones, and a
+#    few right translations; long sentences, which it has never met, are beyond it.
 # 4. Text that is held out, including every other translation of it, is what makes the score mean
 #    something.
-# 5. BLEU compares with human translations by common runs of words; only scores with the same
-#    signature can be compared.
+# 5. BLEU compares the output with human translations by the n-grams they share; only scores with
+#    the same signature can be compared.
 #
 # **In the paper:** figure 1 is the picture above, section 3 the model, section 5 the training.
 # **Read on:** `make train-demo` gives this model and an RNN three minutes each and writes a
 # comparison of the two; at this size the two are
 # close; chapter 15 shows when that changes.
 #
-# **Assignment 4** builds a translator from such parts, and its loop with them.
+# In **assignment 4** you build a translator from such parts, including its loop.
 #
 # **Next:** [2 · From the RNN to attention](02_from_rnn_to_attention.ipynb)

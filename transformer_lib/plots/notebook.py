@@ -39,7 +39,8 @@ def show_chart(chart: Any) -> None:
 
     # Dark letters on white, or JupyterLab's dark theme would write white on it.
     black = {"labelColor": "black", "titleColor": "black"}
-    chart = chart.properties(background="white").configure_axis(**black).configure_legend(**black)
+    chart = chart.properties(background="white").configure_title(color="black")
+    chart = chart.configure_axis(**black).configure_legend(**black)
     specification = chart.to_dict()
     if "description" not in specification:
         raise ValueError("the chart has no text alternative; give altair.Chart(description=…)")

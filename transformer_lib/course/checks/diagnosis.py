@@ -181,6 +181,8 @@ def _and_another(
 def _repaired(
     candidate: Callable[..., Any], exercise: Exercise, trial: Trial, outcomes: Outcomes
 ) -> Repair | None:
+    if any(isinstance(o.error, RecursionError) or not o.repeatable for o in outcomes.values()):
+        return None  # no change of one place tells anything then
     first = _first_wrong(exercise, trial, outcomes)
     failed = [x for x in outcomes if not alike(outcomes[x], trial.right[x], exercise.tolerance)]
     failed.sort(key=lambda label: label != first)
@@ -255,6 +257,8 @@ def _notes(
     if label is None:
         return []
     said = parts_say(names, trial.cases[label], trial.right[label], outcomes[label])
+    if label != next(iter(outcomes)):
+        said = [f"in “{label}”, {line}" for line in said]
     if not said and not known:
         cases = trial.cases, trial.right, outcomes
         said = list(filter(None, [what_if(reference, names, *cases, label, exercise.tolerance)]))

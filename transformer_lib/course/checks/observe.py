@@ -77,13 +77,16 @@ def alike(a: Outcome, b: Outcome, tolerance: float) -> bool:
     )
 
 
+BUILTIN = "(?:dict|float|function|int|list|str|tuple|NoneType)"
+
+
 def _said(error: Exception | None) -> tuple[str, str]:
-    """The kind of an error and its words, without the numbers and names in them."""
+    """The kind of an error and its words, without numbers and names; those of types stay."""
     if error is None:
         return "", ""
     kind = getattr(error, "kind", type(error).__name__)
     words = explain_error(error).rpartition(f"{kind}: ")[2]
-    return kind, re.sub(r"'[^']*'|[\d.]+", "#", words)
+    return kind, re.sub(rf"'(?!{BUILTIN}')[^']*'|[\d.]+", "#", words)
 
 
 def _is_changed(before: Any, after: Any) -> bool:

@@ -9,6 +9,7 @@ import copy
 import io
 import linecache
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from transformer_lib.course.checks.exercise import Exercise
 from transformer_lib.course.checks.observe import Case, Outcome, alike, observe
 
 MOST = 2500  # edits that are tried
+SECONDS = 15  # after which the search gives up; on an idle laptop it takes up to four
 FILE = "<a changed answer>"
 
 Outcomes = dict[str, Outcome]
@@ -70,6 +72,7 @@ class Workshop:
             with contextlib.suppress(Exception), lines:
                 self._call(self._made(), cases[self.label])
             self.most_lines = 3 * lines.seen + 1000
+            self.until = time.monotonic() + SECONDS
 
     def repaired(self, right: Outcomes, wrong: dict[str, Outcomes]) -> "Repair | None":
         """What to look at, if an edit makes the answer right, or leaves one known mistake.
@@ -108,6 +111,8 @@ class Workshop:
         """
         assert self.tree is not None
         for edit in islice(edits(self.tree), MOST):
+            if time.monotonic() > self.until:
+                return
             with edit.made():
                 reached = self._reached(targets)
             if reached is not None:

@@ -3,6 +3,7 @@
 import math
 
 from transformer_lib.course.misconceptions.bank import also, misconception
+from transformer_lib.model.positional_encoding import sinusoidal_positions
 
 
 @misconception(
@@ -157,3 +158,28 @@ def position_of_the_token(tokens, table, positions, dropout):
 def dropout_on_each(tokens, table, positions, dropout):
     x = table[tokens] * math.sqrt(table.size(1))
     return dropout(x) + dropout(positions[: tokens.size(1)].expand_as(x))
+
+
+@misconception(
+    "M296",
+    "embed",
+    title="the paper's width written into the code",
+    source="an answer of a student: √512, whatever the table",
+    effect="Right for the base model, and wrong for every other width.",
+    hint="Your factor is √512 for every table. How wide is this one?",
+)
+def scaled_for_the_base_model(tokens, table):
+    return table[tokens] * math.sqrt(512)
+
+
+@misconception(
+    "M295",
+    "embed_with_positions",
+    title="a table of positions of one's own",
+    source="an answer of a student: the sinusoids computed anew, `positions` not used",
+    effect="Learned positions are never used, and get no gradient.",
+    hint="`positions` does not influence your result. Which rows of it belong to the sentence?",
+)
+def own_table_of_positions(tokens, table, positions, dropout):
+    own = sinusoidal_positions(tokens.size(1), table.size(1))
+    return dropout(table[tokens] * math.sqrt(table.size(1)) + own)

@@ -338,3 +338,45 @@ def columns_cut_as_rows(weight, num_heads, layout):
     if layout == "columns":
         return tuple(part.T for part in weight.chunk(3))
     return _unfused(weight, num_heads, layout)
+
+
+@misconception(
+    "M303",
+    "multi_head_attention",
+    title="output and weights passed on together",
+    source="an answer of a student: attention returns two things",
+    effect="An AttributeError of a tuple in the first call.",
+    hint="`attention` returns two things, the output and the weights, and you pass both on.",
+)
+def pair_passed_on(x, memory, w_q, w_k, w_v, w_o, num_heads, mask):
+    query, key, value = (
+        split_heads(x @ w, num_heads) for x, w in ((x, w_q), (memory, w_k), (memory, w_v))
+    )
+    return merge_heads(attention(query, key, value, mask)) @ w_o  # type: ignore[arg-type]
+
+
+@misconception(
+    "M304",
+    "multi_head_attention",
+    title="one head of the full width",
+    source="an answer of a student: the heads forgotten",
+    effect="One mixture per query, however many heads were asked for.",
+    hint="`num_heads` does not influence your result. Where are the heads split?",
+)
+def one_wide_head(x, memory, w_q, w_k, w_v, w_o, num_heads, mask):
+    return merge_heads(_heads(x, memory, w_q, w_k, w_v, 1, mask)) @ w_o
+
+
+@misconception(
+    "M308",
+    "unfuse",
+    title="every third row",
+    source="an answer of a student: weight[i::3]",
+    effect="Each of the three gets rows of all three.",
+    hint="You take every third row for one of the three. Do they come in turn, or one block after "
+    "the other?",
+)
+def every_third_row(weight, num_heads, layout):
+    if layout == "columns":
+        weight = weight.T
+    return tuple(weight[i::3].T for i in range(3))

@@ -342,3 +342,73 @@ def turned_clockwise(x, position):
 )
 def one_angle_for_all(x, position):
     return _rotated(x, position, ones=True)
+
+
+@misconception(
+    "M293",
+    "rotary",
+    title="positions counted from 0, whatever was given",
+    source="an answer of a student: arange(length) for the argument `position`",
+    effect="While decoding with a cache each new token is taken for the first one.",
+    hint="`position` does not influence your result. Where does a sentence begin whose first "
+    "tokens are in a cache?",
+)
+def own_count(x, position):
+    return _rotated(x, torch.arange(x.size(2)))
+
+
+@misconception(
+    "M294",
+    "rotary",
+    title="added instead of rotated",
+    source="an answer of a student: the paper's encoding, added to queries and keys",
+    effect="The score of a query and a key does not depend on their distance alone.",
+    hint="You add a table to x. The exercise rotates each pair: how long is a pair afterwards?",
+)
+def added_to_the_heads(x, position):
+    d_k = x.size(-1)
+    angle = position[:, None] * 10_000.0 ** (-torch.arange(0, d_k, 2) / d_k)
+    return x + torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2).to(x.dtype)
+
+
+@misconception(
+    "M297",
+    "shift_matrix",
+    title="one angle for all pairs",
+    source="an answer of a student",
+    effect="Only the first hand goes where it should.",
+    hint="The first block is right and the others are like it. By how much does pair i turn per "
+    "position?",
+)
+def one_angle_for_all_pairs(k, d_model):
+    matrix = torch.zeros(d_model, d_model)
+    for i in range(0, d_model, 2):
+        matrix[i : i + 2, i : i + 2] = shifted(k, 2)
+    return matrix
+
+
+@misconception(
+    "M298",
+    "shift_matrix",
+    title="channels moved instead of positions",
+    source="an answer of a student: a permutation, as torch.roll gives it",
+    effect="It moves the numbers of one position to other channels.",
+    hint="Your matrix moves channels. The shift is one of positions: what must happen to each pair "
+    "of channels for the next position to come out?",
+)
+def channels_rolled(k, d_model):
+    return torch.roll(torch.eye(d_model), k, dims=0)
+
+
+@misconception(
+    "M299",
+    "positional_encoding_halves",
+    title="the exponent i/d_model for 2i/d_model",
+    source="an answer of a student: the number of the column for that of the pair",
+    effect="Waves become longer half as fast, and the slowest one is a hundredth as long.",
+    hint="Your first column is right and the others are too fast. What is i in 2i/d_model, and "
+    "what is it in column 1 of this layout?",
+)
+def columns_counted_as_pairs(length, d_model):
+    angle = torch.arange(length)[:, None] * 10_000.0 ** (-torch.arange(d_model // 2) / d_model)
+    return torch.cat([angle.sin(), angle.cos()], dim=1)

@@ -362,3 +362,37 @@ def state_not_carried_on(src, tgt_input, embed, encoder_step, decoder_step, w_ou
     h, c = _read(src, embed, encoder_step, w_out.size(0))
     states = [decoder_step(y, h, c)[0] for y in embed(tgt_input).unbind(dim=1)]
     return torch.stack(states, dim=1) @ w_out
+
+
+@misconception(
+    "M300",
+    "lstm_step",
+    title="the rows of the four blocks taken in turn",
+    source="an answer of a student: view(batch, d_h, 4) for chunk(4)",
+    effect="Each gate gets a mixture of all four; weights from elsewhere are misread.",
+    hint="You take every fourth row for a gate. The four blocks are one below the other: which "
+    "rows belong to the first?",
+)
+def rows_in_turn(x, h, c, w, u, b):
+    i, f, g, o = (x @ w.T + h @ u.T + b).unflatten(-1, (-1, 4)).unbind(dim=-1)
+    c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+    return o.sigmoid() * c.tanh(), c
+
+
+@misconception(
+    "M301",
+    "seq2seq",
+    title="the decoder reads its own output",
+    source="an answer of a student: decoding for training",
+    effect="While it is wrong it learns from wrong beginnings, and it cannot be computed at once.",
+    hint="From the second token on your decoder reads what it has just said. What is `tgt_input` "
+    "for?",
+)
+def own_output_read(src, tgt_input, embed, encoder_step, decoder_step, w_out):
+    h, c = _read(src, embed, encoder_step, w_out.size(0))
+    token, logits = tgt_input[:, :1], []
+    for _ in range(tgt_input.size(1)):
+        h, c = decoder_step(embed(token)[:, 0], h, c)
+        logits.append(h @ w_out)
+        token = logits[-1].argmax(dim=-1, keepdim=True)
+    return torch.stack(logits, dim=1)

@@ -266,9 +266,9 @@ def _words(sentence):
     return re.findall(r"▁?\w+|▁?[^\w▁]", "▁" + sentence.replace(" ", "▁"))
 
 
-def _tokenized(text, number, sentences, words=_words, merged=None, unknown=None):
+def _tokenized(text, number, sentences, words=_words, merged=None, unknown=None, weigh=True):
     counts = Counter(word for sentence in text for word in words(sentence))
-    merges = _learned(counts, number)
+    merges = _learned(counts, number, weigh=weigh)
     vocabulary = {letter for word in counts for letter in word} | {a + b for a, b in merges}
 
     def cut(word):
@@ -322,3 +322,34 @@ def longest_first(text, number, sentences):
     return _tokenized(
         text, number, sentences, merged=lambda m: sorted(m, key=lambda p: -len("".join(p)))
     )
+
+
+@misconception(
+    "M305",
+    "learn_merges",
+    title="of equally frequent pairs the one met first",
+    source="an answer of a student: Counter.most_common(1)",
+    effect="The merges depend on the order of the text.",
+    hint="Where two pairs are equally frequent you take the one that was met first. Which one does "
+    "the exercise ask for?",
+)
+def first_met_of_equals(counts, number):
+    return _learned(counts, number, best=lambda equal: equal[0])
+
+
+@misconception(
+    "M306",
+    "learn_merges",
+    title="equals compared by what they spell",
+    source="an answer of a student: the smallest joined text for the smallest pair",
+    effect="Rarely another merge than that of programs that compare pairs.",
+    hint="Where two pairs are equally frequent you compare what they spell. In Python's order, is "
+    "the pair (a, d) before or after (ab, c)?",
+)
+def smallest_spelling(counts, number):
+    return _learned(counts, number, best=lambda equal: min(equal, key="".join))
+
+
+@also("M277", "tokenize")
+def each_word_once(text, number, sentences):
+    return _tokenized(text, number, sentences, weigh=False)

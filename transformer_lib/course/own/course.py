@@ -44,9 +44,8 @@ def order() -> list[str]:
 
 
 def title(chapter: str) -> str:
-    """05_attention → 5 · attention."""
-    number, _, rest = chapter.partition("_")
-    return f"{int(number)} · {rest.replace('_', ' ')}"
+    """05_attention → 5 · Attention."""
+    return _stored()["titles"][chapter]
 
 
 def timetable() -> str:

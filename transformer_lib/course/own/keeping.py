@@ -112,11 +112,25 @@ def _notebook() -> tuple[list[str], dict[str, Any]] | None:
 
 
 def _not_of_cells(names: dict[str, Any]) -> dict[str, str]:
-    """Names that hold a part of the student's file, or what the course has in its place."""
-    found = {}
+    """Names that are parts of the student's file, or what the course has in their place.
+
+    An answer that stands in a cell and has not passed is not copied into another part: there it
+    would stay when a better one has passed.
+    """
+    own = _own_parts()
+    own, found = _own_parts(), {}
     for name, value in names.items():
-        if name in EXERCISES and value is EXERCISES[name].reference:
-            found[name] = f"from {value.__module__} import {name}"
-        elif getattr(value, "__module__", None) == module.NAME and name == value.__name__:
+        home = getattr(value, "__module__", None)
+        if home == module.NAME and name == value.__name__:
             found[name] = ""
+        elif name in EXERCISES and (home == "__main__" or value is EXERCISES[name].reference):
+            there = EXERCISES[name].reference.__module__
+            found[name] = "" if name in own else f"from {there} import {name}"
     return found
+
+
+def _own_parts() -> set[str]:
+    try:
+        return set(module.read(own_file()).parts)
+    except (SyntaxError, UserError):
+        return set()

@@ -4,8 +4,11 @@ import ast
 import builtins
 import re
 import symtable
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+
+COURSE = "transformer_lib"
 
 
 class NotKeptError(Exception):
@@ -58,7 +61,15 @@ def part_from(name: str, cells: Iterable[str], elsewhere: dict[str, str] | None 
             raise NotKeptError(f"{by} uses {needed}, which no plain statement of a cell defines")
         code = statements[needed]
         if code.startswith(("import ", "from ")):
-            collected.imports.append(code)
+            if re.match(rf"from {COURSE}\.\S*checks\S* import (mine|check)", code):
+                raise NotKeptError(
+                    f"{by} calls {needed} itself; call it in a line of its own above"
+                )
+            constant = _constant(code)
+            if constant:
+                collected.definitions[needed] = constant
+            else:
+                collected.imports.append(code)
             return
         collected.definitions[needed] = ""  # what needs itself is not looked at again
         for other in sorted(names_needed(code)):
@@ -69,6 +80,13 @@ def part_from(name: str, cells: Iterable[str], elsewhere: dict[str, str] | None 
     collect(name, name)
     code = "\n\n\n".join(dict.fromkeys(collected.definitions.values()))
     return Part(name, code, tuple(dict.fromkeys(collected.imports)))
+
+
+def _constant(statement: str) -> str:
+    """``PAD = 0`` for the import of a number or word from the course; otherwise nothing."""
+    found = re.fullmatch(rf"from ({COURSE}(?:\.\w+)*) import (\w+)", statement)
+    value = getattr(sys.modules.get(found[1]), found[2], None) if found else None
+    return f"{found[2]} = {value!r}" if found and isinstance(value, int | float | str) else ""
 
 
 def names_needed(code: str) -> set[str]:

@@ -187,9 +187,9 @@ class Speaker(Part):
         logits = noise.clone()
         said = len(tokens) - 1
         if tokens == [BOS, *sentence[:said]] and said < len(sentence):
-            logits[sentence[said]] = 9.0
+            logits[sentence[said]] = noise.max() + 0.5
         else:
-            logits[4 + sum(tokens) % 7] = 9.0
+            logits[4 + sum(tokens) % 7] = noise.max() + 0.5
         return logits
 
 

@@ -72,6 +72,7 @@ def _count_cases(random: torch.Generator) -> dict[str, Case]:
         "frequent words count more": Case({"▁xy": 10, "▁ab": 1, "▁cab": 1, "▁dab": 1}, 2),
         "a pair twice in a word": Case({"▁nana": 4, "▁now": 5}, 2),
         "equally frequent": Case(one_of_each, 3),
+        "equally frequent, of two lengths": Case({"abc": 3, "ab": 4, "ad": 3}, 3),
         "more merges than there are": Case({"▁a": 3, "b": 5}, 4),
         "a row of equals": Case({"aaaa": 3, "▁b": 4}, 2),
     }
