@@ -1,6 +1,8 @@
 """The checks: right answers pass, wrong ones fail and hear why."""
 
 import importlib.util
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -143,3 +145,30 @@ def test_a_long_text_does_not_fill_the_verdict():
     verdict = check(lambda *_: "x" * 1_000_000, name="attention")
     assert not verdict.passed
     assert len(repr(verdict)) < 5_000
+
+
+def test_what_does_not_end_is_ended_and_said_once():
+    """In a process of its own, since alarms reach only a main thread."""
+    program = """
+from transformer_lib.course.checks import check, observe
+observe.SECONDS = 1
+
+def merge_pair(symbols, pair):
+    i = 0
+    while i < len(symbols):
+        if symbols[i] == pair:
+            i += 1
+
+print(check(merge_pair))
+"""
+    said = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
+    ).stdout
+    assert said.count("still running after 1 seconds") == 1
+
+
+def test_what_calls_itself_without_end_is_said_at_once():
+    def merge_pair(symbols, pair):
+        return merge_pair(symbols, pair)
+
+    assert "RecursionError: maximum recursion depth exceeded" in repr(check(merge_pair))

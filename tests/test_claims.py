@@ -3,7 +3,7 @@
 What counts as a number here: percentages, numbers with a decimal point and those from 100 on, but
 no years. A number may be rounded. It holds if a cell of the same section (or of the one before)
 shows it, if the paragraph names the chapter whose cells show it, or if ``docs/sources.md`` says
-where it comes from. A summary may take from the whole chapter.
+where it comes from. The opening and the summary may take from the whole chapter.
 """
 
 import re
@@ -100,7 +100,7 @@ def unsupported(chapter):
     for here, cell in zip(section, notebook.cells, strict=True):
         if cell.cell_type != "markdown":
             continue
-        near = {here, here - 1} if here < section[-1] else set(section)
+        near = set(section) if here in (0, section[-1]) else {here, here - 1}
         beside = set().union(*(n for n, s in zip(by_cell, section, strict=True) if s in near))
         for claim in claims(cell.source):
             others = re.findall(r"\bchapters? (\d+)", claim.paragraph)

@@ -32,7 +32,8 @@ def table(backwards, forwards, seeds=4, spread=0.02):
 def test_the_conclusion_that_the_numbers_allow_passes_and_no_other(runs, conclusion):
     for said in ("more", "less", "not told apart"):
         verdict = check_experiment(NAME, runs, said)
-        assert verdict.passed == (said == conclusion), verdict
+        (found,) = [finding for finding in verdict.findings if finding.name == "conclusion"]
+        assert (found.status == "passed") == (said == conclusion), verdict
     assert "standard error" in repr(check_experiment(NAME, table(0.6, 0.4), "less"))
 
 
@@ -50,6 +51,21 @@ def test_the_conclusion_that_the_numbers_allow_passes_and_no_other(runs, conclus
 )
 def test_what_is_missing_is_said(runs, said):
     assert said in repr(check_experiment(NAME, runs, "more"))
+
+
+@pytest.mark.parametrize(
+    ("runs", "conclusion"),
+    [
+        (table(0.24, 0.55), "less"),  # trained backwards, tested forwards
+        (table(0.55, 0.7), "less"),  # the names exchanged
+        (table(0.09, 0.09), "not told apart"),  # not trained
+    ],
+)
+def test_another_experiment_than_the_one_described_does_not_pass(runs, conclusion):
+    verdict = check_experiment(NAME, runs, conclusion)
+    assert not verdict.passed
+    assert "with other people" in repr(verdict)
+    assert check_experiment(NAME, table(0.69, 0.56), "more").passed
 
 
 def test_nothing_is_not_attempted():

@@ -169,6 +169,11 @@ def test_no_solution_is_without_its_exercise():
     assert set(solutions()) == set(order())
 
 
+@pytest.mark.parametrize("name", order())
+def test_a_solution_says_why(name):
+    assert len(re.sub(r"```.*?```", "", solutions()[name], flags=re.DOTALL).split()) >= 15
+
+
 def test_the_list_of_exercises_is_current():
     tasks = all_tasks()
     assert STORED.read_text(encoding="utf-8") == as_json(tasks), "run `make docs`"

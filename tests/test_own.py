@@ -189,6 +189,25 @@ def test_a_broken_file_never_stops_a_chapter_and_is_set_aside(notebook, capsys, 
     assert "def softmax" in kept()
 
 
+def test_the_whole_parts_of_a_broken_file_are_taken_over(notebook):
+    notebook(SOFTMAX, "check(softmax)")
+    whole = kept()
+    Path("my_transformer.py").write_text(
+        whole + "\n\n# ---- split_heads ----\ndef split_heads(x)\n"
+    )
+    verdict = notebook(WEIGHTS, "check(attention_weights)")
+    assert "the old file is now my_transformer.broken1.py; 1 of its parts" in repr(verdict)
+    assert "def softmax" in kept()
+    assert "split_heads" not in kept()
+    assert "split_heads" in Path("my_transformer.broken1.py").read_text()
+
+
+def test_an_empty_stub_says_that_an_earlier_answer_is_kept(notebook):
+    notebook(SOFTMAX, "check(softmax)")
+    verdict = notebook("def softmax(scores):\n    ...", "check(softmax)")
+    assert "the one that passed before is still in my_transformer.py" in repr(verdict)
+
+
 def test_a_folder_that_cannot_be_written_costs_one_line(notebook, monkeypatch):
     Path("my_transformer.py").mkdir()
     verdict = notebook(SOFTMAX, "check(softmax)")

@@ -100,7 +100,9 @@ check(length_penalty, seed=1)
 # %% [markdown]
 # Read it from the top: the verdict, what the mistake looks like, and then one line for each
 # property that was tested. The test numbers are new in each call, so there is no point in
-# hard-coding the expected ones; `seed=1` brings the same numbers back.
+# hard-coding the expected ones; `seed=1` brings the same numbers back. A name like M122
+# is the mistake's number in the [list of mistakes](../docs/misconceptions.md);
+# `transformer-lib misconceptions M122` says more of it.
 #
 # ## When you are stuck
 #

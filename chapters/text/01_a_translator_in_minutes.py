@@ -396,10 +396,10 @@ comparison
 # stored on this page. For a better model, give it 2,000 steps (`training.steps=2000` where the
 # experiment is loaded) and run the cells again.
 #
-# How many of your ten? When this page was written one was right, *Tom war sehr stolz.*; some others
-# are German sentences about something else. Look closely: a right translation need not be the one
-# that the person wrote, and a wrong one can
-# differ from it in a single word. BLEU sees neither.
+# How many of your ten? When this page was written, two or three were right, depending on the judge;
+# most of the others are German sentences about something else. Look closely: a right translation
+# need not be the one that the person wrote, and a wrong one can differ from it in a single word.
+# BLEU sees neither.
 #
 # ## Your own sentences
 #

@@ -345,7 +345,7 @@ show(
 # From 500 to 8,000 pieces sentences shrink to two thirds, and each doubling saves less than the one
 # before. What does a larger vocabulary cost? One vector of the embedding for each piece, and each
 # output step computes one score for each. And the more pieces, the more of them are rare: at 8,000,
-# half of them are met twice at most in these 20,000 sentences, which is little to learn a vector
+# half of them are met twice at most in this text, which is little to learn a vector
 # from. The paper took about 37,000 pieces for 4.5 million sentence pairs; for all our 48,000 pairs
 # we take 4,000.
 #
@@ -496,6 +496,7 @@ loss = runs.groupby("case")["loss after 150 steps"].mean()
 assert loss["× √d_model"] + 0.2 < loss["as it is"] < loss["/ √d_model"] - 0.1, (
     "not as on our machines: restart the kernel and run all cells"
 )
+print(f"without the root: {loss['as it is'] - loss['× √d_model']:+.2f} nats per token")
 mean_and_spread(runs)
 
 # %% [markdown]
@@ -542,7 +543,7 @@ def train_longer(tied, seed, steps=2400, d_model=128):
     optimizer = torch.optim.Adam(model.parameters(), lr=2e-3, betas=(0.9, 0.98), fused=True)
     lengths = data.train.src.lengths, data.train.tgt.lengths
     epochs = chain.from_iterable(plan_batches(*lengths, 512, seed=(seed, n)) for n in count())
-    losses, found = [], {}
+    losses, found, limits = [], {}, TrainingConfig(steps=steps)
     unread = data.valid.sources, [several[0] for several in data.valid.references]
     for number, indices in enumerate(islice(epochs, steps), start=1):
         batch = make_batch(data.train, indices)
@@ -554,7 +555,7 @@ def train_longer(tied, seed, steps=2400, d_model=128):
         losses.append(sums.nll.item() / sums.tokens)
         if number in (150, 600, 2400):
             found[f"{number}, read"] = sum(losses[-30:]) / 30
-            found[f"{number}, unread"] = reference_loss(model, data, TrainingConfig(), *unread)
+            found[f"{number}, unread"] = reference_loss(model, data, limits, *unread)
     return found
 
 # %%

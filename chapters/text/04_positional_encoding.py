@@ -520,8 +520,8 @@ mean_and_spread(runs)
 # Now there is a difference. Both play well where they were trained, even on sequences twice as long
 # as any they met. Where neither has been, the learned vectors are noise and the sinusoids still
 # work, a little less well the farther away: what works at a hundred places at once works at most
-# others. It is not the longer training: as many steps that always begin at position 0 are of no use
-# (last row).
+# others. It is not the longer training: after as many steps that always begin at position 0 they
+# are right in less than half of the places everywhere (last row).
 # Had you trusted the folklore ("sinusoids extrapolate") or the first experiment alone ("they do
 # not"), you would have been wrong either way.
 #

@@ -249,6 +249,9 @@ spread = means.max(axis=1) - means.min(axis=1)
 assert spread["batch norm"] > 0.3 > spread["layer norm"], (
     "not as on our machines: restart the kernel and run all cells"
 )
+modes = means.loc["batch norm"]
+for mode in ("evaluation mode", "training mode, lengths mixed"):
+    print(f"batch norm, {mode}: {modes[mode] - modes['training mode']:+.1f} nats")
 mean_and_spread(runs)
 
 # %% [markdown]

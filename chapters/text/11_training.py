@@ -395,8 +395,7 @@ print({name: round(size[-1], 2) for name, (_, size) in sizes.items()})
 # %% [markdown]
 # Ten steps with large gradients: a strange batch. Right after them every Adam walks slowly. With
 # 0.9 and 0.98 it is back at its pace at the end of the picture, 290 steps later; with 0.999 it
-# still walks at half of it. In return, the shorter the memory, the more one batch decides. (For our
-# small text it does not matter: 200 steps with each of the three ended at the same loss, 4.35.)
+# still walks at half of it. In return, the shorter the memory, the more one batch decides. (Whether it matters for our small text is not measured here.)
 #
 # ## Batches
 #

@@ -160,6 +160,7 @@ copying, itself = share["the same piece"].dropna(), share.loc[rows["decoder"], "
 print(f"cross-attention gives the same piece {copying.min():.0%} to {copying.max():.0%}")
 print(f"the decoder gives the piece itself {itself:.0%}, uniform heads", end=" ")
 print(f"{means['uniform', 'decoder', 'itself'].mean():.0%}")
+print(f"the decoder's largest factor: {table.loc[rows['decoder']].max().max():.1f}")
 assert copying.max() > 0.4, "not as on our machines: restart the kernel and run all cells"
 
 # %% [markdown]

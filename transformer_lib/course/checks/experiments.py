@@ -27,14 +27,32 @@ class Experiment:
     name: str
     cases: tuple[str, str]
     measure: str
+    usual: tuple[tuple[float, float], tuple[float, float]]
+    """Between what the mean of each case lies if the experiment is the one that is described."""
+    suspect: str
+    """What to look at where it does not."""
     between: tuple[float, float] = (0.0, 1.0)
 
 
 EXPERIMENTS = {
     experiment.name: experiment
     for experiment in (
-        Experiment("reading_backwards", ("backwards", "forwards"), "accuracy"),
-        Experiment("rotary_beyond", ("rotary", "sinusoids"), "accuracy"),
+        Experiment(
+            "reading_backwards",
+            ("backwards", "forwards"),
+            "accuracy",
+            usual=((0.6, 0.8), (0.45, 0.7)),
+            suspect="Does each model read in its test as it read in training? Do the rows have "
+            "the right names? Strings of 16, 400 steps?",
+        ),
+        Experiment(
+            "rotary_beyond",
+            ("rotary", "sinusoids"),
+            "accuracy",
+            usual=((0.8, 1.0), (0.0, 0.3)),
+            suspect="Are these the positions from 16 on? Do the rows have the right names? Is "
+            "`NoPositions()` given with the rotary layer?",
+        ),
     )
 }
 
@@ -56,7 +74,7 @@ def check_experiment(name: str, runs: "pandas.DataFrame", conclusion: str) -> Ve
     return Verdict(name, tuple(_findings(EXPERIMENTS[name], runs, conclusion)))
 
 
-PARTS = ("table", "cases", "seeds", "numbers", "conclusion")
+PARTS = ("table", "cases", "seeds", "numbers", "conclusion", "as elsewhere")
 
 
 def _findings(experiment: Experiment, runs: Any, conclusion: Any) -> Iterator[Finding]:
@@ -86,6 +104,7 @@ def _complaints(experiment: Experiment, runs: Any, conclusion: Any) -> Iterator[
 
     yield _wrong_numbers(experiment, groups)
     yield _wrong_conclusion(experiment, groups, conclusion)
+    yield _unusual(experiment, groups)
 
 
 def _wrong_numbers(experiment: Experiment, groups: dict[Any, Any]) -> str:
@@ -101,6 +120,17 @@ def _wrong_numbers(experiment: Experiment, groups: dict[Any, Any]) -> str:
     if not same:
         return ""
     return f"all seeds of {listed(same)} give the same number: does the seed reach the program?"
+
+
+def _unusual(experiment: Experiment, groups: dict[Any, Any]) -> str:
+    for case, (low, high) in zip(experiment.cases, experiment.usual, strict=True):
+        mean = groups[case][experiment.measure].astype(float).mean()
+        if not low <= mean <= high:
+            return (
+                f"the mean of {case} is {mean:.2f}, and {low:g} to {high:g} with other people. "
+                f"{experiment.suspect}"
+            )
+    return ""
 
 
 def _wrong_conclusion(experiment: Experiment, groups: dict[Any, Any], conclusion: Any) -> str:

@@ -2,7 +2,10 @@
 
 import copy
 import re
-from collections.abc import Callable, Sequence
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +15,12 @@ from torch import Tensor
 from transformer_lib.course.checks.compare import compare
 from transformer_lib.course.sandboxed.explain import explain_error
 from transformer_lib.course.sandboxed.wire import is_data
+
+SECONDS = 10  # for a call that takes milliseconds when it is right
+
+
+class NoEndError(Exception):
+    """A call was still running after :data:`SECONDS`."""
 
 
 class Case:
@@ -50,9 +59,10 @@ def observe(function: Callable[..., Any], case: Case) -> Outcome:
     args = copy.deepcopy(case.args)
     watched = getattr(function, "watched", None)  # a function of another process tells, if asked
     try:
-        value, args = watched(*args) if watched else (function(*args), args)
-        again = function(*copy.deepcopy(case.args))
-        gradients = _gradients(function, copy.deepcopy(case.args)) if case.gradient else []
+        with _ends():
+            value, args = watched(*args) if watched else (function(*args), args)
+            again = function(*copy.deepcopy(case.args))
+            gradients = _gradients(function, copy.deepcopy(case.args)) if case.gradient else []
     except Exception as error:
         return Outcome(error=error)
     changed = [
@@ -62,6 +72,29 @@ def observe(function: Callable[..., Any], case: Case) -> Outcome:
     ]
     repeatable = not compare(value, again, tolerance=0.0)
     return Outcome(value, None, changed, repeatable, gradients, args)
+
+
+@contextmanager
+def _ends() -> Iterator[None]:
+    """Ends what does not come to an end, where that can be: in the main thread, not on Windows."""
+    possible = hasattr(signal, "setitimer") and signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
+    if not possible or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: Any) -> None:
+        raise NoEndError(
+            f"still running after {SECONDS} seconds; does every way through a loop bring its end "
+            "nearer?"
+        )
+
+    signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
 
 def alike(a: Outcome, b: Outcome, tolerance: float) -> bool:

@@ -13,6 +13,8 @@ from transformer_lib.course.own.record import note_try
 from transformer_lib.course.own.source import NotKeptError, Part, part_from
 from transformer_lib.errors import UserError
 
+KEPT_BEFORE = f"the one that passed before is still in {module.NAME}.py"
+
 
 def own_file() -> Path:
     """The student's module: beside the notebook that is open."""
@@ -47,8 +49,11 @@ def remember(verdict: Verdict) -> Verdict:
     Outside of a notebook nothing is kept.
     """
     notebook = _notebook()
-    if notebook is None or not verdict.attempted:
+    if notebook is None:
         return verdict
+    if not verdict.attempted:
+        kept = verdict.exercise in _own_parts()
+        return replace(verdict, notes=(KEPT_BEFORE,)) if kept else verdict
     try:
         note_try(own_file().parent, verdict.exercise, passed=verdict.passed)
         said = _kept(verdict, *notebook) if verdict.passed else ""
@@ -68,7 +73,7 @@ def _kept(verdict: Verdict, cells: list[str], names: dict[str, Any]) -> str:
 
 def _write(part: Part, path: Path, seed: int | None) -> str:
     """Keep a part that passes its check in the file, too; a broken older file goes aside."""
-    aside = ""
+    broken, aside = None, ""
     try:
         own = module.read(path)
         if path.exists():
@@ -76,10 +81,9 @@ def _write(part: Part, path: Path, seed: int | None) -> str:
     except UserError:
         raise
     except Exception as error:
-        broken = _free_name(path)
+        broken, own = _free_name(path), module.what_still_runs(module.text_of(path), path)
         aside = f"; {module.why_it_does_not_run(path, error)}, so the old file is now {broken.name}"
-        path.replace(broken)
-        own = module.OwnModule()
+        aside += f"; {len(own.parts)} of its parts were taken over"
     own.keep(part, order())
     try:
         kept = getattr(module.run(str(own), path), part.name)
@@ -88,6 +92,8 @@ def _write(part: Part, path: Path, seed: int | None) -> str:
         raise NotKeptError(f"with what else it needs, {reason}") from error
     if not check(kept, part.name, seed).passed:
         raise NotKeptError("on its own, without the other cells of the notebook, it does not pass")
+    if broken:
+        path.replace(broken)
     module.write(path, own)
     return f"kept in {path.name}{aside}"
 

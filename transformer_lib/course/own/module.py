@@ -90,6 +90,29 @@ def parse(text: str) -> OwnModule:
     return OwnModule("".join(lines).strip() or HEAD, imports, parts)
 
 
+def what_still_runs(text: str, path: Path) -> OwnModule:
+    """The parts of a broken file that are whole; none, if even those do not run."""
+    head, *rest = RULE.split(text)
+    whole = [head] if _is_python(head) else [HEAD + "\n"]
+    for name, code in zip(rest[::2], rest[1::2], strict=True):
+        if _is_python(code):
+            whole.append(f"# ---- {name} ----{code}")
+    try:
+        saved = parse("\n".join(whole))
+        run(str(saved), path)
+    except Exception:  # whatever running it raises
+        return OwnModule()
+    return saved
+
+
+def _is_python(text: str) -> bool:
+    try:
+        ast.parse(text)
+    except SyntaxError:
+        return False
+    return True
+
+
 def read(path: Path) -> OwnModule:
     """Raises SyntaxError where the file is not Python, UserError where it cannot be read."""
     return parse(text_of(path)) if path.exists() else OwnModule()
