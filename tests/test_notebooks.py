@@ -1,6 +1,7 @@
 """Rules that hold for every notebook of the course."""
 
 import ast
+import builtins
 import re
 import sys
 from pathlib import Path
@@ -163,6 +164,50 @@ def test_the_solution_of_an_experiment_passes(name, tmp_path):
     resources = {"metadata": {"path": str(tmp_path)}}
     NotebookClient(notebook, timeout=1800, resources=resources).execute()
     assert f"✓ {name}: passed" in notebook.cells[-1].outputs[-1].data["text/plain"]
+
+
+def test_a_chapter_has_small_and_large_exercises(path):
+    """Those that are written for a student who builds; the others are to follow."""
+    here = [task for task in all_tasks() if task.chapter == path.stem]
+    if 2 <= int(path.stem[:2]) <= LAST_TO_BUILD:
+        assert 4 <= len(here) <= 7
+        assert {2, 3} <= {task.difficulty for task in here}
+
+
+def statements(code):
+    """The statements of a piece of code with their size, names in the order of their occurrence."""
+    found = {}
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.stmt) and not isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names = {}
+            copy = ast.parse(ast.unparse(node))
+            inner = list(ast.walk(copy))
+            for name in inner:
+                if isinstance(name, ast.Name) and name.id not in KNOWN:
+                    name.id = names.setdefault(name.id, f"name{len(names)}")
+            if isinstance(node, ast.Return | ast.Assign):  # its value is as good elsewhere
+                copy = copy.body[0].value
+            if copy is not None and len(inner) >= SMALLEST:
+                found[ast.dump(copy)] = len(inner)
+    return found
+
+
+KNOWN = {"torch", "math", "nn", "np", "F", *dir(builtins)}
+SMALLEST = 12  # nodes: what is smaller, anybody writes so
+LAST_TO_BUILD = 6
+
+
+def test_no_solution_is_printed_above_its_exercise(path, notebook):
+    if int(path.stem[:2]) > LAST_TO_BUILD:
+        return  # chapters that are still to be written anew
+    above = {}
+    for cell in code_cells(notebook):
+        called = CHECK.search(cell.source)
+        if called:
+            solution = statements("\n".join(CODE.findall(solutions()[called[1]])))
+            printed = sum(size for text, size in solution.items() if text in above)
+            assert printed <= sum(solution.values()) / 2, called[1]
+        above |= statements(cell.source)
 
 
 def test_no_solution_is_without_its_exercise():

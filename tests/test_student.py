@@ -19,7 +19,7 @@ from exercises import CHECK, CODE
 pytestmark = pytest.mark.long
 
 CHAPTERS = Path(__file__).parent.parent / "chapters"
-USED_AT_ONCE = ("01", "02", "03", "05", "06")  # their cells go on with what the student wrote
+USED_AT_ONCE = ("01", "02", "03", "04", "05", "06")  # their cells go on with what the student wrote
 
 
 def run(chapter, folder, answer=None):

@@ -60,7 +60,7 @@ import torch
 
 x, w = torch.zeros(8, 10, 64), torch.tensor(3.0, requires_grad=True)
 print("1.", tuple((x @ torch.zeros(64, 32)).shape))
-print("2.", tuple((x + torch.zeros(10, 1)).shape), "to each of the 10 rows its own number, in all 8 sentences")
+print("2.", tuple((x + torch.zeros(10, 1)).shape), "each of the 10 rows gets a number of its own")
 print("3.", torch.tensor([0.0, 0.0, math.log(2)]).softmax(dim=0).tolist())
 (w**2 * 2).backward()
 print("4.", w.grad.item())

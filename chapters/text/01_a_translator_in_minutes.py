@@ -193,14 +193,11 @@ for source, said in zip(SENTENCES, translate(model, data.tokenizer, SENTENCES, b
 # %% tags=["nbval-ignore-output"]
 TARGETS = [references[0] for references in data.valid.references[:200]]
 SOURCES = data.valid.sources[: len(TARGETS)]
-OTHERS = SOURCES[1:] + SOURCES[:1]
 
 
 def both_losses(model):
-    return [
-        reference_loss(model, data, experiment.training, sources, TARGETS)
-        for sources in (SOURCES, OTHERS)
-    ]
+    right_and_wrong = SOURCES, SOURCES[1:] + SOURCES[:1]
+    return [reference_loss(model, data, experiment.training, s, TARGETS) for s in right_and_wrong]
 
 
 history, listening = [], {0: both_losses(model)}

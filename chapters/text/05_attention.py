@@ -214,10 +214,10 @@ check(ignores_order)
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Random queries, keys and values, an order in which every key gets another place, such as `torch.arange(keys).roll(1)`
-# (`torch.randperm` may leave the one in place that matters), and two calls. What has
-# to be moved along with the keys? Sums in another order differ in the last digit: how do you
-# compare?
+# Random queries, keys and values, an order in which every key gets another place, such as
+# `torch.arange(keys).roll(1)` (`torch.randperm` may leave the one in place that matters), and two
+# calls. What has to be moved along with the keys? Sums in another order differ in the last digit:
+# how do you compare?
 #
 # </details>
 #

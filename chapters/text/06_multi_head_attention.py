@@ -533,7 +533,8 @@ show(
     heat_table(share_table, "mean share of attention", highest=0.4),
     "Eight heads by four measures and the uniform share: head 2 of layer 2 gives nearly twice the "
     f"uniform share to the next token ({means['one after'][5]:.0%}), head 4 to the one before "
-    f"({means['one before'][7]:.0%}), head 1 of layer 1 to the first ({means['the first'][0]:.0%}).",
+    f"({means['one before'][7]:.0%}), "
+    f"head 1 of layer 1 to the first ({means['the first'][0]:.0%}).",
 )
 
 # %% [markdown]

@@ -254,6 +254,10 @@ def _notes(
     """What the parts tell of the first case that went wrong; else, what explains the numbers."""
     reference = exercise.use(exercise.reference)
     names = list(inspect.signature(reference).parameters)
+    if not all(outcome.repeatable for outcome in outcomes.values()):
+        return [
+            "two calls with the same arguments give different results: what is drawn at random?"
+        ]
     label = _first_wrong(exercise, trial, outcomes)
     if label is None:
         return []
@@ -445,7 +449,7 @@ def _gradient(exercise: Exercise, trial: Trial, worked: Outcomes, arguments: lis
             if right is not None and _is_nothing_beside(theirs, right):
                 value = trial.right[label].value
                 if compare(value, worked[label].value, tolerance=exercise.tolerance):
-                    said = f"{name} does not influence your result"
+                    said = f"a small change of {name} changes nothing in your result"
                 else:
                     said = f"no gradient reaches {name}: does something leave PyTorch on the way "
                     said += "(item, tolist, numpy, detach, no_grad)?"

@@ -667,3 +667,41 @@ def undecided(d_model, offset):
 def both_turned(d_model, offset):
     rotation = shifted(offset, d_model)
     return 1000.0 * rotation, rotation
+
+
+@misconception(
+    "M309",
+    "softmax_backward",
+    title="the weight in front of the bracket is forgotten",
+    source="an answer of a student",
+    effect="Keys without weight get a gradient, as if they could be taken away from.",
+    hint="What you return has to be multiplied by the weights once more. What is the factor in "
+    "front of the bracket?",
+)
+def no_weight_in_front(weights, upstream):
+    return upstream - (weights * upstream).sum(dim=-1, keepdim=True)
+
+
+@misconception(
+    "M310",
+    "softmax_backward",
+    title="a plain sum of the gradients",
+    source="an answer of a student",
+    effect="The more keys there are, the more is taken off.",
+    hint="What you take off is the plain sum of the gradients along the keys. With which weights "
+    "does the output sum?",
+)
+def plain_sum(weights, upstream):
+    return weights * (upstream - upstream.sum(dim=-1, keepdim=True))
+
+
+@misconception(
+    "M311",
+    "attention_weights",
+    title="the paper's divisor written into the code",
+    source="an answer of a student: 8, which is √64, whatever the width",
+    effect="Right for heads of 64 channels, and wrong for every other width.",
+    hint="Your divisor is 8 for every width. How wide are these queries?",
+)
+def divided_by_eight(query, key):
+    return (query @ key.transpose(-2, -1) / 8).softmax(dim=-1)

@@ -301,22 +301,3 @@ def penalty_in_steps(length, alpha):
 @also("M124", "best_hypothesis")
 def best_by_plain_length(log_p, lengths, alpha):
     return max(range(len(log_p)), key=lambda i: log_p[i] / lengths[i] ** alpha)
-
-
-@misconception(
-    "M309",
-    "greedy_decode",
-    title="sampled instead of taken",
-    source="an answer of a student: multinomial for argmax",
-    effect="Each call gives another translation, most of them worse than the likeliest.",
-    hint="Two calls with the same model give different translations: you sample. Which token does "
-    "greedy decoding take?",
-)
-def sampled(next_logits, max_len):
-    tokens = [BOS]
-    for _ in range(max_len):
-        token = int(next_logits(tokens).softmax(dim=-1).multinomial(1))
-        if token == EOS:
-            break
-        tokens.append(token)
-    return tokens[1:]

@@ -120,10 +120,9 @@ def _notebook() -> tuple[list[str], dict[str, Any]] | None:
 def _not_of_cells(names: dict[str, Any]) -> dict[str, str]:
     """Names that are parts of the student's file, or what the course has in their place.
 
-    An answer that stands in a cell and has not passed is not copied into another part: there it
+    An answer in a cell that has not passed is not copied into another part: there it
     would stay when a better one has passed.
     """
-    own = _own_parts()
     own, found = _own_parts(), {}
     for name, value in names.items():
         home = getattr(value, "__module__", None)

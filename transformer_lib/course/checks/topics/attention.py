@@ -201,7 +201,10 @@ def _looking(answer: Callable) -> Callable:
 
     def places(d_model: int, offset: int) -> tuple[Int[Tensor, " query"], Bool[Tensor, " query"]]:
         x = sinusoidal_positions(20, d_model)
-        weights = attention_weights(*((x @ w)[None] for w in answer(d_model, offset)))[0]
+        matrices = answer(d_model, offset)
+        if not isinstance(matrices, tuple | list) or len(matrices) != 2:
+            raise TypeError("two matrices are expected, w_q and w_k")
+        weights = attention_weights(*((x @ w)[None] for w in matrices))[0]
         share, place = weights[max(offset, 0) : 20 + min(offset, 0)].max(dim=-1)
         return place, share > 0.9
 
