@@ -113,3 +113,24 @@ def unsupported(chapter):
 def test_every_number_in_the_prose_is_shown_by_a_cell_or_has_a_source(chapter):
     missing = [f"{claim.text}: {claim.paragraph}" for claim in unsupported(chapter)]
     assert not missing, "\n\n".join(missing)
+
+
+@pytest.mark.parametrize(
+    ("prose", "numbers", "holds"),
+    [
+        ("about 35% of them", {0.347}, True),
+        ("about 35% of them", {34.7}, True),
+        ("about 36% of them", {0.347}, False),
+        ("a loss of 2.6 nats", {2.6371}, True),
+        ("a loss of 2.7 nats", {2.6371}, False),
+        ("48,022 pairs", {48022.0}, True),
+        ("48,000 pairs", {48022.0}, False),
+    ],
+)
+def test_a_number_may_be_rounded_and_not_be_another_one(prose, numbers, holds):
+    (claim,) = claims(prose)
+    assert claim.is_shown_by(numbers) == holds
+
+
+def test_what_is_no_claim():
+    assert not list(claims("In 2017, section 5.4 of chapter 12, `0.35` and $x = 0.35$: 8 heads."))
