@@ -554,7 +554,7 @@ show(
         logarithmic="xy",
     ),
     "The gradient over the distance: in a fresh LSTM it falls steeply, with larger forget biases "
-    "less so, in the trained one by about a seventh per word, in self-attention it stays the same.",
+    "less so, in the trained one by about a sixth per word, in self-attention it stays the same.",
 )
 for name, values in influences.items():
     print(f"{name:20} per word, from 1 to 32: × {(values[32] / values[1]) ** (1 / 31):.2f}")
@@ -566,9 +566,9 @@ assert influences["LSTM, forget bias +0"][32] < 1e-4 * influences["LSTM, forget 
 # In a fresh LSTM four tenths of the influence are lost with every word, and next to nothing arrives
 # from 32 words away. That is a matter of initialisation, though: with 1 added to the bias of the
 # forget gates it is a fifth per word, with 2 less than a tenth, and in the trained translator about
-# a seventh. What remains is that in an LSTM a long way has to be *kept open*, channel by
-# channel, while in self-attention every word is one step away, near or far. The paper's table 1
-# calls this the **maximum path length**: $O(n)$ against $O(1)$.
+# a sixth. What remains is that in an LSTM a long way has to be *kept open*, channel by channel,
+# while in self-attention every word is one step away, near or far. The paper's table 1 calls this
+# the **maximum path length**: $O(n)$ against $O(1)$.
 #
 # ## Time
 #

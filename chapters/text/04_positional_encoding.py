@@ -488,10 +488,11 @@ show(
 # Compare with your numbers. Without positions the model cannot know which token is meant; it does
 # better than chance, because it can guess a token that occurs more than once. With learned
 # positions it plays perfectly as far as it was trained. From position 16 on it meets vectors that
-# no training step has touched, and guesses. The head without any positions but with a causal mask
-# does as well as ALiBi up to position 15, so that part is the mask's; but it loses what it had
-# where training ended, and ALiBi does not notice, because it has no table that could end. It says
-# *near*, not *where*, and one such head, with one slope, does not learn to count to three.
+# no training step has touched, and guesses. A head without any positions but with a causal mask
+# does as well as ALiBi up to position 15 on average, so that part may be the mask's; but the more
+# tokens it sees, the less often it guesses right. ALiBi does not notice how long the sequence is,
+# because it has no table that could end. It says *near*, not *where*, and one such head, with one
+# slope, does not learn to count to three.
 #
 # And the sinusoids? **They fail just as suddenly.** The rotation that means "three places back" is
 # there, and it would be right everywhere. But nothing in training asked for it. Sixteen positions
