@@ -60,10 +60,16 @@ def test_wrong_answers_stop_nothing_and_are_not_kept(chapter, tmp_path):
 
 def test_right_answers_grow_into_a_module_that_runs(tmp_path):
     names = []
-    for chapter in ("03", "05", "06"):
+    for chapter in USED_AT_ONCE:
         said = run(chapter, tmp_path, right)
         assert "not kept" not in said
         names += re.findall(r"✓ (\w+): passed\n  → kept in my_transformer.py", said)
-        assert ": yours, from my_transformer.py" in run(chapter, tmp_path)  # again, from the top
-    assert len(names) == 19
+    assert len(names) == 30
+    for chapter in ("05", "06"):  # again, from the top
+        said = run(chapter, tmp_path)
+        assert ": yours, from my_transformer.py" in said
+        assert "the one that passed before is still in my_transformer.py" in said
+    text = (tmp_path / "my_transformer.py").read_text(encoding="utf-8")
+    course = re.findall(r"from transformer_lib\S* import (.+)", text)
+    assert course == ["attention"]  # the exercise of chapter 7
     subprocess.run([sys.executable, "-c", "import my_transformer"], cwd=tmp_path, check=True)
