@@ -307,10 +307,14 @@ def draw_trial(exercise: Exercise, seed: int, attempts: int = 100) -> Trial:
 
 def _outcomes(exercise: Exercise, answer: Callable[..., Any], cases: dict[str, Case]) -> Outcomes:
     function = exercise.use(answer)
+    here = inspect.isfunction(answer) or inspect.isclass(answer)  # one elsewhere has its own limits
+    limited = here and answer is not exercise.reference
     outcomes: Outcomes = {}
     for label, case in cases.items():
         ends = [o for o in outcomes.values() if isinstance(o.error, NoEndError)]
-        outcomes[label] = ends[0] if ends else observe(function, case)  # one wait is enough
+        outcomes[label] = (
+            ends[0] if ends else observe(function, case, limited)
+        )  # one wait is enough
     return outcomes
 
 

@@ -5,7 +5,7 @@ import re
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,12 +54,15 @@ class Outcome:
     after: Sequence[Any] = ()
 
 
-def observe(function: Callable[..., Any], case: Case) -> Outcome:
-    """Call ``function`` on copies of the arguments and look at what happened."""
+def observe(function: Callable[..., Any], case: Case, limited: bool = False) -> Outcome:
+    """Call ``function`` on copies of the arguments and look at what happened.
+
+    ``limited`` ends it after :data:`SECONDS`.
+    """
     args = copy.deepcopy(case.args)
     watched = getattr(function, "watched", None)  # a function of another process tells, if asked
     try:
-        with _ends():
+        with _ends() if limited else nullcontext():
             value, args = watched(*args) if watched else (function(*args), args)
             again = function(*copy.deepcopy(case.args))
             gradients = _gradients(function, copy.deepcopy(case.args)) if case.gradient else []
