@@ -142,6 +142,14 @@ def test_an_answer_in_a_cell_is_not_copied_into_another_part(notebook):
     assert notebook("check(mine('attention_weights'))").passed
 
 
+def test_a_part_that_fetches_another_one_itself_is_not_kept(notebook):
+    notebook("def attention_weights(query, key):\n"
+             "    softmax = mine('softmax')\n"
+             "    return softmax(query @ key.mT / query.size(-1) ** 0.5)")  # fmt: skip
+    said = repr(notebook("check(attention_weights)"))
+    assert "not kept: attention_weights calls mine itself; call it in a line of its own" in said
+
+
 def test_numbers_of_the_course_are_written_down(notebook):
     notebook(
         "from transformer_lib.vocabulary import BOS, EOS",

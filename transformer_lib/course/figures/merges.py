@@ -1,5 +1,6 @@
 """How letters grow together into pieces, one merge after the other."""
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +58,7 @@ def merge_explorer(
     title = alt.Title(
         alt.expr(
             f"merges_done + ' merges' + (merges_done > 0 ? '; the last one made ' + "
-            f"{last!r}[merges_done - 1] : ': nothing but letters')"
+            f"{json.dumps(last)}[merges_done - 1] : ': nothing but letters')"
         )
     )
     return (
