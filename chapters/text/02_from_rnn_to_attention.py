@@ -639,7 +639,8 @@ pd.DataFrame(rows, columns=["tokens so far", "LSTM keeps", "self-attention keeps
 
 # %% [markdown]
 # - **Little time**: on the bundled text, after three minutes of training each on two CPU cores, the
-#   LSTM has 53.5 BLEU and the Transformer 55.0 ([results](../benchmarks/RESULTS.md)). Chapter 15
+#   LSTM has 53.5 BLEU and the Transformer 55.0 (the project's file
+#   `benchmarks/RESULTS.md`). Chapter 15
 #   puts both on equal terms and shows where their curves cross.
 #
 # ## Common mistakes
