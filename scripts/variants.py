@@ -59,7 +59,8 @@ def measure(form: str, seed: int) -> dict[str, float]:
                 module.out_proj = nn.Identity()
     training = experiment.training
     with tempfile.TemporaryDirectory() as folder:
-        Trainer(model, data.train, training, Path(folder), seed).train()
+        if not Trainer(model, data.train, training, Path(folder), seed).train():
+            raise SystemExit("interrupted; what has been trained to its end is kept")
     model.eval()
     references = [several[0] for several in data.valid.references]
     hypotheses = translate(model, data.tokenizer, data.test.sources, experiment.decoding)

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from transformer_lib.course import results
-from transformer_lib.course.results import mean_and_spread, over_seeds
+from transformer_lib.course.results import mean_and_spread, over_seeds, variants
 
 CHAPTERS = Path(__file__).parent.parent / "chapters"
-STORED = sorted(Path(results.__file__).parent.glob("*.json"))
+STORED = sorted(Path(results.__file__).parent.glob("[0-9]*.json"))
 CASES = {"a": (1.0, "x"), "b": (2.0, "y")}
 SCALE = 1.0
 
@@ -85,3 +85,10 @@ def test_a_chapter_shows_each_stored_result(path):
 def test_every_chapter_measures_what_it_stores():
     texts = "".join(path.read_text(encoding="utf-8") for path in (CHAPTERS / "text").glob("*.py"))
     assert texts.count("over_seeds(") == len(STORED)
+
+
+def test_each_form_of_the_transformer_has_three_seeds(capsys):
+    runs = variants("1 head", "as it is", "8 heads", "without W^O")
+    assert runs.groupby("case")["seed"].nunique().min() == 3
+    assert runs["BLEU"].min() > 40  # none that was interrupted
+    assert "3 seeds each, by `make variants`" in capsys.readouterr().out
