@@ -16,7 +16,7 @@ from transformer_lib.instructor.grading.course import Course, grade
 from transformer_lib.instructor.grading.report import write_report
 
 SCREENSHOTS = Path(__file__).parent.parent / "runs" / "screenshots"
-POINTS = (22, 21.4, 22)  # of three students, before anything is graded by hand
+POINTS = (22, 22 - 6 / 11, 22)  # of three students, before anything is graded by hand
 HOSTILE = (
     "<script>document.title = 'taken over'</script><img src=x onerror=\"document.title = 'x'\">"
 )
