@@ -87,9 +87,10 @@ def test_a_chapter_runs_and_draws_its_figures(notebook, lab, page):
 
 
 def test_the_drawing_of_the_model_leads_to_its_chapters(lab, page):
-    """Without anything run: the stored drawing is there, and its links open notebooks."""
+    """Without anything run: the stored drawing is there, and the links above it open notebooks."""
     page.goto(lab("10_the_whole_model.ipynb"))
-    link = page.locator(".jp-RenderedHTML a", has_text="4").first
+    page.locator(".jp-RenderedImage img").first.wait_for()
+    link = page.locator('.jp-RenderedMarkdown a:text-is("4")').first
     link.scroll_into_view_if_needed()
     page.screenshot(path=SCREENSHOTS / "architecture_stored.png")
     link.click()
