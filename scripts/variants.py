@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from tqdm.auto import tqdm
 
-from transformer_lib.course.results import add_run, read_runs
+from transformer_lib.course.results import VARIANTS, add_run, read_runs
 from transformer_lib.data.preparation import prepare
 from transformer_lib.decoding.translation import translate
 from transformer_lib.experiment.config import load_config
@@ -21,7 +21,6 @@ from transformer_lib.metrics.bleu import bleu
 from transformer_lib.model.multi_head import MultiHeadAttention
 from transformer_lib.training.trainer import Trainer
 
-NAME = "variants_of_the_transformer"
 STEPS = 2000
 SEEDS = 3
 COMMON = (f"training.steps={STEPS}", "training.validations=1")
@@ -40,11 +39,11 @@ FORMS = {
 
 def main() -> None:
     torch.set_num_threads(1)  # the same sums in the same order on every machine
-    known = {(run["case"], run["seed"]) for run in read_runs(NAME)["runs"]}
+    known = {(run["case"], run["seed"]) for run in read_runs(VARIANTS)["runs"]}
     todo = [(form, seed) for form in FORMS for seed in range(SEEDS)]
     todo = [run for run in todo if run not in known]
     for form, seed in tqdm(todo, unit="run"):
-        add_run(NAME, {"case": form, "seed": seed, **measure(form, seed)})
+        add_run(VARIANTS, {"case": form, "seed": seed, **measure(form, seed)})
 
 
 def measure(form: str, seed: int) -> dict[str, float]:

@@ -23,6 +23,7 @@ from transformer_lib.files import write_text
 from transformer_lib.randomness import seeded
 
 Plain: TypeAlias = str | int | float | bool | None
+VARIANTS = "variants_of_the_transformer"  # stored by `make variants`
 MEASURE_ANEW = "TRANSFORMER_LIB_MEASURE"  # set by `make results`
 
 
@@ -80,7 +81,7 @@ def variants(*cases: str) -> pd.DataFrame:
     Returns:
         As :func:`over_seeds`: the loss on the validation set and BLEU on the test set.
     """
-    made = read_runs("variants_of_the_transformer")
+    made = read_runs(VARIANTS)
     runs = pd.DataFrame(made["runs"])
     order = pd.CategoricalDtype(cases, ordered=True)
     runs = runs[runs["case"].isin(cases)].astype({"case": order}).sort_values(["case", "seed"])
