@@ -76,7 +76,7 @@ def sections(notebook):
     """For each cell the number of its section."""
     number, found = 0, []
     for cell in notebook.cells:
-        number += cell.cell_type == "markdown" and cell.source.startswith("## ")
+        number += bool(cell.cell_type == "markdown" and re.search("^## ", cell.source, re.M))
         found.append(number)
     return found
 
