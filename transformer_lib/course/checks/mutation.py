@@ -71,6 +71,19 @@ EQUIVALENT = (
     ("log_p.gather(1, labels[:, None])[:, -1]", "the only column is also the last one"),
     ("eye(weights.size(-2)", "the matrix is square"),
     ("else torch.stack(", "changed where only the other layout goes"),
+    ("param_groups[-1]", "there is one group"),
+    ("for name in states[-1]}", "all have the same names"),
+    (
+        "topk(min(3 * beam_size",
+        "at most half of twice as many can be ends: more are never looked at",
+    ),
+    ("range(1, max_len + 2)", "in the last of the steps before, everything has ended"),
+    ("if total == +torch.inf", "what is impossible is at the end of the list"),
+    ("probabilities.sort(descending=True)", "the last axis is that of sort anyway"),
+    ("expand(rows, +1, -1, -1)", "an axis of size 1 stays one"),
+    ("expand(rows, -1, +1, -1)", "an axis of size 1 stays one"),
+    ("before > p", "only where a sum is p to the last digit"),
+    ("scatter(+1, tokens", "axis 1 of two is the last one"),
 )
 """Survivors that compute the same: a part of the changed line, and why."""
 

@@ -1,15 +1,20 @@
 """Exercises on greedy and beam search and on the key-value cache."""
 
 from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from transformer_lib.course.assembled import Transformer
 from transformer_lib.course.checks.exercise import exercise
 from transformer_lib.course.checks.observe import Case
 from transformer_lib.course.sandboxed.given import Speaker
 from transformer_lib.decoding.search import length_penalty
+from transformer_lib.model.masks import padding_mask
+from transformer_lib.randomness import seeded
 from transformer_lib.vocabulary import BOS, EOS, PAD, UNK
 
 
@@ -126,3 +131,191 @@ def append_to_cache(
 ) -> Float[Tensor, "batch heads all d_k"]:
     """The keys (or values) of all positions so far, the new ones last."""
     return torch.cat([cached, new], dim=2)
+
+
+# ---- A whole search ----
+
+
+class _Chain:
+    """ln p of the next token, from the last token, the place and a little of everything before.
+
+    Raises:
+        RuntimeError: it was asked more often than any search needs.
+    """
+
+    def __init__(self, vocab_size: int, places: int, random: torch.Generator):
+        self.table = 2.0 * torch.randn(places, vocab_size, vocab_size, generator=random)
+        self.past = torch.randn(7, vocab_size, generator=random)
+        self.calls = 0
+
+    def __call__(self, prefixes: list[list[int]]) -> Float[Tensor, "prefixes vocab_size"]:
+        self.calls += 1
+        if self.calls > 200:
+            raise RuntimeError("the model has been asked 200 times and is tired")
+        rows = [
+            self.table[(len(prefix) - 1) % len(self.table), prefix[-1]] + self.past[sum(prefix) % 7]
+            for prefix in prefixes
+        ]
+        logits = torch.stack(rows)
+        logits[:, [PAD, BOS]] = -torch.inf
+        return logits.log_softmax(dim=-1)
+
+
+def _beam_cases(random: torch.Generator) -> dict[str, Case]:
+    return {
+        "values": Case(_Chain(9, 4, random), 3, 0.6, 12),
+        "a beam of one": Case(_Chain(8, 3, random), 1, 0.6, 10),
+        "no length penalty": Case(_Chain(8, 5, random), 4, 0.0, 10),
+        "a limit that is reached": Case(_Chain(9, 5, random), 3, 0.6, 3),
+        "wider than the vocabulary": Case(_Chain(6, 3, random), 9, 1.0, 5),
+        "wider than all there is": Case(_Chain(6, 3, random), 40, 1.0, 3),
+    }
+
+
+@exercise("decoding", _beam_cases, outputs=("the finished hypotheses",))
+def beam_search(
+    next_log_p: Callable[[list[list[int]]], Float[Tensor, "prefixes vocab_size"]],
+    beam_size: int,
+    alpha: float,
+    max_len: int,
+) -> list[list[int]]:
+    """The finished hypotheses, the best one first, without ``<s>`` and ``</s>``."""
+    beam: list[tuple[list[int], float]] = [([BOS], 0.0)]
+    finished: list[tuple[float, list[int]]] = []
+    for length in range(1, max_len + 1):
+        log_p = next_log_p([tokens for tokens, _ in beam])
+        if length == max_len:
+            log_p[:, [token for token in range(log_p.size(1)) if token != EOS]] = -torch.inf
+        totals = torch.tensor([total for _, total in beam])[:, None] + log_p
+        best = totals.flatten().topk(min(2 * beam_size, totals.numel()))
+        parents, beam = beam, []
+        for rank, (total, index) in enumerate(zip(*map(Tensor.tolist, best), strict=True)):
+            tokens, token = parents[index // log_p.size(1)][0], index % log_p.size(1)
+            if total == -torch.inf:
+                break
+            if token == EOS and rank < beam_size:
+                finished.append((total / length_penalty(length, alpha), tokens[1:]))
+            elif token != EOS and len(beam) < beam_size:
+                beam.append(([*tokens, token], total))
+        if len(finished) >= beam_size or not beam:
+            break
+    finished.sort(key=lambda hypothesis: -hypothesis[0])
+    return [tokens for _, tokens in finished[:beam_size]]
+
+
+def _nucleus_cases(random: torch.Generator) -> dict[str, Case]:
+    def probabilities(rows: int, vocab_size: int, sharp: float) -> Tensor:
+        return (sharp * torch.randn(rows, vocab_size, generator=random)).softmax(dim=-1)
+
+    sure = torch.full((2, 6), 0.02)
+    sure[0, 4] = sure[1, 1] = 0.9
+    return {
+        "values": Case(probabilities(3, 12, 1.5), 0.8),
+        "one token is enough": Case(sure, 0.5),
+        "nearly all": Case(probabilities(2, 8, 0.5), 0.999),
+        "one row": Case(probabilities(1, 10, 2.0), 0.6),
+    }
+
+
+@exercise("decoding", _nucleus_cases, tolerance=1e-5)
+def nucleus(
+    probabilities: Float[Tensor, "batch vocab_size"], p: float
+) -> Float[Tensor, "batch vocab_size"]:
+    """The fewest of the likeliest tokens that have p together (Holtzman et al. 2020)."""
+    likeliest, tokens = probabilities.sort(dim=-1, descending=True)
+    before = likeliest.cumsum(dim=-1) - likeliest
+    kept = likeliest.masked_fill(before >= p, 0.0)
+    kept = torch.zeros_like(probabilities).scatter(-1, tokens, kept)
+    return kept / kept.sum(dim=-1, keepdim=True)
+
+
+# ---- From text to text ----
+
+
+def _words(text: str) -> list[str]:
+    return text.split()
+
+
+SPECIAL = ["<pad>", "<unk>", "<s>", "</s>"]
+PIECES = [  # the first merges of the bundled German text, then letters
+    *SPECIAL,
+    *_words("ch en er in st ▁d ich om ▁T ▁Tom ein ▁I ie ▁w ▁g ▁Ich ▁i ▁h ▁s en. as ▁ist an ▁m ir"),
+    *_words(
+        "▁n ▁W te au ▁ge ▁ha t. ▁D ▁b ▁ein ar icht ▁S es ▁k ▁E un ▁nicht ei ▁B zu ach ern ▁gern"
+    ),
+    *"!.?ABCDEFGHIJKLMNOPRSTUVWZabcdefghijklmnopqrstuvwyz▁",
+]
+WORDS = _words("leichtes gestritten geschnitten gescheitert verwirrten schien Schwester genau")
+
+
+def _text(count: int, random: torch.Generator) -> str:
+    return " ".join(WORDS[i] for i in torch.randint(len(WORDS), (count,), generator=random))
+
+
+def _text_cases(random: torch.Generator) -> dict[str, Case]:
+    return {
+        "values": Case(f"gerne {_text(3, random)}.", PIECES),
+        "a word": Case(_text(1, random), PIECES),
+        "unknown letters": Case(f"ich könnte Öl {_text(1, random)}", PIECES),
+        "spaces at both ends, and two": Case("  nicht  ich ", PIECES),
+        "nothing": Case("", PIECES),
+    }
+
+
+@exercise("decoding", _text_cases, outputs=("the tokens",))
+def encode_text(text: str, pieces: list[str]) -> list[int]:
+    """As SentencePiece cuts a text: pairs are joined in the order in which the pieces stand."""
+    numbers = {piece: number for number, piece in enumerate(pieces)}
+    symbols = list("▁".join(["", *text.split()]))
+    while True:
+        pairs = [one + other for one, other in pairwise(symbols)]
+        known = [pair for pair in pairs if pair in numbers]
+        if not known:
+            break
+        at = pairs.index(min(known, key=lambda pair: numbers[pair]))
+        symbols[at : at + 2] = [pairs[at]]
+    tokens = [numbers.get(symbol, UNK) for symbol in symbols]
+    before = [None, *tokens]  # unknown letters side by side are one token
+    return [t for t, last in zip(tokens, before, strict=False) if (t, last) != (UNK, UNK)]
+
+
+def _translate_cases(random: torch.Generator) -> dict[str, Case]:
+    seed = int(torch.randint(1000, (), generator=random))
+    return {
+        "values": Case(_text(3, random), PIECES, seed),
+        "a word": Case(_text(1, random), PIECES, seed + 1),
+        "another model": Case(_text(2, random), PIECES, seed + 2),
+    }
+
+
+def _use_translate(answer: Callable[..., Any]) -> Callable[..., Any]:
+    def use(text: str, pieces: list[str], seed: int) -> str:
+        with seeded(seed):
+            model = Transformer(len(pieces), 16, 24, 2, 1, 0.9).train()
+            for parameter in model.parameters():
+                torch.nn.init.normal_(parameter, std=0.5)
+            with torch.no_grad():  # an end becomes likely enough at every place
+                model.decoder_norm.bias += 0.6 * model.embed_tokens.weight[EOS]
+        return answer(text, model, pieces)
+
+    return use
+
+
+@exercise("decoding", _translate_cases, outputs=("the translation",), use=_use_translate)
+def translate(text: str, model: Transformer, pieces: list[str]) -> str:
+    """Beam search with beam 4 and α = 0.6, dropout off; the pieces of the best, as text."""
+    model.eval()
+    src = torch.tensor([[*encode_text(text, pieces), EOS]])
+    with torch.no_grad():
+        memory = model.encode(src)
+
+        def next_log_p(prefixes: list[list[int]]) -> Float[Tensor, "prefixes vocab_size"]:
+            rows = len(prefixes)
+            mask = padding_mask(src).expand(rows, -1, -1, -1)
+            logits = model.decode(torch.tensor(prefixes), memory.expand(rows, -1, -1), mask)[:, -1]
+            log_p = logits.log_softmax(dim=-1)
+            log_p[:, [PAD, BOS]] = -torch.inf
+            return log_p
+
+        best = beam_search(next_log_p, 4, 0.6, src.size(1) + 50)[0]
+    return "".join(pieces[token] for token in best).replace("▁", " ").strip()

@@ -19,22 +19,22 @@ Function = Callable[[Tensor], Tensor]
 Attention = Callable[[Tensor, Tensor, Mask | None], Tensor]
 
 
-def _norm(d_model: int, random: torch.Generator) -> Norm:
+def norm_of(d_model: int, random: torch.Generator) -> Norm:
     return Norm(*torch.randn(2, d_model, generator=random))
 
 
-def _sublayer(d_model: int, random: torch.Generator) -> Sublayer:
+def sublayer_of(d_model: int, random: torch.Generator) -> Sublayer:
     return Sublayer(torch.randn(d_model, d_model, generator=random))
 
 
-def _attention(d_model: int, random: torch.Generator) -> given.Attention:
+def attention_of(d_model: int, random: torch.Generator) -> given.Attention:
     return given.Attention(torch.randn(d_model, d_model, generator=random))
 
 
 def _residual_cases(random: torch.Generator) -> dict[str, Case]:
     def arguments(batch: int, length: int, d_model: int) -> tuple:
         x = torch.randn(batch, length, d_model, generator=random)
-        return x, _sublayer(d_model, random), _norm(d_model, random), FixedDropout()
+        return x, sublayer_of(d_model, random), norm_of(d_model, random), FixedDropout()
 
     return {
         "values": Case(*arguments(2, 4, 6), gradient=True),
@@ -88,8 +88,8 @@ def _encoder_cases(random: torch.Generator) -> dict[str, Case]:
     def arguments(batch: int, length: int, d_model: int) -> tuple:
         x = torch.randn(batch, length, d_model, generator=random)
         mask = random_mask((batch, 1, 1, length), random)
-        parts = _attention(d_model, random), _sublayer(d_model, random)
-        return x, mask, *parts, _norm(d_model, random), _norm(d_model, random)
+        parts = attention_of(d_model, random), sublayer_of(d_model, random)
+        return x, mask, *parts, norm_of(d_model, random), norm_of(d_model, random)
 
     return {
         "values": Case(*arguments(2, 5, 6), gradient=True),
@@ -118,10 +118,10 @@ def _decoder_cases(random: torch.Generator) -> dict[str, Case]:
             torch.randn(batch, src_len, d_model, generator=random),
             causal_mask(length),
             random_mask((batch, 1, 1, src_len), random),
-            _attention(d_model, random),
-            _attention(d_model, random),
-            _sublayer(d_model, random),
-            [_norm(d_model, random) for _ in range(3)],
+            attention_of(d_model, random),
+            attention_of(d_model, random),
+            sublayer_of(d_model, random),
+            [norm_of(d_model, random) for _ in range(3)],
         )
 
     return {

@@ -1,11 +1,17 @@
-"""Exercises on targets, the loss, the learning rate and batches."""
+"""Exercises on targets, the loss, the learning rate, batches, and a training of one's own."""
+
+from collections.abc import Callable
+from typing import Any
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from transformer_lib.course.checks.exercise import exercise
 from transformer_lib.course.checks.observe import Case
+from transformer_lib.course.sandboxed.given import FixedDropout
 from transformer_lib.data.batching import shift_right
 from transformer_lib.decoding.search import pad_sequences
 from transformer_lib.training.loss import label_smoothed_cross_entropy
@@ -119,3 +125,255 @@ def plan_batches(lengths: list[int], batch_tokens: int) -> list[list[int]]:
             batches.append([])
         batches[-1].append(index)
     return batches
+
+
+# ---- A training of one's own ----
+
+Example = tuple[Tensor, Tensor, Tensor]
+"""src, tgt_input, labels"""
+
+
+class _Toy(nn.Module):
+    """Two matrices, called like a Transformer, whose dropout is not random."""
+
+    def __init__(self, table: Tensor, output: Tensor):
+        super().__init__()
+        self.table, self.output = nn.Parameter(table.clone()), nn.Parameter(output.clone())
+
+    def forward(
+        self, src: Int[Tensor, "batch src_len"], tgt_input: Int[Tensor, "batch length"]
+    ) -> Float[Tensor, "batch length vocab_size"]:
+        states = self.table[tgt_input] + self.table[src].mean(dim=1, keepdim=True)
+        if self.training:
+            states = FixedDropout()(states)
+        return torch.tanh(states) @ self.output
+
+    def weights(self) -> list[Tensor]:
+        return [p.detach().clone() for p in self.parameters()]
+
+
+def _matrices(random: torch.Generator, d: int = 6) -> tuple[Tensor, Tensor]:
+    return torch.randn(9, d, generator=random), torch.randn(d, 9, generator=random)
+
+
+def _examples(count: int, random: torch.Generator) -> list[Example]:
+    """Batches of different sizes, padded to different degrees."""
+    made = []
+    for number in range(count):
+        labels = _labels(2 + number % 3, 3 + number % 4, 9, random)
+        src = torch.randint(4, 9, (len(labels), 4), generator=random)
+        made.append((src, shift_right(labels), labels))
+    return made
+
+
+def _step_cases(random: torch.Generator) -> dict[str, Case]:
+    return {
+        "values": Case(*_matrices(random), _examples(2, random), 0.1, 100.0),
+        "three batches of unequal size": Case(*_matrices(random), _examples(3, random), 0.0, 100.0),
+        "one batch": Case(*_matrices(random), _examples(1, random), 0.1, 100.0),
+        "a gradient that is clipped": Case(*_matrices(random), _examples(3, random), 0.1, 0.02),
+    }
+
+
+def _use_step(answer: Callable[..., Any]) -> Callable[..., Any]:
+    def use(
+        table: Float[Tensor, "vocab_size d_model"],
+        output: Float[Tensor, "d_model vocab_size"],
+        batches: list[Example],
+        smoothing: float,
+        max_norm: float,
+    ) -> tuple[float, list[Tensor]]:
+        model = _Toy(table, output).eval()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+        for parameter in model.parameters():  # what an earlier step has left
+            parameter.grad = torch.ones_like(parameter)
+        return answer(model, optimizer, batches, smoothing, max_norm), model.weights()
+
+    return use
+
+
+@exercise(
+    "training",
+    _step_cases,
+    outputs=("the loss", "the weights after the step"),
+    tolerance=1e-5,
+    use=_use_step,
+)
+def training_step(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    batches: list[Example],
+    smoothing: float,
+    max_norm: float,
+) -> float:
+    """One step with the gradient of all batches together; returns their loss per token."""
+    tokens = sum(int((labels != PAD).sum()) for _, _, labels in batches)
+    optimizer.zero_grad()
+    total = 0.0
+    for src, tgt_input, labels in batches:
+        logits = model(src, tgt_input).flatten(0, 1)
+        loss = label_smoothed_cross_entropy(logits, labels.flatten(), smoothing) / tokens
+        loss.backward()
+        total += loss.item()
+    nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+    optimizer.step()
+    return total
+
+
+def _loop_cases(random: torch.Generator) -> dict[str, Case]:
+    return {
+        "values": Case(*_matrices(random), _examples(8, random), 4, 2, 0.3, 2),
+        "no accumulation": Case(*_matrices(random), _examples(6, random), 6, 1, 0.2, 3),
+        "the first step": Case(*_matrices(random), _examples(1, random), 1, 1, 0.5, 4),
+    }
+
+
+def _use_loop(answer: Callable[..., Any]) -> Callable[..., Any]:
+    def use(
+        table: Float[Tensor, "vocab_size d_model"],
+        output: Float[Tensor, "d_model vocab_size"],
+        batches: list[Example],
+        steps: int,
+        accumulate: int,
+        peak: float,
+        warmup: int,
+    ) -> tuple[list[float], list[float], list[float], list[Tensor]]:
+        model, settings, rates = _Toy(table, output).eval(), [], []
+        drawn = iter(batches)
+
+        def note(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+            group = optimizer.param_groups[0]
+            settings[:] = [*group.get("betas", ()), group.get("eps", 0.0)]
+            rates.append(float(group["lr"]))
+
+        hook = register_optimizer_step_pre_hook(note)
+        try:
+            losses = answer(model, lambda: next(drawn), steps, accumulate, peak, warmup)
+        finally:
+            hook.remove()
+        if losses is None or losses is ...:
+            return losses  # type: ignore[return-value]
+        return losses, rates, settings, model.weights()
+
+    return use
+
+
+@exercise(
+    "training",
+    _loop_cases,
+    outputs=("the losses", "the learning rates", "β₁, β₂ and ε", "the weights at the end"),
+    tolerance=1e-5,
+    use=_use_loop,
+)
+def train_model(
+    model: nn.Module,
+    draw: Callable[[], Example],
+    steps: int,
+    accumulate: int,
+    peak: float,
+    warmup: int,
+) -> list[float]:
+    """Adam with the paper's betas and ε; a rate that rises to the peak and falls with the root."""
+    optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), eps=1e-9)
+    model.train()
+    losses = []
+    for step in range(1, steps + 1):
+        optimizer.param_groups[0]["lr"] = peak * min(step / warmup, (warmup / step) ** 0.5)
+        batches = [draw() for _ in range(accumulate)]
+        losses.append(training_step(model, optimizer, batches, 0.1, 1.0))
+    return losses
+
+
+def _mended_cases(random: torch.Generator) -> dict[str, Case]:
+    def arguments(count: int) -> list[Any]:
+        return [*_matrices(random), _examples(count, random), _examples(2, random)]
+
+    return {
+        "values": Case(*arguments(5), 2),
+        "measured after each step": Case(*arguments(3), 1),
+        "never measured": Case(*arguments(2), 4),
+    }
+
+
+def _use_mended(answer: Callable[..., Any]) -> Callable[..., Any]:
+    def use(
+        table: Float[Tensor, "vocab_size d_model"],
+        output: Float[Tensor, "d_model vocab_size"],
+        batches: list[Example],
+        held_out: list[Example],
+        every: int,
+    ) -> tuple[list[float], list[float], list[Tensor]]:
+        model = _Toy(table, 4.0 * output).train()  # so that the gradient has to be clipped
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+        found = answer(model, optimizer, batches, held_out, every)
+        if found is None or found is ...:
+            return found
+        if not isinstance(found, tuple) or len(found) != 2:
+            raise TypeError("two lists are expected: the losses, and those on held-out batches")
+        return *found, model.weights()
+
+    return use
+
+
+@exercise(
+    "training",
+    _mended_cases,
+    outputs=("the losses", "the held-out losses", "the weights at the end"),
+    tolerance=1e-5,
+    use=_use_mended,
+)
+def mended_training(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    batches: list[Example],
+    held_out: list[Example],
+    every: int,
+) -> tuple[list[float], list[float]]:
+    """The program of the chapter without its faults."""
+    losses, measured = [], []
+    for number, batch in enumerate(batches, start=1):
+        losses.append(training_step(model, optimizer, [batch], 0.0, 1.0))
+        if number % every == 0:
+            model.eval()
+            with torch.no_grad():
+                means = [_mean_nll(model, *other) for other in held_out]
+            model.train()
+            measured.append(sum(means) / len(means))
+    return losses, measured
+
+
+def _mean_nll(model: nn.Module, src: Tensor, tgt_input: Tensor, labels: Tensor) -> float:
+    logits = model(src, tgt_input).flatten(0, 1)
+    return F.cross_entropy(logits, labels.flatten(), ignore_index=PAD).item()
+
+
+def _average_cases(random: torch.Generator) -> dict[str, Case]:
+    def checkpoints(count: int) -> Case:
+        return Case([list(_matrices(random, 3)) for _ in range(count)])
+
+    return {"values": checkpoints(4), "one checkpoint": checkpoints(1), "two": checkpoints(2)}
+
+
+def _use_average(answer: Callable[..., Any]) -> Callable[..., Any]:
+    def use(checkpoints: list[list[Tensor]]) -> tuple[list[str], list[Tensor]]:
+        names = ("table", "output")
+        found = answer([dict(zip(names, tensors, strict=True)) for tensors in checkpoints])
+        if found is None or found is ...:
+            return found
+        if not isinstance(found, dict):
+            raise TypeError(f"a dictionary is expected, not a {type(found).__name__}")
+        return sorted(found), [found[name] for name in sorted(found)]
+
+    return use
+
+
+@exercise(
+    "training",
+    _average_cases,
+    outputs=("the names, sorted", "the tensors"),
+    tolerance=1e-5,
+    use=_use_average,
+)
+def average_checkpoints(states: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """The mean of each parameter over some state dictionaries (section 6.1)."""
+    return {name: sum(state[name] for state in states) / len(states) for name in states[0]}

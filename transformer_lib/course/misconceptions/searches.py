@@ -1,0 +1,358 @@
+"""Mistakes in a whole search, in sampling, and on the way from text to text."""
+
+from itertools import pairwise
+
+import torch
+
+from transformer_lib.course.misconceptions.bank import also, misconception
+from transformer_lib.decoding.search import length_penalty
+from transformer_lib.model.masks import padding_mask
+from transformer_lib.vocabulary import BOS, EOS, PAD, UNK
+
+
+def _search(
+    next_log_p,
+    beam_size,
+    alpha,
+    max_len,
+    *,
+    penalty=length_penalty,
+    goes_on=lambda finished, beam_size: len(finished) < beam_size,
+    of_the_beam=True,
+    forced=True,
+    width=2,
+):
+    beam, finished = [([BOS], 0.0)], []
+    for length in range(1, max_len + 1):
+        log_p = next_log_p([tokens for tokens, _ in beam])
+        if length == max_len and forced:
+            log_p[:, [token for token in range(log_p.size(1)) if token != EOS]] = -torch.inf
+        totals = torch.tensor([total for _, total in beam])[:, None] + log_p
+        best = totals.flatten().topk(min(width * beam_size, totals.numel()))
+        parents, beam = beam, []
+        for rank, (total, index) in enumerate(
+            zip(best.values.tolist(), best.indices.tolist(), strict=True)
+        ):
+            tokens, token = parents[index // log_p.size(1)][0], index % log_p.size(1)
+            if total == -torch.inf:
+                break
+            if token == EOS and (rank < beam_size or not of_the_beam):
+                finished.append((total / penalty(length, alpha), tokens[1:]))
+            elif token != EOS and len(beam) < beam_size:
+                beam.append(([*tokens, token], total))
+        if not goes_on(finished, beam_size) or not beam:
+            break
+    finished.sort(key=lambda hypothesis: -hypothesis[0])
+    return [tokens for _, tokens in finished[:beam_size]]
+
+
+@also("M28", "beam_search")
+def no_length_penalty(next_log_p, beam_size, alpha, max_len):
+    return _search(next_log_p, beam_size, 0.0, max_len)
+
+
+@also("M126", "beam_search")
+def multiplied_by_the_penalty(next_log_p, beam_size, alpha, max_len):
+    return _search(next_log_p, beam_size, -alpha, max_len)
+
+
+@also("M127", "beam_search")
+def the_worst_first(next_log_p, beam_size, alpha, max_len):
+    return _search(next_log_p, beam_size, alpha, max_len)[::-1]
+
+
+@misconception(
+    "M341",
+    "beam_search",
+    title="stops at the first finished hypothesis",
+    source="common: the search ends as greedy search does",
+    effect="Short translations, the likelier ones among the later ends are never seen.",
+    hint="You return fewer hypotheses than the beam is wide. When does the search end?",
+)
+def stops_at_the_first(next_log_p, beam_size, alpha, max_len):
+    return _search(
+        next_log_p, beam_size, alpha, max_len, goes_on=lambda finished, beam_size: not finished
+    )
+
+
+@misconception(
+    "M342",
+    "beam_search",
+    title="unlikely ends are finished, too",
+    source="a plausible slip: </s> is accepted below the beam's places as well",
+    effect="Poor short hypotheses fill the list, and the search ends too early.",
+    hint="Among your finished hypotheses are some whose </s> was not among the best beam_size "
+    "continuations of its step.",
+)
+def ends_below_the_beam(next_log_p, beam_size, alpha, max_len):
+    return _search(next_log_p, beam_size, alpha, max_len, of_the_beam=False)
+
+
+@misconception(
+    "M343",
+    "beam_search",
+    title="only as many candidates as the beam is wide",
+    source="common: topk(beam_size), of which ends are taken away",
+    effect="The beam becomes narrower with each hypothesis that ends.",
+    hint="With a hypothesis finished, fewer than beam_size go on. From how many candidates do you "
+    "choose?",
+)
+def beam_shrinks(next_log_p, beam_size, alpha, max_len):
+    return _search(next_log_p, beam_size, alpha, max_len, width=1)
+
+
+@misconception(
+    "M344",
+    "beam_search",
+    title="nothing is finished at the limit",
+    source="a plausible slip: the loop just ends",
+    effect="No translation at all for a sentence that the model does not end.",
+    hint="Everything is right but where the limit is reached. What may follow in the last step?",
+)
+def nothing_at_the_limit(next_log_p, beam_size, alpha, max_len):
+    return _search(next_log_p, beam_size, alpha, max_len, forced=False)
+
+
+@misconception(
+    "M345",
+    "beam_search",
+    title="</s> stays in the translation",
+    source="common",
+    effect="One token too many in each hypothesis; BLEU counts it if it is turned into text.",
+    hint="Each of your hypotheses has a </s> at its end.",
+)
+def with_its_end(next_log_p, beam_size, alpha, max_len):
+    return [[*tokens, EOS] for tokens in _search(next_log_p, beam_size, alpha, max_len)]
+
+
+def _sorted_nucleus(probabilities, p, drop):
+    likeliest, tokens = probabilities.sort(dim=-1, descending=True)
+    kept = likeliest.masked_fill(drop(likeliest, likeliest.cumsum(dim=-1)), 0.0)
+    return torch.zeros_like(probabilities).scatter(-1, tokens, kept)
+
+
+@misconception(
+    "M346",
+    "nucleus",
+    title="the token that crosses p is dropped",
+    source="common: cumsum > p is masked without a shift by one",
+    effect="Less than p is kept, and nothing at all where one token has more than p.",
+    hint="What you keep has less than p together. Does the token that crosses the limit belong to "
+    "it?",
+)
+def without_the_last(probabilities, p):
+    kept = _sorted_nucleus(probabilities, p, lambda likeliest, total: total > p)
+    return kept / kept.sum(dim=-1, keepdim=True)
+
+
+@misconception(
+    "M347",
+    "nucleus",
+    title="not normalized anew",
+    source="a plausible slip",
+    effect="What is returned adds up to p; whatever samples from it may refuse, or rescale.",
+    hint="The right tokens are kept. Do your probabilities add up to 1?",
+)
+def not_normalized(probabilities, p):
+    return _sorted_nucleus(probabilities, p, lambda likeliest, total: total - likeliest >= p)
+
+
+@misconception(
+    "M348",
+    "nucleus",
+    title="tokens kept whose own probability is p",
+    source="a plausible slip: p taken as a threshold for each token",
+    effect="Nothing is left where no token is that likely.",
+    hint="You compare each token by itself with p. What is to reach p?",
+)
+def threshold(probabilities, p):
+    kept = probabilities.masked_fill(probabilities < p, 0.0)
+    return kept / kept.sum(dim=-1, keepdim=True)
+
+
+@misconception(
+    "M349",
+    "nucleus",
+    title="left in sorted order",
+    source="common: sorted, masked, and not put back",
+    effect="The probabilities belong to other tokens.",
+    hint="Your probabilities are the right ones, from the largest to the smallest. Whose are they?",
+)
+def left_sorted(probabilities, p):
+    likeliest = probabilities.sort(dim=-1, descending=True).values
+    before = likeliest.cumsum(dim=-1) - likeliest
+    kept = likeliest.masked_fill(before >= p, 0.0)
+    return kept / kept.sum(dim=-1, keepdim=True)
+
+
+def _encode(text, pieces, choose, marked=True, together=True, unknown=UNK):
+    numbers = {piece: number for number, piece in enumerate(pieces)}
+    words = text.split()
+    symbols = list("▁".join(["", *words] if marked else words))
+    while True:
+        pairs = [one + other for one, other in pairwise(symbols)]
+        known = [pair for pair in pairs if pair in numbers]
+        if not known:
+            break
+        at = pairs.index(choose(known, numbers))
+        symbols[at : at + 2] = [pairs[at]]
+    tokens = [numbers.get(symbol, unknown) for symbol in symbols]
+    before = [None, *tokens]
+    return [
+        t
+        for t, last in zip(tokens, before, strict=False)
+        if not together or (t, last) != (UNK, UNK)
+    ]
+
+
+def _earliest(known, numbers):
+    return min(known, key=lambda pair: numbers[pair])
+
+
+@misconception(
+    "M350",
+    "encode_text",
+    title="from left to right",
+    source="common: the first pair that is a piece is joined",
+    effect="Other tokens than those that the model was trained with, and worse translations.",
+    hint="You join the first pair that is a piece. In what order were the pieces made?",
+)
+def from_left_to_right(text, pieces):
+    return _encode(text, pieces, lambda known, numbers: known[0])
+
+
+@misconception(
+    "M351",
+    "encode_text",
+    title="the longest piece that fits",
+    source="common: the longest match from the left, as WordPiece has it",
+    effect="Other tokens than those that the model was trained with, and worse translations.",
+    hint="You take the longest piece that fits. BPE joins pairs: in what order were they learned?",
+)
+def longest_match(text, pieces):
+    numbers = {piece: number for number, piece in enumerate(pieces)}
+    rest, tokens = "▁".join(["", *text.split()]), []
+    while rest:
+        found = next((rest[:n] for n in range(len(rest), 0, -1) if rest[:n] in numbers), None)
+        if found or not tokens or tokens[-1] != UNK:
+            tokens.append(numbers[found] if found else UNK)
+        rest = rest[len(found or "x") :]
+    return tokens
+
+
+@misconception(
+    "M352",
+    "encode_text",
+    title="no ▁ before the first word",
+    source="common: spaces are replaced, and the text does not begin with one",
+    effect="The first word is cut as if it were the middle of a word.",
+    hint="All is right but the first word. What stands before a word in the pieces?",
+)
+def first_word_unmarked(text, pieces):
+    return _encode(text, pieces, _earliest, marked=False)
+
+
+@misconception(
+    "M353",
+    "encode_text",
+    title="the latest pair first",
+    source="a plausible slip: a high number taken for a high rank",
+    effect="Rare pieces are preferred to frequent ones.",
+    hint="You join the pair that was learned last. Which one comes first?",
+)
+def latest_first(text, pieces):
+    return _encode(text, pieces, lambda known, numbers: max(known, key=lambda x: numbers[x]))
+
+
+@misconception(
+    "M354",
+    "encode_text",
+    title="unknown letters are left out",
+    source="a plausible slip",
+    effect="The model does not learn that there was something.",
+    hint="Where a letter is unknown, a token is missing. What does 1 stand for?",
+)
+def unknown_left_out(text, pieces):
+    return [token for token in _encode(text, pieces, _earliest) if token != UNK]
+
+
+def _translate(
+    text, model, pieces, *, beam_size=4, alpha=0.6, mode=False, end=True, strip=True, marks=" "
+):
+    model.train(mode)
+    tokens = _encode(text, pieces, _earliest)
+    src = torch.tensor([[*tokens, EOS] if end else tokens])
+    with torch.no_grad():
+        memory = model.encode(src)
+
+        def next_log_p(prefixes):
+            rows = len(prefixes)
+            mask = padding_mask(src).expand(rows, -1, -1, -1)
+            logits = model.decode(torch.tensor(prefixes), memory.expand(rows, -1, -1), mask)[:, -1]
+            log_p = logits.log_softmax(dim=-1)
+            log_p[:, [PAD, BOS]] = -torch.inf
+            return log_p
+
+        best = _search(next_log_p, beam_size, alpha, src.size(1) + 50)[0]
+    said = "".join(pieces[token] for token in best).replace("▁", marks)
+    return said.strip() if strip else said
+
+
+@misconception(
+    "M355",
+    "translate",
+    title="dropout is left on",
+    source="common: model.eval() forgotten",
+    effect="Another translation in each call, and worse ones.",
+    hint="In which mode was the model handed over? Two calls should return the same.",
+)
+def dropout_left_on(text, model, pieces):
+    return _translate(text, model, pieces, mode=True)
+
+
+@misconception(
+    "M356",
+    "translate",
+    title="the source without its </s>",
+    source="common: only the target gets one",
+    effect="The model has never seen a source that does not end; it says other things.",
+    hint="With which token did each source end in training?",
+)
+def source_without_end(text, model, pieces):
+    return _translate(text, model, pieces, end=False)
+
+
+@misconception(
+    "M357",
+    "translate",
+    title="the text still has ▁ in it",
+    source="a plausible slip",
+    effect="Nothing for people, and BLEU near zero.",
+    hint="What does ▁ stand for in a text?",
+)
+def marks_left(text, model, pieces):
+    return _translate(text, model, pieces, marks="▁")
+
+
+@misconception(
+    "M358",
+    "translate",
+    title="a space at the beginning",
+    source="common: the ▁ of the first word",
+    effect="Invisible, and wrong wherever texts are compared.",
+    hint="What stands at the beginning of your text?",
+)
+def space_in_front(text, model, pieces):
+    return _translate(text, model, pieces, strip=False)
+
+
+@misconception(
+    "M359",
+    "translate",
+    title="greedy search",
+    source="a plausible slip: a beam of 1",
+    effect="Less than a point of BLEU.",
+    hint="Your translation is the one that greedy search finds. How wide is the beam to be?",
+)
+def greedy(text, model, pieces):
+    return _translate(text, model, pieces, beam_size=1)
