@@ -96,7 +96,10 @@ def mask_explorer(
     weights: Mapping[str, Float[Tensor, "sentences queries keys"]],
     pieces: Sequence[Sequence[str]],
 ) -> "altair.Chart":
-    """Weights of one head under several masks, by name: choose the sentence and the mask."""
+    """Weights of one head under several masks, by name: choose the sentence and the mask.
+
+    It begins, and stays in a picture, with the last of the masks.
+    """
     names = [" ".join(sentence).replace(" <pad>", "") for sentence in pieces]
     cells = [
         {"sentence": names[number], "mask": mask, **cell}
@@ -107,10 +110,11 @@ def mask_explorer(
 
     return _explorer(
         cells,
-        {"sentence": _menu("sentence", names), "mask": _menu("mask", list(weights))},
+        {"sentence": _menu("sentence", names), "mask": _menu("mask", [*weights][::-1])},
         ("query", "key"),
         ("query (looks)", "key (looked at)"),
-        "Attention weights under the chosen mask; blocked keys have weight zero.",
+        f"Attention weights under the chosen mask, at first “{[*weights][-1]}” on “{names[0]}”; "
+        "blocked keys have weight zero.",
     ).properties(width=360, height=300)
 
 

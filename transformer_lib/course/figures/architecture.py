@@ -67,14 +67,22 @@ def architecture() -> Figure:
             for part in layer:
                 if part.name == "Add & norm":
                     _skip(axes, x, part.y)
-        _label(axes, ENCODER, 0.25, "source tokens")
-        _label(axes, DECODER, 0.25, "target tokens, shifted right")
+        _label(axes, ENCODER, 0.25, "source tokens, batch × src_len")
+        _label(axes, DECODER, 0.25, "target tokens, shifted right, batch × tgt_len")
         _label(axes, DECODER, 9.15, "the next token  ·  11 training, 12 decoding")
+        for x, length, heights in (
+            (ENCODER, "src_len", (2.27,)),
+            (DECODER, "tgt_len", (2.27, 7.7)),
+        ):
+            for y in heights:
+                _shape(axes, x, y, f"batch × {length} × d_model")
+        _shape(axes, DECODER, 8.75, "batch × tgt_len × vocabulary")
         arrow(axes, (DECODER, OUTPUT.y + HEIGHT / 2), (DECODER, 9.0))
         memory = (ENCODER + WIDTH / 2 + 0.85, 6.2)
         axes.plot([ENCODER, ENCODER, memory[0], memory[0]], [5.7, 6.2, 6.2, 4.7], color="#333333")
         arrow(axes, (memory[0], 4.7), (DECODER - WIDTH / 2, 4.7))
-        _label(axes, ENCODER + 1.2, 6.4, "memory")
+        _label(axes, ENCODER + 1.2, 6.6, "memory")
+        _shape(axes, ENCODER + 0.02, 6.38, "batch × src_len × d_model")
         _label(axes, memory[0] + 0.28, 4.9, "K, V")
         _label(axes, DECODER + 0.2, 4.2, "Q")
     return figure
@@ -107,6 +115,11 @@ def _skip(axes: Axes, x: float, top: float) -> None:
     bottom = top - 1.12
     axes.plot([x, left, left], [bottom, bottom, top], color="#888888", linewidth=1.1)
     arrow(axes, (left, top), (x - WIDTH / 2, top), "#888888")
+
+
+def _shape(axes: Axes, x: float, y: float, text: str) -> None:
+    """Beside an arrow that goes up at x."""
+    axes.text(x + 0.12, y, text, ha="left", va="center", fontsize=7.5, color="#555555")
 
 
 def _label(axes: Axes, x: float, y: float, text: str) -> None:

@@ -209,3 +209,137 @@ def padding_mask_of_floats(tokens):
 @also("M60", "decoder_mask")
 def decoder_mask_of_floats(tokens):
     return (padding_mask(tokens) & causal_mask(tokens.size(1))).float()
+
+
+def _packed(segments, causal=True, padding=True, same=True):
+    mask = segments[:, None, :, None] == segments[:, None, None, :]
+    if not same:
+        mask = torch.ones_like(mask)
+    if padding:
+        mask = mask & (segments != PAD)[:, None, None, :]
+    length = segments.size(1)
+    return mask & torch.ones(length, length, dtype=torch.bool).tril() if causal else mask
+
+
+@also("M59", "packed_mask")
+def packed_without_the_triangle(segments):
+    return _packed(segments, causal=False)
+
+
+@misconception(
+    "M360",
+    "packed_mask",
+    title="a sentence sees the ones before it in its row",
+    source="common: sentences packed into one row under a plain causal mask",
+    effect="What is learned depends on which sentences happen to be packed together.",
+    hint="Your mask is causal and hides padding. May the second sentence see the first?",
+)
+def sees_other_sentences(segments):
+    return _packed(segments, same=False)
+
+
+@misconception(
+    "M361",
+    "packed_mask",
+    title="padding is a sentence of its own",
+    source="a plausible slip: equal numbers may see one another, and all padding is 0",
+    effect="None, as long as nobody uses what is computed at padding.",
+    hint="Everything is right but the rows of the padding. What may be seen that is number 0?",
+)
+def padding_sees_padding(segments):
+    return _packed(segments, padding=False)
+
+
+@misconception(
+    "M362",
+    "packed_mask",
+    title="only the neighbour is compared",
+    source="a plausible slip: a token may see the one before it if both are of one sentence",
+    effect="From the third token on a sentence forgets its beginning.",
+    hint="Your tokens see themselves and one neighbour. And the tokens before that?",
+)
+def only_neighbours(segments):
+    length = segments.size(1)
+    band = torch.ones(length, length, dtype=torch.bool).tril().triu(-1)
+    return _packed(segments) & band
+
+
+def _leaks(model, length, places, limit=1e-6, later=True):
+    tokens = torch.randint(20, (4, length))
+    before, found = model(tokens), set()
+    for place in places(length):
+        changed = tokens.clone()
+        changed[:, place] = (changed[:, place] + 7) % 20
+        difference = (model(changed) - before).abs().amax(dim=(0, 2))
+        seen = range(place) if later else range(place + 1)
+        found |= {position for position in seen if difference[position] > limit}
+    return sorted(found)
+
+
+@misconception(
+    "M363",
+    "leaks",
+    title="only the last token is changed",
+    source="common: the shortest test that finds a missing mask",
+    effect="A leak that does not reach to the end stays unnoticed.",
+    hint="Your test finds who sees the last token. Who sees one token ahead, and no further?",
+)
+def last_token_only(model, length):
+    return _leaks(model, length, lambda length: [length - 1])
+
+
+@misconception(
+    "M364",
+    "leaks",
+    title="the tolerance is larger than the leak",
+    source="a plausible slip: allclose with a generous tolerance",
+    effect="A leak of a thousandth is enough to learn from, and is not found.",
+    hint="Large leaks are found. How small a difference does your test take for none?",
+)
+def generous_tolerance(model, length):
+    return _leaks(model, length, lambda length: range(1, length), limit=0.03)
+
+
+@misconception(
+    "M365",
+    "leaks",
+    title="a position that sees itself counts as a leak",
+    source="a plausible slip: the changed position is compared, too",
+    effect="Every model leaks.",
+    hint="You find leaks in a model that has none. May a position depend on its own token?",
+)
+def own_token_counts(model, length):
+    return _leaks(model, length, lambda length: range(1, length), later=False)
+
+
+@misconception(
+    "M366",
+    "leaks",
+    title="all tokens are changed at once",
+    source="a plausible slip: two random batches are compared",
+    effect="Every model leaks: outputs change because their own tokens did.",
+    hint="You find leaks in a model that has none. What else has changed beside the future?",
+)
+def all_at_once(model, length):
+    tokens = torch.randint(20, (4, length))
+    difference = (model(tokens) - model((tokens + 7) % 20)).abs().amax(dim=(0, 2))
+    return [position for position in range(length) if difference[position] > 1e-6]
+
+
+@misconception(
+    "M367",
+    "leaks",
+    title="the positions that see something earlier",
+    source="a plausible slip: the other side of the changed token is compared",
+    effect="The test praises a leak and complains of attention.",
+    hint="You list the positions after the changed token. Which ones must not notice it?",
+)
+def the_other_side(model, length):
+    tokens = torch.randint(20, (4, length))
+    before, found = model(tokens), set()
+    for place in range(length - 1):
+        changed = tokens.clone()
+        changed[:, place] = (changed[:, place] + 7) % 20
+        difference = (model(changed) - before).abs().amax(dim=(0, 2))
+        found |= {p for p in range(place + 1, length) if difference[p] > 1e-6}
+    return sorted(found)

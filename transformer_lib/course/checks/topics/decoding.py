@@ -285,13 +285,15 @@ def _translate_cases(random: torch.Generator) -> dict[str, Case]:
         "values": Case(_text(3, random), PIECES, seed),
         "a word": Case(_text(1, random), PIECES, seed + 1),
         "another model": Case(_text(2, random), PIECES, seed + 2),
+        "a third one": Case(_text(2, random), PIECES, seed + 3),
+        "a fourth one": Case(_text(1, random), PIECES, seed + 4),
     }
 
 
 def _use_translate(answer: Callable[..., Any]) -> Callable[..., Any]:
     def use(text: str, pieces: list[str], seed: int) -> str:
         with seeded(seed):
-            model = Transformer(len(pieces), 16, 24, 2, 1, 0.9).train()
+            model = Transformer(len(pieces), 16, 24, 2, 1, 1.0).train()  # drops everything
             for parameter in model.parameters():
                 torch.nn.init.normal_(parameter, std=0.5)
             with torch.no_grad():  # an end becomes likely enough at every place

@@ -1,7 +1,9 @@
 """Exercises on masks."""
 
+from collections.abc import Callable
+
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from transformer_lib.course.checks.exercise import exercise
@@ -44,3 +46,92 @@ exercise("masks", _length_cases)(causal_mask)
 def decoder_mask(tokens: Int[Tensor, "batch length"]) -> Bool[Tensor, "batch 1 queries keys"]:
     """What a decoder's self-attention may see: no padding, and nothing of the future."""
     return padding_mask(tokens) & causal_mask(tokens.size(1))
+
+
+def _segment_cases(random: torch.Generator) -> dict[str, Case]:
+    def segments(batch: int, *lengths: int) -> Tensor:
+        """Sentences of these lengths, one after another, with padding at the end of each row."""
+        rows = []
+        for row in range(batch):
+            shift = int(torch.randint(0, 2, (), generator=random)) + row
+            sizes = [max(1, n + (shift + k) % 2 - (shift % 2)) for k, n in enumerate(lengths)]
+            numbers = [k for k, size in enumerate(sizes, start=1) for _ in range(size)]
+            rows.append(numbers)
+        width = max(map(len, rows)) + 2
+        return torch.tensor([row + [0] * (width - len(row)) for row in rows])
+
+    return {
+        "values": Case(segments(3, 3, 2, 4)),
+        "one sentence per row": Case(segments(2, 4)),
+        "a batch of one": Case(segments(1, 2, 3)),
+        "sentences of one token": Case(torch.tensor([[1, 2, 3, 0]])),
+    }
+
+
+@exercise("masks", _segment_cases)
+def packed_mask(segments: Int[Tensor, "batch length"]) -> Bool[Tensor, "batch 1 queries keys"]:
+    """Causal within each sentence of a row; 0 in ``segments`` is padding, which nobody may see."""
+    same = segments[:, None, :, None] == segments[:, None, None, :]
+    return same & (segments != PAD)[:, None, None, :] & causal_mask(segments.size(1))
+
+
+class _Reader:
+    """Logits of every position from the tokens that a matrix of weights lets it see."""
+
+    def __init__(self, weights: Callable[[int], Tensor], random: torch.Generator):
+        self.weights = weights
+        self.table = torch.randn(20, 6, generator=random)
+
+    def __call__(self, tokens: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length d"]:
+        return torch.tanh(self.weights(tokens.size(1)) @ self.table[tokens])
+
+
+def _causal(length: int) -> Tensor:
+    return torch.ones(length, length).tril()
+
+
+def _one_ahead(length: int) -> Tensor:
+    return torch.ones(length, length).tril(1)
+
+
+def _everything(length: int) -> Tensor:
+    return torch.ones(length, length)
+
+
+def _upper(length: int) -> Tensor:
+    return torch.ones(length, length).triu()
+
+
+def _third_sees_fifth(length: int) -> Tensor:
+    weights = _causal(length)
+    weights[2, 4] = 1.0
+    return weights
+
+
+def _a_little_of_the_mean(length: int) -> Tensor:
+    return _causal(length) + 1e-3
+
+
+def _leak_cases(random: torch.Generator) -> dict[str, Case]:
+    return {
+        "values": Case(_Reader(_one_ahead, random), 7),
+        "nothing leaks": Case(_Reader(_causal, random), 7),
+        "no mask": Case(_Reader(_everything, random), 6),
+        "the upper triangle": Case(_Reader(_upper, random), 6),
+        "position 2 sees position 4": Case(_Reader(_third_sees_fifth, random), 8),
+        "a thousandth of the mean": Case(_Reader(_a_little_of_the_mean, random), 6),
+    }
+
+
+@exercise("masks", _leak_cases, outputs=("the positions that see something later",))
+def leaks(model: Callable[[Tensor], Tensor], length: int) -> list[int]:
+    """Change one token after another, and see which positions before it change."""
+    tokens = torch.randint(20, (4, length))
+    before = model(tokens)
+    found = set()
+    for place in range(1, length):
+        changed = tokens.clone()
+        changed[:, place] = (changed[:, place] + 7) % 20
+        difference = (model(changed) - before).abs().amax(dim=(0, 2))
+        found |= {position for position in range(place) if difference[position] > 1e-6}
+    return sorted(found)
