@@ -11,19 +11,22 @@
 # ---
 
 # %% [markdown]
+
+# %% [markdown]
 # # 8 · Layer norm and batch norm
 #
 # A norm takes some numbers and brings their mean to 0 and their standard deviation to 1. *Which*
 # numbers makes all the difference. By the end you can
 #
-# - compute layer norm and batch norm by hand, and find the mistakes in a published example,
+# - say what a norm is good for in a deep network,
+# - write layer norm and batch norm, with what batch norm keeps for later, and the gradient,
 # - say what each averages over, and what follows from that for sentences of different lengths,
 # - show why batch norm sees the future,
 # - tell apart the variants that look alike: biased or unbiased, where ε goes, RMSNorm.
 #
 # Reading takes about thirty minutes, computing less than one.
 #
-# **Predict first.** Three small translators are trained alike, with layer norm, with batch norm and
+# **Predict first.** Small translators are trained alike, with layer norm, with batch norm and
 # without any norm. Then each is measured three times on the same held-out sentences: in training
 # mode, in evaluation mode, and in training mode on batches in which short and long sentences are
 # mixed. Which of the nine losses will stand out?
@@ -37,25 +40,67 @@ import pandas as pd
 import torch
 from torch import nn
 
-from transformer_lib.checks import check, solution
+from transformer_lib.checks import check, mine, solution
 from transformer_lib.course.results import mean_and_spread, over_seeds
+from transformer_lib.course.trained import load_trained
 from transformer_lib.data import prepare
 from transformer_lib.data.batching import make_batch, plan_batches
 from transformer_lib.data.corpora import DataConfig
 from transformer_lib.course.misconceptions.bank import wrong_answers
-from transformer_lib.model import Embedding, FeedForward, LayerNorm, MultiHeadAttention, PostNorm
-from transformer_lib.model import SinusoidalPositions, Transformer, layer_norm
+from transformer_lib.model import Embedding, FeedForward, MultiHeadAttention, PostNorm
+from transformer_lib.model import SinusoidalPositions, Transformer
 from transformer_lib.model.transformer import build_stacks
 from transformer_lib.course.figures.norms import norm_blocks
+from transformer_lib.plots.measurements import lines
 from transformer_lib.plots.notebook import show
 from transformer_lib.training.loss import output_loss
 from transformer_lib.vocabulary import PAD
 
 # %% [markdown]
+# ## Why normalize at all?
+#
+# Each layer multiplies. If it makes its numbers a little larger, or smaller, a deep network makes
+# them huge, or tiny: thirty layers with a factor of 0.8 or 1.25 each. Random layers of 64 units with
+# a ReLU, whose weights are sized so that the factor is about that, without a norm and with one after
+# each layer:
+
+# %%
+def sizes(factor, norm, layers=30, d=64):
+    """Root mean square of the numbers after each layer."""
+    torch.manual_seed(0)
+    x = torch.randn(100, d)
+    found = [x.square().mean().sqrt().item()]
+    for _ in range(layers):
+        x = (x @ torch.randn(d, d) * factor * (2 / d) ** 0.5).relu()
+        x = nn.functional.layer_norm(x, (d,)) if norm else x
+        found.append(x.square().mean().sqrt().item())
+    return found
+
+
+depth = range(31)
+curves = {f"factor {f}": (depth, sizes(f, norm=False)) for f in (0.8, 1.0, 1.25)}
+curves["1.25, with a norm"] = (depth, sizes(1.25, norm=True))
+show(
+    lines(curves, ("layers", "root mean square"), logarithmic="y"),
+    "Size of the numbers over thirty layers: without a norm they shrink or grow exponentially, or "
+    "stay if the factor is 1; with a norm they stay whatever the factor.",
+)
+for name, (_, values) in curves.items():
+    print(f"{name:18} after 30 layers {values[-1]:.3g}")
+
+# %% [markdown]
+# With a factor of 1 one can do without, and there are ways to start like that (chapter 10). But
+# weights change in training, and the factor with them. A norm after each layer makes the next one
+# independent of it: the sizes stay, and with them the learning rates that work. (It was introduced
+# with another explanation, [Ioffe and Szegedy 2015](https://arxiv.org/abs/1502.03167) on
+# “covariate shift”, which later measurements did not bear out: [Santurkar et al.
+# 2018](https://arxiv.org/abs/1805.11604).) Where in a Transformer the norm stands, and what goes
+# wrong at depth, is the subject of chapter 9. Here we ask what it should average over.
+#
 # ## By hand
 #
-# A lecture from which this course grew explains both norms with one table: six features (rows) of
-# three examples (columns).
+# One of the five descriptions of chapter 16, a lecture, explains both norms with one table: six
+# features (rows) of three examples (columns).
 
 # %%
 table = torch.tensor(
@@ -85,271 +130,20 @@ print("                 dividing by n − 1:", table.std(dim=0).numpy().round(2)
 # wrong, and its standard deviations are those obtained by dividing by $n - 1$, rounded. If you
 # recompute an example and get other numbers, the mistake need not be yours.
 #
-# Normalized by hand, the first column: subtract 2.17, divide by 1.77.
-
-# %%
-x = table.T  # (examples, features): in code, examples are rows
-by_hand = (x - x.mean(dim=1, keepdim=True)) / x.std(dim=1, correction=0, keepdim=True)
-print(by_hand[0].numpy().round(2))
-library = layer_norm(x, torch.ones(6), torch.zeros(6))
-torch.testing.assert_close(by_hand, library, rtol=1e-4, atol=1e-4)
-torch.testing.assert_close(library, nn.functional.layer_norm(x, (6,)))
-torch.testing.assert_close(LayerNorm(6)(x), library)
-
-# %% [markdown]
-# And the formula, with a learned scale γ and shift β for each feature, so that the network can undo
+# In a formula, with a learned scale γ and shift β for each feature, so that the network can undo
 # what does not suit it ([Ba et al. 2016](https://arxiv.org/abs/1607.06450)):
 #
 # $$\text{LN}(x) = \gamma\,\frac{x - \mu}{\sqrt{\sigma^2 + \varepsilon}} + \beta \qquad
 # \mu = \frac1d\sum_i x_i \quad \sigma^2 = \frac1d\sum_i (x_i - \mu)^2$$
-#
-# ## What each averages over
-#
-# The states of a layer are a block: (batch, length, d_model). In orange, the numbers that share one
-# mean and one standard deviation:
-
-# %%
-show(
-    norm_blocks(
-        {
-            "layer norm": {"channel"},
-            "batch norm": {"sentence", "position"},
-            "(instance norm)": {"position"},
-        }
-    ),
-    "Three blocks of sentences, positions and channels. Layer norm: one position with all its "
-    "channels. Batch norm: one channel of all positions of all sentences. Instance norm: one "
-    "channel of all positions of one sentence.",
-)
-
-# %% [markdown]
-# Layer norm looks at one token alone. Whatever else is in the sentence or in the batch, the token's
-# result is the same. Batch norm looks at one channel across all tokens of all sentences. In image
-# recognition that works well: images are all the same size, and each mean is taken over many
-# numbers. In translation three things go wrong.
-#
-# **First: padding counts.** Sentences are padded, and padding is part of the block. The same
-# sentence with more or less padding beside it:
-
-# %%
-class BatchNorm(nn.Module):
-    """Batch norm of (batch, length, d_model): each channel over all positions."""
-
-    def __init__(self, d_model):
-        super().__init__()
-        self.norm = nn.BatchNorm1d(d_model)
-
-    def forward(self, x):
-        return self.norm(x.flatten(0, 1)).view_as(x)
-
-
-torch.manual_seed(0)
-sentence = torch.randn(1, 5, 8)
-for padding in (0, 5, 45):
-    padded = torch.cat([sentence, torch.zeros(1, padding, 8)], dim=1)
-    first = [norm(padded)[0, 0, 0].item() for norm in (LayerNorm(8), BatchNorm(8))]
-    print(f"{padding:2} positions of padding: layer norm {first[0]:.2f}, batch norm {first[1]:.2f}")
-
-# %% [markdown]
-# **Second: training and use differ.** In use there may be only one sentence, and what would the
-# mean of a batch be then? So batch norm keeps running means while it is trained, and uses those in
-# evaluation mode. They are a moving average over the last ten or twenty batches; no batch is
-# average.
-#
-# **Third: it sees the future.** In the decoder no position may depend on later ones (chapter 7).
-# The mean of a channel runs over all positions, the later ones included:
-
-# %%
-torch.manual_seed(0)
-states = torch.randn(2, 6, 8)
-changed = states.clone()
-changed[:, -1] += 3.0
-for name, norm in {"layer norm": LayerNorm(8), "batch norm": BatchNorm(8)}.items():
-    difference = (norm(states) - norm(changed)).abs().amax(dim=(0, 2))
-    print(f"{name}: change at positions 0 to 5:", *[f"{d:.2f}" for d in difference.tolist()])
-
-# %% [markdown]
-# The last position was changed, and with batch norm all the others noticed. In training such a
-# decoder can learn from the statistics a little of what it should predict. In use, that little is
-# missing.
-#
-# ## Trained with each
-#
-# One layer each of encoder and decoder, 150 steps on the bundled text, all alike but for the norm,
-# five times each from different random weights:
-
-# %% tags=["nbval-ignore-output"]
-data = prepare(DataConfig())
-LENGTHS = data.train.src.lengths, data.train.tgt.lengths
-assert len(data.train) > 40_000, "the bundled text is not whole: install the course again"
-
-# %%
-def build(make_norm, d_model=128):
-    """A small Transformer with any norm."""
-    stacks = build_stacks(
-        attention=partial(MultiHeadAttention, d_model, 4),
-        feed_forward=partial(FeedForward, d_model, 256),
-        residual=lambda: PostNorm(make_norm(d_model), dropout=0.0),
-        final_norm=nn.Identity,
-        num_encoder_layers=1,
-        num_decoder_layers=1,
-    )
-    embedding = Embedding(len(data.tokenizer), d_model, SinusoidalPositions(d_model), dropout=0.0)
-    output = nn.Parameter(torch.randn(len(data.tokenizer), d_model) * d_model**-0.5)
-    return Transformer(embedding, embedding, *stacks, output)
-
-
-def loss_of(model, sentences):
-    batch = make_batch(data.train, sentences)
-    states = model.decode(batch.tgt_input, model.encode(batch.src))
-    sums = output_loss(states, model.output_weight, batch.labels)
-    return sums.smoothed / sums.tokens
-
-# %% [markdown]
-# The held-out sentences come in two kinds of batches: as in training, where sentences of similar
-# length are together, and at random, where they are not.
-
-# %%
-def train(model, seed, steps=150):
-    optimizer = torch.optim.Adam(model.parameters(), lr=2e-3, betas=(0.9, 0.98), fused=True)
-    for sentences in islice(plan_batches(*LENGTHS, 512, seed=(seed,)), steps):
-        loss = loss_of(model, sentences)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-
-
-held_out = plan_batches(*LENGTHS, 512, seed=(0,))[500:540]
-mixed = np.array_split(np.random.default_rng(0).permutation(np.concatenate(held_out)), 40)
-
-
-@torch.no_grad()
-def measure(model, batches, training):
-    model.train(training)
-    return sum(loss_of(model, sentences).item() for sentences in batches) / len(batches)
-
-# %%
-NORMS = {"layer norm": LayerNorm, "batch norm": BatchNorm, "none": lambda d_model: nn.Identity()}
-
-
-def losses_with(norm, seed):
-    torch.manual_seed(seed)
-    model = build(NORMS[norm])
-    train(model, seed)
-    return {
-        "training mode": measure(model, held_out, True),
-        "evaluation mode": measure(model, held_out, False),
-        "training mode, lengths mixed": measure(model, mixed, True),
-    }
-
-
-runs = over_seeds(losses_with, {norm: (norm,) for norm in NORMS}, "08_norms")
-means = runs.drop(columns="seed").groupby("case").mean()
-spread = means.max(axis=1) - means.min(axis=1)
-assert spread["batch norm"] > 0.3 > spread["layer norm"], (
-    "not as on our machines: restart the kernel and run all cells"
-)
-modes = means.loc["batch norm"]
-for mode in ("evaluation mode", "training mode, lengths mixed"):
-    print(f"batch norm, {mode}: {modes[mode] - modes['training mode']:+.1f} nats")
-mean_and_spread(runs)
-
-# %% [markdown]
-# Two of the nine stand out, both with batch norm. In training mode it does as well as the others.
-# The same weights on the same sentences in evaluation mode cost 0.4 nats more, because the running
-# means are not those of the batch; and where short and long sentences share a batch, a good third
-# of the block is padding (counted below), and it costs a whole nat more. With layer norm the loss
-# is the same in every mode and in any batch. And part of what batch norm has in training mode may
-# be forbidden: in the decoder its means contain the future (the third point above).
-
-# %%
-for name, batches in {"lengths alike": held_out, "lengths mixed": mixed}.items():
-    made = [make_batch(data.train, sentences) for sentences in batches]
-    for side in ("src", "labels"):
-        blocks = [getattr(batch, side) for batch in made]
-        padding = sum((block == PAD).sum() for block in blocks)
-        print(f"{name}, {side:6}: {padding / sum(block.numel() for block in blocks):.0%} padding")
-
-# %% [markdown]
-#
-# And no norm at all? It does no worse than the others here. A model of one layer needs none;
-# chapter 9 shows where depth makes it necessary, and where to put it.
-#
-# ## Variants that look alike
-#
-# **Biased or unbiased.** The formula divides by $d$. `torch.std` divides by $d - 1$ unless told
-# otherwise, and so do the lecture and The Annotated Transformer, whose classes a well-known
-# illustrated description uses; they also add ε to the standard deviation, and not to the variance
-# inside the root. How far is that from `nn.LayerNorm`?
-
-# %%
-def unbiased(x, eps=1e-6):
-    return (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True) + eps)
-
-
-torch.manual_seed(0)
-for d_model in (4, 64, 512):
-    x = torch.randn(1000, d_model)
-    ratio = (unbiased(x) / nn.functional.layer_norm(x, (d_model,))).median()
-    root = (1 - 1 / d_model) ** 0.5
-    print(f"d_model {d_model:3}: {ratio:.4f} of the right value, √((d − 1)/d) = {root:.4f}")
-
-# %% [markdown]
-# At 512 channels it is a thousandth, and γ makes up for it in training. It matters on the day you
-# load weights from elsewhere, or when your test compares with PyTorch and fails in the fourth
-# digit.
-#
-# **Where ε goes, and whether.** ε is for vectors without spread: a position whose numbers are
-# all equal. One of the sources has none:
-
-# %%
-constant = torch.full((1, 4), 2.0)
-nearly = 2.0 + torch.tensor([[1e-4, -1e-4, 1e-4, -1e-4]])
-for name, x in {"constant": constant, "nearly constant": nearly}.items():
-    centred = x - x.mean(-1, keepdim=True)
-    variance = centred.square().mean(-1, keepdim=True)
-    print(f"{name:16} no ε: {(centred / variance.sqrt())[0, 0]:5.2f}", end="   ")
-    print(f"inside the root: {(centred / (variance + 1e-5).sqrt())[0, 0]:.2f}", end="   ")
-    print(f"outside: {(centred / (variance.sqrt() + 1e-5))[0, 0]:.2f}")
-
-# %% [markdown]
-# Without ε a constant row is 0/0. With it, tiny differences stay tiny: inside the root, standard
-# deviations below $\sqrt\varepsilon = 0.003$ are damped, outside of it only those below 0.00001.
-#
-# ## Common mistakes
-#
-# The shape is right in each of these, and the numbers have a mean near 0 and a size near 1. The
-# thing to test is what must *not* influence what:
-
-# %%
-torch.manual_seed(0)
-x = torch.randn(2, 3, 8)
-other = x.clone()
-other[1] += torch.randn(3, 8)  # another second sentence
-loud = x.clone()
-loud[0, 2] *= 10  # another last position
-for mistake in wrong_answers("layer_norm"):
-    norm = mistake.answers["layer_norm"]
-    a, b, c = (norm(t, torch.ones(8), torch.zeros(8), 1e-5) for t in (x, other, loud))
-    seen = {"sentences": (a[0] - b[0]).abs().max(), "positions": (a[0, 0] - c[0, 0]).abs().max()}
-    mixes = " and ".join(what for what, change in seen.items() if change > 1e-3) or "nothing"
-    print(f"{mistake.id:5}{mistake.title:52} mixes {mixes}")
-
-# %% [markdown]
-# Those that mix nothing are harder to find. They need a reference, such as `nn.LayerNorm`, and
-# inputs on which it matters: few channels, a constant row, a scale that is not 1.
-#
-# ## Your turn
-#
-# What passes its `check` is kept in `my_transformer.py` beside this notebook. After a first try,
-# `solution("layer_norm")` in a cell of its own shows one way.
 #
 # ### Layer norm
 #
 # ●○○ · 10 minutes · the norm of the paper
 #
 # The layer norm of `x`, (batch, length, d_model); `scale` and `shift`, of d_model numbers each, are
-# the formula's γ and β; `eps` is added to the variance.
+# the formula's γ and β; `eps` is added to the variance. What passes its `check` is kept in
+# `my_transformer.py` beside this notebook. After a first try, `solution("layer_norm")` in a cell of
+# its own shows one way.
 
 # %%
 def layer_norm(x, scale, shift, eps):
@@ -387,35 +181,25 @@ check(batch_norm)
 #
 # </details>
 #
-# ### RMSNorm
-#
-# ●○○ · 5 minutes · the norm of most models since 2020
-#
-# Many language models leave the mean alone and divide by the root of the mean square:
-# $\gamma\,x/\sqrt{\frac1d\sum_i x_i^2 + \varepsilon}$ ([Zhang and Sennrich
-# 2019](https://arxiv.org/abs/1910.07467)).
+# Yours on the lecture's table (examples are rows in code), beside PyTorch's:
 
 # %%
-def rms_norm(x, scale, eps):
-    ...  # your code
-
-
-check(rms_norm)
+layer_norm, batch_norm = mine("layer_norm"), mine("batch_norm")
+x, ones, zeros = table.T[None], torch.ones(6), torch.zeros(6)
+print("layer norm, example 1:", layer_norm(x, ones, zeros, 1e-5)[0, 0].numpy().round(2))
+print("batch norm, feature 1:", batch_norm(x, ones, zeros, 1e-5)[0, :, 0].numpy().round(2))
+torch.testing.assert_close(layer_norm(x, ones, zeros, 1e-5), nn.functional.layer_norm(x, (6,)))
+torch.testing.assert_close(batch_norm(x, ones, zeros, 1e-5)[0], nn.BatchNorm1d(6)(x[0]))
 
 # %% [markdown]
-# <details><summary>Hint</summary>
-#
-# Square, then mean, then root: the name read backwards. There is no shift.
-#
-# </details>
-#
 # ### The module
 #
-# ●○○ · 10 minutes · a module with parameters of its own
+# ●○○ · 10 minutes · a norm with parameters of its own
 #
 # As part of a model: a scale that starts at 1 and a shift that starts at 0, d_model numbers each,
-# both trained (name them as you like), and ε = 10⁻⁵. The last axis of `x` is d_model; there may be
-# any number of axes before it.
+# both trained, and ε = 10⁻⁵. Call them `weight` and `bias`, as PyTorch does: in chapter 10 the
+# weights of another program will be looking for their places. The last axis of `x` is d_model;
+# there may be any number of axes before it.
 
 # %%
 class LayerNorm(nn.Module):
@@ -436,15 +220,381 @@ check(LayerNorm)
 #
 # </details>
 #
+# ## What each averages over
+#
+# The states of a layer are a block: (batch, length, d_model). In orange, the numbers that share one
+# mean and one standard deviation:
+
+# %%
+show(
+    norm_blocks(
+        {
+            "layer norm": {"channel"},
+            "batch norm": {"sentence", "position"},
+            "instance norm": {"position"},
+        }
+    ),
+    "Three blocks of sentences, positions and channels. Layer norm: one position with all its "
+    "channels. Batch norm: one channel of all positions of all sentences. Instance norm: one "
+    "channel of all positions of one sentence.",
+)
+
+# %% [markdown]
+# Layer norm looks at one token alone. Whatever else is in the sentence or in the batch, the token's
+# result is the same. Batch norm looks at one channel across all tokens of all sentences. (Between
+# them are two that are used for images: **instance norm**, one channel of one example, and **group
+# norm**, several channels of one example.) In image recognition batch norm works well: images are
+# all the same size, and each mean is taken over many numbers. In translation three things go wrong.
+#
+# **First: training and use differ.** In use there may be only one sentence, and what would the mean
+# of a batch be then? So batch norm keeps running means while it is trained, and uses those in
+# evaluation mode. Each batch moves them by a tenth of the difference: a moving average over the
+# last ten or twenty batches.
+#
+# ### Batch norm, with what it keeps
+#
+# ●●○ · 25 minutes · why training mode and evaluation mode are two programs
+#
+# A module for (batch, length, d_model). In training mode it normalizes as `batch_norm` does, with
+# ε = 10⁻⁵, and moves a running mean (at first 0) and a running variance (at first 1) a tenth of the
+# way towards the batch's. For the running variance it divides by n − 1, as `nn.BatchNorm1d` does.
+# In evaluation mode it uses the running ones and changes nothing. Scale and shift as in your
+# `LayerNorm`.
+
+# %%
+class BatchNorm(nn.Module):
+    def __init__(self, d_model):
+        super().__init__()
+        ...  # your code
+
+    def forward(self, x):
+        ...  # your code
+
+
+check(BatchNorm)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# `self.training` tells the mode. `self.register_buffer(name, tensor)` keeps what belongs to the
+# module and is not trained. No gradient should flow into what is kept for later.
+#
+# </details>
+#
+# **Second: padding counts.** Sentences are padded, and padding is part of the block. The same
+# sentence with more or less padding beside it:
+
+# %%
+LayerNorm, BatchNorm = mine("LayerNorm"), mine("BatchNorm")
+torch.manual_seed(0)
+sentence = torch.randn(1, 5, 8)
+for padding in (0, 5, 45):
+    padded = torch.cat([sentence, torch.zeros(1, padding, 8)], dim=1)
+    first = [norm(padded)[0, 0, 0].item() for norm in (LayerNorm(8), BatchNorm(8))]
+    print(f"{padding:2} positions of padding: layer norm {first[0]:.2f}, batch norm {first[1]:.2f}")
+
+# %% [markdown]
+# **Third: it sees the future.** In the decoder no position may depend on later ones (chapter 7).
+# The mean of a channel runs over all positions, the later ones included:
+
+# %%
+torch.manual_seed(0)
+states = torch.randn(2, 6, 8)
+changed = states.clone()
+changed[:, -1] += 3.0
+for name, norm in {"layer norm": LayerNorm(8), "batch norm": BatchNorm(8)}.items():
+    difference = (norm(states) - norm(changed)).abs().amax(dim=(0, 2))
+    print(f"{name}: change at positions 0 to 5:", *[f"{d:.2f}" for d in difference.tolist()])
+
+# %% [markdown]
+# The last position was changed, and with batch norm all the others noticed. In training such a
+# decoder can learn from the statistics a little of what it should predict. In use, that little is
+# missing.
+#
+# ## Trained with each
+#
+# One layer each of encoder and decoder, 150 steps on the bundled text, all alike but for the norm,
+# five times each from different random weights. A fourth kind has batch norm in the encoder only,
+# where it can see no future:
+
+# %% tags=["nbval-ignore-output"]
+data = prepare(DataConfig())
+LENGTHS = data.train.src.lengths, data.train.tgt.lengths
+assert len(data.train) > 40_000, "the bundled text is not whole: install the course again"
+
+# %%
+def stacks(make_norm, d_model):
+    """An encoder and a decoder of one layer with any norm."""
+    return build_stacks(
+        attention=partial(MultiHeadAttention, d_model, 4),
+        feed_forward=partial(FeedForward, d_model, 256),
+        residual=lambda: PostNorm(make_norm(d_model), dropout=0.0),
+        final_norm=nn.Identity,
+        num_encoder_layers=1,
+        num_decoder_layers=1,
+    )
+
+
+def build(encoder_norm, decoder_norm, d_model=128):
+    """A small Transformer with these norms."""
+    encoder, _ = stacks(encoder_norm, d_model)
+    _, decoder = stacks(decoder_norm, d_model)
+    embedding = Embedding(len(data.tokenizer), d_model, SinusoidalPositions(d_model), dropout=0.0)
+    output = nn.Parameter(torch.randn(len(data.tokenizer), d_model) * d_model**-0.5)
+    return Transformer(embedding, embedding, encoder, decoder, output)
+
+# %% [markdown]
+# The held-out sentences come in two kinds of batches: as in training, where sentences of similar
+# length are together, and at random, where they are not.
+
+# %%
+def loss_of(model, sentences):
+    batch = make_batch(data.train, sentences)
+    states = model.decode(batch.tgt_input, model.encode(batch.src))
+    sums = output_loss(states, model.output_weight, batch.labels)
+    return sums.smoothed / sums.tokens
+
+
+def train(model, seed, steps=150):
+    optimizer = torch.optim.Adam(model.parameters(), lr=2e-3, betas=(0.9, 0.98), fused=True)
+    for sentences in islice(plan_batches(*LENGTHS, 512, seed=(seed,)), steps):
+        loss = loss_of(model, sentences)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+held_out = plan_batches(*LENGTHS, 512, seed=(0,))[500:540]
+mixed = np.array_split(np.random.default_rng(0).permutation(np.concatenate(held_out)), 40)
+
+
+@torch.no_grad()
+def measure(model, batches, training):
+    model.train(training)
+    return sum(loss_of(model, sentences).item() for sentences in batches) / len(batches)
+
+# %% [markdown]
+# How much of such batches is padding?
+
+# %%
+for name, batches in {"lengths alike": held_out, "lengths mixed": mixed}.items():
+    made = [make_batch(data.train, sentences) for sentences in batches]
+    for side in ("src", "labels"):
+        blocks = [getattr(batch, side) for batch in made]
+        padding = sum((block == PAD).sum() for block in blocks)
+        print(f"{name}, {side:6}: {padding / sum(block.numel() for block in blocks):.0%} padding")
+
+# %%
+KINDS = {"layer": LayerNorm, "batch": BatchNorm, "none": lambda d_model: nn.Identity()}
+CASES = {
+    "layer norm": ("layer", "layer"),
+    "batch norm": ("batch", "batch"),
+    "batch norm in the encoder only": ("batch", "layer"),
+    "none": ("none", "none"),
+}
+
+
+def losses_with(encoder_norm, decoder_norm, seed):
+    torch.manual_seed(seed)
+    model = build(KINDS[encoder_norm], KINDS[decoder_norm])
+    train(model, seed)
+    return {
+        "training mode": measure(model, held_out, True),
+        "evaluation mode": measure(model, held_out, False),
+        "training mode, mixed": measure(model, mixed, True),
+    }
+
+# %% [markdown]
+# In training mode the running means move on while they are measured; so each model is measured in
+# training mode before, and the mixed batches come last.
+
+# %%
+runs = over_seeds(losses_with, CASES, "08_norms")
+means = runs.drop(columns="seed").groupby("case").mean()
+spread = means.max(axis=1) - means.min(axis=1)
+assert spread["batch norm"] > 0.3 > spread["layer norm"], (
+    "not as on our machines: restart the kernel and run all cells"
+)
+for case in ("batch norm", "batch norm in the encoder only"):
+    modes = means.loc[case]
+    for mode in ("evaluation mode", "training mode, mixed"):
+        print(f"{case}, {mode}: {modes[mode] - modes['training mode']:+.1f} nats")
+mean_and_spread(runs)
+
+# %% [markdown]
+# NORMS
+#
+# ## Variants that look alike
+#
+# **Biased or unbiased.** The formula divides by $d$. `torch.std` divides by $d - 1$ unless told
+# otherwise, and so do the lecture and The Annotated Transformer, whose classes a well-known
+# illustrated description uses; they also add ε to the standard deviation, and not to the variance
+# inside the root. How far is that from `nn.LayerNorm`?
+
+# %%
+def unbiased(x, eps=1e-6):
+    return (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True) + eps)
+
+
+torch.manual_seed(0)
+for d_model in (4, 64, 512):
+    x = torch.randn(1000, d_model)
+    ratio = (unbiased(x) / nn.functional.layer_norm(x, (d_model,))).median()
+    root = (1 - 1 / d_model) ** 0.5
+    print(f"d_model {d_model:3}: {ratio:.4f} of the right value, √((d − 1)/d) = {root:.4f}")
+
+# %% [markdown]
+# At 512 channels it is a thousandth, and γ makes up for it in training. It matters on the day you
+# load weights from elsewhere, or when your test compares with PyTorch and fails in the fourth
+# digit.
+#
+# **Where ε goes, and whether.** ε is for vectors without spread: a position whose numbers are
+# all equal. One of the five descriptions has none:
+
+# %%
+constant = torch.full((1, 4), 2.0)
+nearly = 2.0 + torch.tensor([[1e-4, -1e-4, 1e-4, -1e-4]])
+for name, x in {"constant": constant, "nearly constant": nearly}.items():
+    centred = x - x.mean(-1, keepdim=True)
+    variance = centred.square().mean(-1, keepdim=True)
+    print(f"{name:16} no ε: {(centred / variance.sqrt())[0, 0]:5.2f}", end="   ")
+    print(f"inside the root: {(centred / (variance + 1e-5).sqrt())[0, 0]:.2f}", end="   ")
+    print(f"outside: {(centred / (variance.sqrt() + 1e-5))[0, 0]:.2f}")
+
+# %% [markdown]
+# Without ε a constant row is 0/0. With it, tiny differences stay tiny: inside the root, standard
+# deviations below $\sqrt\varepsilon = 0.003$ are damped, outside of it only those below 0.00001.
+#
+# **Without the mean.** Many language models leave the mean alone and divide by the root of the mean
+# square: $\gamma\,x/\sqrt{\frac1d\sum_i x_i^2 + \varepsilon}$, **RMSNorm** ([Zhang and Sennrich
+# 2019](https://arxiv.org/abs/1910.07467)). It is cheaper, and hardly anything is lost: if there is
+# next to no mean, it makes no difference whether it is taken off. Is there one? In our trained
+# translator, what share of the mean square of each norm's input is due to its mean?
+
+# %%
+trained = load_trained("transformer")
+shares = {}
+
+
+def note(name):
+    def hook(module, inputs):
+        x = inputs[0].flatten(0, -2)
+        shares[name] = (x.mean(dim=-1).square() / x.square().mean(dim=-1)).mean().item()
+
+    return hook
+
+
+norms = {n: m for n, m in trained.model.encoder.named_modules() if type(m).__name__ == "LayerNorm"}
+hooks = [module.register_forward_pre_hook(note(name)) for name, module in norms.items()]
+sources = data.test.sources[:200]
+rows = [[*tokens, 3] for tokens in trained.tokenizer.encode(sources)]
+with torch.no_grad():
+    for row in rows:
+        trained.model.encode(torch.tensor([row]))
+for hook in hooks:
+    hook.remove()
+for name, share in shares.items():
+    print(f"{name:40}{share:.1%}")
+
+# %% [markdown]
+# RMS
+#
+# ### RMSNorm
+#
+# ●○○ · 5 minutes · the norm of most models since 2020
+#
+# The formula above; there is no shift.
+
+# %%
+def rms_norm(x, scale, eps):
+    ...  # your code
+
+
+check(rms_norm)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Square, then mean, then root: the name read backwards.
+#
+# </details>
+#
+# ## The way back
+#
+# A norm is a curious function: moving its input by a constant changes nothing, and neither does
+# making it longer (but for ε). So the gradient by its input can have no part in either direction.
+#
+# ### The gradient by hand
+#
+# ●●● · 40 minutes · what autograd does for you
+#
+# $y = \gamma\,\hat x + \beta$ with $\hat x = (x - \mu)/\sqrt{\sigma^2 + \varepsilon}$. `upstream`
+# is $\partial L/\partial y$, of the shape of `x`. Return the gradients by `x`, by `scale` and by
+# `shift`, without autograd. Remember that μ and σ depend on every x of the row.
+
+# %%
+def layer_norm_backward(x, upstream, scale, eps):
+    ...  # your code
+
+
+check(layer_norm_backward)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Begin with $g = \gamma \cdot \partial L/\partial y$, the gradient by $\hat x$. Then $\partial \hat
+# x_j/\partial x_i = (\delta_{ij} - 1/d - \hat x_i \hat x_j/d)/\sqrt{\sigma^2 + \varepsilon}$; sum
+# over j. Two means appear, and no matrix.
+#
+# </details>
+
+# %%
+layer_norm_backward = mine("layer_norm_backward")
+torch.manual_seed(0)
+x = torch.randn(2, 3, 8, requires_grad=True)
+upstream, scale = torch.randn(2, 3, 8), torch.rand(8)
+(expected,) = torch.autograd.grad(layer_norm(x, scale, torch.zeros(8), 1e-5), x, upstream)
+of_x, _, _ = layer_norm_backward(x.detach(), upstream, scale, 1e-5)
+torch.testing.assert_close(of_x, expected, atol=1e-5, rtol=1e-4)
+print("equal to autograd's")
+print(f"largest mean of a row: {of_x.mean(dim=-1).abs().max():.0e}")
+print(f"largest product with x̂: {(of_x * (x - x.mean(-1, keepdim=True))).sum(-1).abs().max():.0e}")
+
+# %% [markdown]
+# ## Common mistakes
+#
+# The shape is right in each of these, and the numbers have a mean near 0 and a size near 1. The
+# thing to test is what must *not* influence what. So change another sentence, then another
+# position, and see who notices:
+
+# %%
+torch.manual_seed(0)
+x = torch.randn(2, 3, 8)
+other = x.clone()
+other[1] += torch.randn(3, 8)  # another second sentence
+loud = x.clone()
+loud[0, 2] *= 10  # another last position
+for mistake in wrong_answers("layer_norm"):
+    norm = mistake.answers["layer_norm"]
+    a, b, c = (norm(t, torch.ones(8), torch.zeros(8), 1e-5) for t in (x, other, loud))
+    seen = {"sentences": (a[0] - b[0]).abs().max(), "positions": (a[0, 0] - c[0, 0]).abs().max()}
+    mixes = " and ".join(what for what, change in seen.items() if change > 1e-3) or "nothing"
+    print(f"{mistake.title:52} mixes {mixes}")
+
+# %% [markdown]
+# Those that mix nothing are harder to find. They need a reference, such as `nn.LayerNorm`, and
+# inputs on which it matters: few channels, a constant row, a scale that is not 1. Each of them is
+# in the [list of mistakes](../docs/misconceptions.md).
+#
 # ## Summary
 #
-# 1. Layer norm: one token, all its channels. Batch norm: one channel, all tokens of the batch.
-# 2. With batch norm a token's result depends on padding, on the other sentences, on the mode, and
+# 1. A norm makes the next layer independent of the size of its input, at any depth.
+# 2. Layer norm: one token, all its channels. Batch norm: one channel, all tokens of the batch.
+# 3. With batch norm a token's result depends on padding, on the other sentences, on the mode, and
 #    on the future.
-# 3. When measured, batch norm has a different loss in each situation; layer norm has one.
 # 4. The variance divides by d, and ε goes inside the root; other variants differ by a factor of
-#    √((d−1)/d), or on constant rows.
-# 5. The lecture's table has two wrong means. Recompute what you teach.
+#    √((d−1)/d), or on constant rows. RMSNorm leaves the mean alone.
+# 5. The gradient by a norm's input has no mean and no part along x̂.
 #
 # **In the paper:** sections 3.1 and 5.4 (which say only “LayerNorm”). **Read on:** Ba et al. 2016;
 # Shen et al. 2020 (PowerNorm) on what batch norm would need in language.

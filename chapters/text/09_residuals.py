@@ -17,9 +17,11 @@
 # Where the norm is placed looks like a detail. It decides whether training starts at all.
 # By the end you can
 #
-# - write the four forms that are found in practice, and say which of them is a bug,
-# - predict from one picture which of them needs a warm-up,
-# - say what the final norm is for, and when there must be one.
+# - write the forms that are found in practice, and say which of them is a bug,
+# - tell by experiments which form somebody else's block has,
+# - predict from one picture which of them needs a warm-up, and from which depth on,
+# - say what the final norm is for, and when there must be one,
+# - make a stack of 32 layers train that does not.
 #
 # Reading takes about thirty minutes, computing about one.
 #
@@ -32,19 +34,15 @@ import pandas as pd
 import torch
 from torch import nn
 
-from transformer_lib.checks import check, solution
-from transformer_lib.course.results import mean_and_spread, over_seeds
-from transformer_lib.course.misconceptions.bank import wrong_answers
+from transformer_lib.checks import check, check_experiment, mine, solution
+from transformer_lib.course.results import mean_and_spread, over_seeds, variants
 from transformer_lib.model import (
-    BranchNorm,
     Embedding,
     Encoder,
     EncoderLayer,
     FeedForward,
     LayerNorm,
     MultiHeadAttention,
-    PostNorm,
-    PreNorm,
     SinusoidalPositions,
 )
 from transformer_lib.plots.measurements import bars, lines
@@ -57,7 +55,7 @@ from transformer_lib.course.figures.residual_forms import ALTERNATIVE, residual_
 # A layer computes something and passes it on. Twenty layers in a row: what the first one knew
 # reaches the last one only through nineteen others, and the gradient takes the same way back. A
 # **residual connection** ([He et al. 2015](https://arxiv.org/abs/1512.03385)) lets a layer *add* to
-# what it was given instead of replacing it. The derivative of $x + f(x)$ is $1 + f'(x)$: whatever
+# reaches the last one only through nineteen others, and the gradient has to travel back the same way. A of $x + f(x)$ is $1 + f'(x)$: whatever
 # $f$ does, the 1 is there.
 
 # %%
@@ -109,317 +107,39 @@ for name, (_, values) in arriving.items():
 #
 # Every sublayer $f$, attention or feed-forward, is wrapped in such a connection, together with a
 # layer norm. Where? The paper writes $\text{LayerNorm}(x + \text{Sublayer}(x))$; the code that came
-# with it does something else; The Annotated Transformer has been asked about it in several bug
-# reports. In practice one meets these:
+# with it does something else; readers of The Annotated Transformer have asked about it again and
+# again (its issues [1](https://github.com/harvardnlp/annotated-transformer/issues/1),
+# [13](https://github.com/harvardnlp/annotated-transformer/issues/13),
+# [92](https://github.com/harvardnlp/annotated-transformer/issues/92),
+# [100](https://github.com/harvardnlp/annotated-transformer/issues/100) and
+# [110](https://github.com/harvardnlp/annotated-transformer/issues/110)). In practice one meets
+# these:
 
 # %%
 show(residual_forms(), ALTERNATIVE)
 
 # %% [markdown]
-# - **Post-norm**, the paper's: add, then normalize the sum. Every way from the bottom to the top
+# - **Post-norm**, the paper's: add, then normalize the sum. Every path from the bottom to the top
 #   goes through every norm.
-# - **Pre-norm**, what the authors' own program and nearly all models since use: normalize what $f$
-#   gets to see. The way around (green) is free: from the first layer to the last, nothing is done
-#   to $x$ but adding.
-# - **Norm on the branch**: normalize what $f$ has said. The way around is free as well.
-# - **A bug**, found in a public project: normalize first, and then use the normalized $x$ for both
-#   ways (`x = norm(x)`, then `x + f(x)`). It looks like pre-norm. The way around is not free: it
-#   goes through the norm, just as in post-norm.
+# - **Pre-norm**, what the authors' own program and nearly all models since use, GPT-2 and Llama
+#   among them: normalize what $f$ gets to see. The path around (green) is free: from the first
+#   layer to the last, nothing is done to $x$ but adding.
+# - **Norm on the branch**: normalize what $f$ returns. The path around is free as well. Swin v2
+#   ([Liu et al. 2022](https://arxiv.org/abs/2111.09883)) and OLMo 2
+#   ([2024](https://arxiv.org/abs/2501.00656)) have it; Gemma 2
+#   ([2024](https://arxiv.org/abs/2408.00118)) normalizes before *and* behind $f$, which one may
+#   call a **sandwich**.
+# - **A bug**: normalize first, and then use the normalized $x$ for both ways (`x = norm(x)`, then
+#   `x + f(x)`). It looks like pre-norm. The path around is not free: it goes through the norm, just
+#   as in post-norm.
 #
-# So the answer to the bug reports: the paper's text says the first one, most code does the
-# second one, both are right, and what matters is whether the green line is there.
+# So the answer to the questions: the paper's text says the first one, most code does the second
+# one, both are right, and what matters is whether the green line is there.
 #
-# The library has the first three; the fourth one we write here:
-
-# %%
-class AddedBack(nn.Module):
-    """The bug: what is added back is the normalized input."""
-
-    def __init__(self, norm, dropout):
-        super().__init__()
-        self.norm = norm
-
-    def forward(self, x, sublayer):
-        x = self.norm(x)
-        return x + sublayer(x)
-
-
-FORMS = {"post": PostNorm, "pre": PreNorm, "branch": BranchNorm, "added back": AddedBack}
-torch.manual_seed(0)
-x = torch.randn(1, 2, 4)
-post, pre = PostNorm(LayerNorm(4), 0.0), PreNorm(LayerNorm(4), 0.0)
-torch.testing.assert_close(post(x, torch.tanh), LayerNorm(4)(x + torch.tanh(x)))
-torch.testing.assert_close(pre(x, torch.tanh), x + torch.tanh(LayerNorm(4)(x)))
-print("the formulas are what the library computes")
-
-# %% [markdown]
-# ## At the start
-#
-# A deep encoder of each kind. Its task is the game of chapter 4: say which token stood three places
-# before. First, before any training: how much of what went in is still there after each layer? We
-# measure the cosine between the vector of a token at the bottom and the one in its place further
-# up.
-
-# %%
-VOCABULARY, LENGTH, BACK, D = 20, 12, 3, 32
-
-
-class Deep(nn.Module):
-    """Embedding, a deep encoder, an output projection."""
-
-    def __init__(self, form, layers=16, final_norm=None):
-        super().__init__()
-        self.embedding = Embedding(VOCABULARY, D, SinusoidalPositions(D), dropout=0.0)
-
-        def residual():
-            return FORMS[form](LayerNorm(D), dropout=0.0)
-
-        parts = [
-            EncoderLayer(MultiHeadAttention(D, 2), FeedForward(D, 2 * D), residual)
-            for _ in range(layers)
-        ]
-        final_norm = form == "pre" if final_norm is None else final_norm
-        self.encoder = Encoder(parts, LayerNorm(D) if final_norm else nn.Identity())
-        self.output = nn.Linear(D, VOCABULARY)
-
-    def forward(self, tokens):
-        return self.output(self.encoder(self.embedding(tokens), None))
-
-# %% [markdown]
-# What enters the first layer, and what leaves each layer:
-
-# %%
-@torch.no_grad()
-def states(model, tokens):
-    """One tensor more than there are layers."""
-    xs = [model.embedding(tokens)]
-    for layer in model.encoder.layers:
-        xs.append(layer(xs[-1], None))
-    return xs
-
-# %%
-def of_the_input(model):
-    """Mean cosine between what enters the stack and what leaves each layer."""
-    torch.manual_seed(1)
-    xs = states(model, torch.randint(VOCABULARY, (64, LENGTH)))
-    return [nn.functional.cosine_similarity(xs[0], x, dim=-1).mean().item() for x in xs]
-
-
-remaining = {}
-for form in FORMS:
-    torch.manual_seed(0)
-    remaining[form] = (range(17), of_the_input(Deep(form)))
-show(
-    lines(remaining, ("layers", "cosine with the input")),
-    "Cosine with the input over 16 layers: with post-norm and with the bug it falls to 0.2, with "
-    "pre-norm to 0.6, with the norm on the branch to 0.3.",
-)
-print({form: round(values[-1], 1) for form, (_, values) in remaining.items()})
-
-# %% [markdown]
-# Post-norm and the bug lie on one another, and they have nearly lost the input at the top. Each
-# norm shrinks what came before to make room for what the branch has added, 32 times over. With
-# pre-norm the input stays; it is only joined by more and more.
-#
-# And the gradient, by depth?
-
-# %%
-def gradients(form):
-    """Norm of the gradient of each layer's last matrix, at the start."""
-    torch.manual_seed(0)
-    model = Deep(form)
-    tokens = torch.randint(VOCABULARY, (64, LENGTH))
-    logits = model(tokens)[:, BACK:]
-    nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, :-BACK].flatten()).backward()
-    return [layer.feed_forward.output.weight.grad.norm().item() for layer in model.encoder.layers]
-
-
-show(
-    lines(
-        {form: (range(1, 17), gradients(form)) for form in FORMS},
-        ("layer", "norm of the gradient"),
-        logarithmic="y",
-    ),
-    "Gradient norm by layer at the start: with post-norm and the bug it rises from the bottom to "
-    "the top, with pre-norm it is even, with the norm on the branch it is ten times larger.",
-)
-
-# %% [markdown]
-# With post-norm the top layers get more than twice the gradient of the lower ones; with pre-norm
-# all layers get about the same ([Xiong et al. 2020](https://arxiv.org/abs/2002.04745) derive it).
-# That alone would not be a catastrophe. Adam evens such differences out.
-#
-# The norm on the branch has a large gradient for another reason: without a norm at the end its
-# output grows with the depth, and so do its logits.
-#
-# ## Training
-#
-# Now the opening question. 150 steps of Adam; the learning rate is at its full height from the
-# first step on, or reaches it after 75 (**warm-up**). A model that knows nothing has a loss of ln
-# 20 = 3.0.
-
-# %%
-def fit(model, warmup, steps=150, learning_rate=4e-3):
-    """The mean loss of the last twenty steps."""
-    optimizer = torch.optim.Adam(
-        model.parameters(), lr=learning_rate, betas=(0.9, 0.98), fused=True
-    )
-    losses = []
-    for step in range(1, steps + 1):
-        optimizer.param_groups[0]["lr"] = learning_rate * min(1.0, step / warmup)
-        tokens = torch.randint(VOCABULARY, (32, LENGTH))
-        logits = model(tokens)[:, BACK:]
-        loss = nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, :-BACK].flatten())
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return sum(losses[-20:]) / 20
-
-# %% tags=["nbval-ignore-output"]
-torch.manual_seed(0)
-collapsed = Deep("post")
-print(f"post-norm, no warm-up: loss {fit(collapsed, warmup=1):.2f}")
-tokens = torch.randint(VOCABULARY, (64, LENGTH))
-outputs = states(collapsed, tokens)[-1].flatten(0, 1)
-assert outputs.std(dim=0).max() < 0.1, (
-    "not as on our machines: restart the kernel and run all cells"
-)
-print("output for three different tokens, the first four numbers:")
-print(outputs[:3, :4])
-
-# %% [markdown]
-# It has learned nothing, and whatever goes in, the same vector comes out. Is it so for all forms,
-# and was it bad luck? All eight, each from five different random weights (measured before, by
-# `make results`; change `fit`, and your machine measures). Beside the loss stands the share of the
-# output that still depends on the token:
-
-# %%
-def train(form, warmup, final_norm, seed):
-    torch.manual_seed(seed)
-    model = Deep(form, final_norm=final_norm)
-    loss = fit(model, warmup)
-    outputs = states(model, torch.randint(VOCABULARY, (64, LENGTH)))[-1].flatten(0, 1)
-    varies = (outputs - outputs.mean(dim=0)).square().mean() / outputs.square().mean()
-    return {"loss": loss, "share that depends on the token": varies.item()}
-
-
-WARMUPS = {"no warm-up": 1, "warm-up": 75}
-cases = {
-    f"{form}, {name}": (form, warmup, form == "pre")
-    for form in FORMS
-    for name, warmup in WARMUPS.items()
-}
-runs = over_seeds(train, cases, "09_places_of_the_norm")
-mean_and_spread(runs)
-
-# %%
-loss = runs.groupby("case")["loss"].agg(["mean", "std", "min", "max"])
-rows = {name: loss.loc[[f"{form}, {name}" for form in FORMS]] for name in WARMUPS}
-show(
-    bars(
-        {name: row["mean"] for name, row in rows.items()},
-        list(FORMS),
-        ("place of the norm", "loss after 150 steps (five seeds)"),
-        {name: row["std"] for name, row in rows.items()},
-    ),
-    "Loss of the four forms with and without warm-up: post-norm and the bug learn only with "
-    "warm-up, the other two with and without.",
-)
-assert loss.loc["post, no warm-up", "min"] > 2.9, (
-    "not as on our machines: restart the kernel and run all cells"
-)
-assert loss.loc["pre, no warm-up", "max"] < 2.5, (
-    "not as on our machines: restart the kernel and run all cells"
-)
-assert loss.loc["post, warm-up", "max"] < loss.loc["post, no warm-up", "min"] - 0.2, (
-    "not as on our machines: restart the kernel and run all cells"
-)
-
-# %% [markdown]
-# That is the catastrophe. The first, too large steps have made the branches so large that the norms
-# drowned out the input. Whatever goes in, the same vector comes out. Such a model cannot learn any
-# more, for nothing that it sees makes a difference. Pre-norm took the same steps, and its free way
-# saved it.
-#
-# With warm-up post-norm learns: small steps at first, until the branches know what they are there
-# for. So two of the eight do not learn, post-norm without warm-up and the bug, its double, without
-# warm-up. Pre-norm learns either way, and which way is better is hidden by the spread.
-#
-# The paper has both: post-norm, and a schedule that warms up for 4,000 steps (chapter 11). With the
-# paper's norm and another schedule a deep stack can meet this collapse; at which depth, depends on
-# the rate ([Xiong et al. 2020](https://arxiv.org/abs/2002.04745) saw the base model's six layers
-# fail).
-#
-# ## What the final norm is for
-#
-# With pre-norm nothing is ever normalized on the free way. Each layer adds something, the numbers
-# grow with the depth, and so do the scores that the output projection makes of them. One norm after
-# the last layer makes them the same for every depth:
-
-# %%
-rows = []
-for layers in (4, 16, 64):
-    sizes = []
-    for final_norm in (False, True):
-        torch.manual_seed(0)
-        model = Deep("pre", layers, final_norm)
-        with torch.no_grad():
-            out = model.encoder(model.embedding(torch.randint(VOCABULARY, (64, LENGTH))), None)
-        sizes.append(f"{out.square().mean().sqrt():.1f}")
-    rows.append([layers, *sizes])
-pd.DataFrame(rows, columns=["layers", "pre-norm, numbers at the top", "with a final norm"])
-
-# %% [markdown]
-# Does our small game need it?
-
-# %%
-runs = over_seeds(train, {"pre, without a final norm": ("pre", 1, False)}, "09_final_norm")
-losses = runs["loss"]
-print(f"with a final norm:    {loss['mean']['pre, no warm-up']:.2f}")
-print(f"without a final norm: {losses.mean():.2f} ± {losses.std():.2f}")
-assert losses.max() < 2.9, "not as on our machines: restart the kernel and run all cells"
-
-# %% [markdown]
-# No: without it the mean is even lower, by less than the seeds differ. The final norm is there so
-# that the numbers do not grow with the depth, and all known pre-norm models have it. Post-norm ends
-# in a norm anyway and needs no other.
-#
-# ## And in the end?
-#
-# All this was about getting started. Which form translates best once it has? The small Transformer
-# of this course, two layers each, 2,500 steps with a long warm-up
-# (`transformer-lib train course_transformer --set training.steps=2500 --set model.norm=post`), once
-# each, BLEU on the test set with all references:
-#
-# | place of the norm | BLEU |
-# |---|---|
-# | post | 49.4 |
-# | pre | 49.8 |
-# | branch | 42.6 |
-#
-# With two layers and a warm-up, post-norm and pre-norm are equally good: the place of the norm
-# decides whether a *deep* model gets started, not what it can do. The norm on the branch lags
-# behind after equal training, with no norm at its end and a learning rate that was chosen for
-# pre-norm. One run each: differences below a point mean nothing.
-#
-# ## Common mistakes
-#
-# They all have the right shape. What `check` knows:
-
-# %%
-for exercise in ("post_norm", "pre_norm", "branch_norm"):
-    for mistake in wrong_answers(exercise):
-        print(f"{exercise:12}{mistake.id:5}{mistake.title}")
-
-# %% [markdown]
-# ## Your turn
-#
-# What passes its `check` is kept in `my_transformer.py` beside this notebook. After a first try,
-# `solution("post_norm")` in a cell of its own shows one way.
-#
-# In each exercise `sublayer`, `norm` and `dropout` are functions of one tensor. Dropout is applied
-# to the output of the sublayer (section 5.4).
+# In each of the exercises `sublayer`, `norm` and `dropout` are functions of one tensor, and dropout
+# is applied to the sublayer's output (section 5.4). What passes its `check` is kept in
+# `my_transformer.py` beside this notebook. After a first try, `solution("post_norm")` in a cell of
+# its own shows one way.
 #
 # ### Post-norm
 #
@@ -477,18 +197,413 @@ check(branch_norm)
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# The way around the branch is free.
+# The path around the branch is free.
 #
 # </details>
 #
+# ### Which form is it?
+#
+# ●●○ · 30 minutes · tell what somebody else's program does
+#
+# `block(x, sublayer)` is a residual block with norms of its own, just made (scale 1, shift 0), and
+# you cannot see its code. But you may call it with any `x`, (batch, length, d_model), and with any
+# `sublayer` that you like. Return which it is: `"post-norm"`, `"pre-norm"`, `"norm on the branch"`,
+# `"sandwich"` or `"added back"`.
+
+# %%
+def which_form(block, d_model):
+    ...  # your code
+
+
+check(which_form)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# A sublayer can write down what it is given. And what comes out if it returns zeros? If it returns
+# the same thing twice as large?
+#
+# </details>
+#
+# Yours, in the form that the library's layers want them; the fourth one is the bug:
+
+# %%
+post_norm, pre_norm, branch_norm = mine("post_norm"), mine("pre_norm"), mine("branch_norm")
+which_form = mine("which_form")
+
+
+def added_back(x, sublayer, norm, dropout):
+    x = norm(x)
+    return x + dropout(sublayer(x))
+
+
+FORMS = {"post": post_norm, "pre": pre_norm, "branch": branch_norm, "added back": added_back}
+
+
+class Residual(nn.Module):
+    """A residual connection of one of these forms, without dropout."""
+
+    def __init__(self, form, d_model):
+        super().__init__()
+        self.form, self.norm = form, LayerNorm(d_model)
+
+    def forward(self, x, sublayer):
+        return FORMS[self.form](x, sublayer, self.norm, lambda y: y)
+
+
+for form in FORMS:
+    print(f"{form:11} is recognized as {which_form(Residual(form, 8), 8)}")
+
+# %% [markdown]
+# ## At the start
+#
+# A deep encoder of each kind. Its task is the game of chapter 4: say which token stood three places
+# before. First, before any training: how much of what went in is still there after each layer? We
+# measure the cosine between the vector of a token at the bottom and the one in its place further
+# up.
+
+# %%
+VOCABULARY, LENGTH, BACK, D = 20, 12, 3, 32
+
+
+class Deep(nn.Module):
+    """Embedding, a deep encoder, an output projection."""
+
+    def __init__(self, form, layers=16, final_norm=None):
+        super().__init__()
+        self.embedding = Embedding(VOCABULARY, D, SinusoidalPositions(D), dropout=0.0)
+
+        parts = [
+            EncoderLayer(
+                MultiHeadAttention(D, 2), FeedForward(D, 2 * D), lambda: Residual(form, D)
+            )
+            for _ in range(layers)
+        ]
+        final_norm = form == "pre" if final_norm is None else final_norm
+        self.encoder = Encoder(parts, LayerNorm(D) if final_norm else nn.Identity())
+        self.output = nn.Linear(D, VOCABULARY)
+
+    def forward(self, tokens):
+        return self.output(self.encoder(self.embedding(tokens), None))
+
+# %% [markdown]
+# What enters the first layer, and what leaves each layer:
+
+# %%
+@torch.no_grad()
+def states(model, tokens):
+    """One tensor more than there are layers."""
+    xs = [model.embedding(tokens)]
+    for layer in model.encoder.layers:
+        xs.append(layer(xs[-1], None))
+    return xs
+
+# %%
+def of_the_input(model):
+    """Mean cosine between what enters the stack and what leaves each layer."""
+    torch.manual_seed(1)
+    xs = states(model, torch.randint(VOCABULARY, (64, LENGTH)))
+    return [nn.functional.cosine_similarity(xs[0], x, dim=-1).mean().item() for x in xs]
+
+
+remaining = {}
+for form in FORMS:
+    torch.manual_seed(0)
+    remaining[form] = (range(17), of_the_input(Deep(form)))
+show(
+    lines(remaining, ("layers", "cosine with the input")),
+    "Cosine with the input over 16 layers: with post-norm and with the bug it falls to 0.2, with "
+    "pre-norm to 0.6, with the norm on the branch to 0.3.",
+)
+print({form: round(values[-1], 1) for form, (_, values) in remaining.items()})
+
+# %% [markdown]
+# The curves of post-norm and of the bug coincide, and at the top hardly anything of the input is
+# left. Each norm shrinks what came before to make room for what the branch has added, 32 times
+# over. With pre-norm the input stays; it is only joined by more and more. With the norm on the
+# branch it falls, too, although the path around is free: there each of the 32 branches adds a
+# vector of size 1, and pre-norm's are smaller.
+#
+# And the gradient, by depth?
+
+# %%
+def gradients(form):
+    """Norm of the gradient of each layer's last matrix, at the start."""
+    torch.manual_seed(0)
+    model = Deep(form)
+    tokens = torch.randint(VOCABULARY, (64, LENGTH))
+    logits = model(tokens)[:, BACK:]
+    nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, :-BACK].flatten()).backward()
+    return [layer.feed_forward.output.weight.grad.norm().item() for layer in model.encoder.layers]
+
+
+by_layer = {form: gradients(form) for form in FORMS}
+show(
+    lines(
+        {form: (range(1, 17), norms) for form, norms in by_layer.items()},
+        ("layer", "norm of the gradient"),
+        logarithmic="y",
+    ),
+    "Gradient norm by layer at the start: with post-norm and the bug it rises from the bottom to "
+    "the top, with pre-norm it is even, with the norm on the branch it is ten times larger.",
+)
+
+for form, norms in by_layer.items():
+    print(f"{form:11} top layer / bottom layer: {norms[-1] / norms[0]:.1f}")
+
+# %% [markdown]
+# With post-norm the top layer gets GRADIENTRATIO times the gradient of the bottom one; with pre-norm
+# all layers get about the same ([Xiong et al. 2020](https://arxiv.org/abs/2002.04745) derive it).
+# That alone would not be a catastrophe. Adam evens such differences out.
+#
+# The norm on the branch has a large gradient for another reason: without a norm at the end its
+# output grows with the depth, and so do its logits.
+#
+# ## Training
+#
+# Now the opening question. 150 steps of Adam; the learning rate is at its full height from the
+# first step on, or reaches it after 75 (**warm-up**). A model that knows nothing has a loss of ln
+# 20 ≈ 3.0.
+
+# %%
+def fit(model, warmup, steps=150, learning_rate=4e-3):
+    """The mean loss of the last twenty steps."""
+    optimizer = torch.optim.Adam(
+        model.parameters(), lr=learning_rate, betas=(0.9, 0.98), fused=True
+    )
+    losses = []
+    for step in range(1, steps + 1):
+        optimizer.param_groups[0]["lr"] = learning_rate * min(1.0, step / warmup)
+        tokens = torch.randint(VOCABULARY, (32, LENGTH))
+        logits = model(tokens)[:, BACK:]
+        loss = nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, :-BACK].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return sum(losses[-20:]) / 20
+
+# %% tags=["nbval-ignore-output"]
+torch.manual_seed(0)
+collapsed = Deep("post")
+print(f"post-norm, no warm-up: loss {fit(collapsed, warmup=1):.2f}")
+tokens = torch.randint(VOCABULARY, (64, LENGTH))
+outputs = states(collapsed, tokens)[-1].flatten(0, 1)
+assert outputs.std(dim=0).max() < 0.1, (
+    "not as on our machines: restart the kernel and run all cells"
+)
+print("output for three different tokens, the first four numbers:")
+print(outputs[:3, :4])
+
+# %% [markdown]
+# It has learned nothing, and whatever goes in, the same vector comes out. Is it so for all forms,
+# and was it bad luck? All eight, each from six different random weights (measured before, by
+# `make results`; change `fit`, and your machine measures). Beside the loss stands the share of the
+# output that still depends on the token:
+
+# %%
+def train(form, warmup, final_norm, seed):
+    torch.manual_seed(seed)
+    model = Deep(form, final_norm=final_norm)
+    loss = fit(model, warmup)
+    outputs = states(model, torch.randint(VOCABULARY, (64, LENGTH)))[-1].flatten(0, 1)
+    varies = (outputs - outputs.mean(dim=0)).square().mean() / outputs.square().mean()
+    return {"loss": loss, "share that depends on the token": varies.item()}
+
+
+WARMUPS = {"no warm-up": 1, "warm-up": 75}
+cases = {
+    f"{form}, {name}": (form, warmup, form == "pre")
+    for form in FORMS
+    for name, warmup in WARMUPS.items()
+}
+runs = over_seeds(train, cases, "09_places_of_the_norm", seeds=6)
+mean_and_spread(runs)
+
+# %%
+loss = runs.groupby("case")["loss"].agg(["mean", "std", "min", "max"])
+rows = {name: loss.loc[[f"{form}, {name}" for form in FORMS]] for name in WARMUPS}
+show(
+    bars(
+        {name: row["mean"] for name, row in rows.items()},
+        list(FORMS),
+        ("place of the norm", "loss after 150 steps (six seeds)"),
+        {name: row["std"] for name, row in rows.items()},
+    ),
+    "Loss of the four forms with and without warm-up: post-norm and the bug learn only with "
+    "warm-up, the other two with and without.",
+)
+assert loss.loc["post, no warm-up", "min"] > 2.9, (
+    "not as on our machines: restart the kernel and run all cells"
+)
+assert loss.loc["pre, no warm-up", "max"] < 2.5, (
+    "not as on our machines: restart the kernel and run all cells"
+)
+assert loss.loc["post, warm-up", "max"] < loss.loc["post, no warm-up", "min"] - 0.2, (
+    "not as on our machines: restart the kernel and run all cells"
+)
+
+# %% [markdown]
+# COLLAPSE
+#
+# ### From which depth on?
+#
+# Sixteen layers are many. The paper has six on each side. The same, without warm-up, at other
+# depths:
+
+# %%
+depths = (2, 4, 6, 8, 12, 16)
+
+
+def train_at(form, layers, seed):
+    torch.manual_seed(seed)
+    return {"loss": fit(Deep(form, layers), warmup=1)}
+
+
+cases = {f"{form}, {n} layers": (form, n) for form in ("post", "pre") for n in depths}
+runs = over_seeds(train_at, cases, "09_depth", seeds=6)
+means = runs.groupby("case")["loss"].agg(["mean", "min", "max"])
+curves = {
+    form: (depths, means.loc[[f"{form}, {n} layers" for n in depths], "mean"])
+    for form in ("post", "pre")
+}
+show(
+    lines(
+        curves,
+        ("layers", "loss after 150 steps (6 seeds)"),
+    ),
+    "Loss without warm-up over the number of layers: post-norm learns at few layers and not at all "
+    "at sixteen, pre-norm at all depths.",
+)
+means.loc[list(cases)].round(2)
+
+# %% [markdown]
+# DEPTH
+#
+# The paper has both: post-norm, and a schedule that warms up for 4,000 steps (chapter 11). Combine
+# the paper's norm with a schedule that lacks a warm-up, and somewhere between a few layers and a
+# dozen or so you meet this collapse; the depth depends on the rate. ([Xiong et al.
+# 2020](https://arxiv.org/abs/2002.04745) saw the base model's six layers fail.)
+#
+# ## What the final norm is for
+#
+# With pre-norm nothing is ever normalized on the free way. Each layer adds something, the numbers
+# grow with the depth, and so do the scores that the output projection makes of them. One norm after
+# the last layer makes them the same for every depth:
+
+# %%
+rows = []
+for layers in (4, 16, 64):
+    sizes = []
+    for final_norm in (False, True):
+        torch.manual_seed(0)
+        model = Deep("pre", layers, final_norm)
+        with torch.no_grad():
+            out = model.encoder(model.embedding(torch.randint(VOCABULARY, (64, LENGTH))), None)
+        sizes.append(f"{out.square().mean().sqrt():.1f}")
+    rows.append([layers, *sizes])
+pd.DataFrame(rows, columns=["layers", "pre-norm, numbers at the top", "with a final norm"])
+
+# %% [markdown]
+# Does our small game need it?
+
+# %%
+cases = {"pre, with a final norm": ("pre", 1, True), "without": ("pre", 1, False)}
+runs = over_seeds(train, cases, "09_final_norm", seeds=6)
+assert runs["loss"].max() < 2.9, "not as on our machines: restart the kernel and run all cells"
+mean_and_spread(runs[["case", "seed", "loss"]])
+
+# %% [markdown]
+# FINAL
+#
+# ## A stack of 32
+#
+# Is post-norm lost at depth, without a warm-up? [Wang et al.
+# 2022](https://arxiv.org/abs/2203.00555) trained a thousand layers of it, with two changes that they
+# call **DeepNorm**. The sum is $\text{LN}(\alpha x + f(x))$ with $\alpha > 1$, so that each norm
+# shrinks less of what came before. And some matrices begin smaller, by a factor $\beta$: those of
+# the feed-forward network, those of the values, and the output projection of attention. For an
+# encoder of N layers, $\alpha = (2N)^{1/4}$ and $\beta = (8N)^{-1/4}$.
+#
+# ### Make it train
+#
+# ●●● · 45 minutes · an experiment: what rescues a deep post-norm stack?
+#
+# Train `Deep` with 32 layers, DeepNorm against plain post-norm, 150 steps at a rate of DEEPRATE
+# without warm-up, at least three seeds each. The table `runs` has the columns `case` (`"DeepNorm"`
+# or `"post-norm"`), `seed` and `loss`, the mean of the last twenty steps. What do your numbers
+# allow you to conclude: does DeepNorm have `"more"` loss, `"less"`, or are the two `"not told
+# apart"`?
+
+# %%
+runs = ...  # your table
+conclusion = ...  # "more", "less" or "not told apart"
+
+
+check_experiment("deep_norm", runs, conclusion)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# A class like `Residual` with α in it, and `Deep("post", 32)` with its `residual` modules replaced
+# or built with it. Under `torch.no_grad()`, `weight.mul_(beta)` makes a matrix smaller. Queries,
+# keys and values are the three thirds of `qkv_proj.weight`, by rows; only the last third is the
+# values'.
+#
+# </details>
+#
+# ## Which one translates best?
+#
+# All this was about getting started. Which form translates best once it has? The small Transformer
+# of this course, two layers each, 2,000 steps with a long warm-up, three seeds each:
+
+# %%
+places = variants("post-norm", "as it is", "norm on the branch").replace("as it is", "pre-norm")
+mean_and_spread(places)
+
+# %% [markdown]
+# VARIANTS
+#
+# ## Common mistakes
+#
+# **The bug that looks like pre-norm.** It has been in this chapter from the beginning: `x =
+# norm(x)`, and then `x + f(x)`. At sixteen layers without a warm-up it does not learn; with few
+# layers, or with a warm-up, it does, and nobody notices. What shows it at any depth is the first
+# experiment of `which_form`: with a sublayer that returns nothing, does `x` come out as it went in?
+
+# %%
+x = 5.0 + torch.randn(1, 2, 8)
+for form in FORMS:
+    out = Residual(form, 8)(x, torch.zeros_like)
+    print(f"{form:11} mean in {x.mean():.1f}, mean out {out.mean():.1f}")
+
+# %% [markdown]
+# **Dropout on the sum.** Section 5.4 puts it on the sublayer's output. On $x + f(x)$ it also drops
+# from the path around, once in each sublayer, and after a few layers little is left of any channel:
+
+# %%
+torch.manual_seed(0)
+x = torch.ones(1, 1, 10_000)
+for layers in (2, 12, 32):
+    kept = x
+    for _ in range(layers):
+        kept = nn.functional.dropout(kept, 0.1)
+    print(f"after {layers:2} sublayers: {(kept > 0).float().mean():.0%} of the channels are left")
+
+# %% [markdown]
+# Other mistakes with residual connections are in the [list of
+# mistakes](../docs/misconceptions.md).
+#
 # ## Summary
 #
-# 1. x + f(x) leaves the gradient a way on which nothing is multiplied.
-# 2. Post-norm normalizes the sum, pre-norm what f gets to see; a way from bottom to top without a
+# 1. x + f(x) leaves the gradient a path along which it is multiplied by nothing.
+# 2. Post-norm normalizes the sum, pre-norm what f gets to see; a path from bottom to top without a
 #    norm exists only with pre-norm and with the norm on the branch.
 # 3. Deep post-norm without warm-up collapses: every input gives the same output. Pre-norm does not.
 # 4. Adding the normalized input back looks like pre-norm and behaves like post-norm.
-# 5. Pre-norm wants one more norm at the very end, for its numbers grow with the depth.
+# 5. Pre-norm wants one more norm at the very end, because its numbers grow with the depth.
+#
+# Now you can do **assignment 3**, on norms and residual connections.
 #
 # **In the paper:** sections 3.1, 5.3 and 5.4. **Read on:** Xiong et al. 2020, “On Layer
 # Normalization in the Transformer Architecture”; Liu et al. 2020, “Understanding the Difficulty of

@@ -88,6 +88,12 @@ EQUIVALENT = (
     ("for place in range(0, length)", "nothing stands before the first position"),
     ("changed[:, place] = (changed", "any other token shows a leak as well"),
     ("difference[position] >= 1e-06", "no difference is as small as that and not zero"),
+    ("x, loud = ", "numbers that the test makes up"),
+    ("once, twice = ", "any two multiples of any sublayer"),
+    ("free = torch.allclose(", "the two are equal, or far apart"),
+    ("normalized = not torch.allclose(", "the two are equal, or far apart"),
+    ("same = torch.allclose(", "the two are equal, or far apart"),
+    ("normed.flatten(+2)", "axis 2 of four is axis −2"),
     ("before > p", "only where a sum is p to the last digit"),
     ("scatter(+1, tokens", "axis 1 of two is the last one"),
 )

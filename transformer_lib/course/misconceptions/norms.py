@@ -415,3 +415,153 @@ def batch_norm_of_reshaped(x, scale, shift, eps):
 def epsilon_as_a_bound(x, scale, eps):
     length = x.norm(dim=-1, keepdim=True).clamp(min=eps)
     return scale * x * x.size(-1) ** 0.5 / length
+
+
+class _Running(nn.Module):
+    """Batch norm as it is right; a mistake changes what is asked of ``self``."""
+
+    keep = 0.9
+    correction = 1
+    in_use = "running"
+    also_in_use = False
+
+    def __init__(self, d_model):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(d_model))
+        self.shift = nn.Parameter(torch.zeros(d_model))
+        self.mean, self.variance = torch.zeros(d_model), torch.ones(d_model)
+
+    def forward(self, x):
+        mean, variance = x.mean(dim=(0, 1)), x.var(dim=(0, 1), correction=0)
+        if self.training or self.also_in_use:
+            new = mean.detach(), x.detach().var(dim=(0, 1), correction=self.correction)
+            self.mean = self.keep * self.mean + (1 - self.keep) * new[0]
+            self.variance = self.keep * self.variance + (1 - self.keep) * new[1]
+        if not self.training and self.in_use == "running":
+            mean, variance = self.mean, self.variance
+        return self.scale * (x - mean) / torch.sqrt(variance + 1e-5) + self.shift
+
+
+@misconception(
+    "M368",
+    "BatchNorm",
+    title="the batch's own statistics in use, too",
+    source="a plausible slip: no difference between training and use",
+    effect="A translation depends on what else is in the batch; a batch of one token is all zeros.",
+    hint="In training you are right. What does batch norm do when the model is in use?",
+)
+class BatchStatisticsInUse(_Running):
+    in_use = "batch"
+
+
+@misconception(
+    "M369",
+    "BatchNorm",
+    title="the running mean keeps a tenth, not nine tenths",
+    source="common: momentum read as the share of the old value",
+    effect="The running statistics are nearly those of the last batch.",
+    hint="In training you are right, and your running mean is nearly that of the last batch. How "
+    "much of the old one stays?",
+)
+class KeepsATenth(_Running):
+    keep = 0.1
+
+
+@misconception(
+    "M370",
+    "BatchNorm",
+    title="the running statistics are changed in use",
+    source="a plausible slip: updated in every call",
+    effect="A translation depends on the ones before it.",
+    hint="Two calls with the same batch in evaluation mode give different results. What changes?",
+)
+class ChangesInUse(_Running):
+    also_in_use = True
+
+
+@misconception(
+    "M371",
+    "BatchNorm",
+    title="the running variance is the biased one",
+    source="common: the batch's variance is kept as it is",
+    effect="A factor of n/(n − 1) in the variance, in use only.",
+    hint="The running mean is right. The variance of a sample, as an estimate of that of all "
+    "texts: by what is it divided?",
+)
+class BiasedRunningVariance(_Running):
+    correction = 0
+
+
+def _backward(x, upstream, scale, eps, mean=True, along=True, scaled=True, root=True):
+    centred = x - x.mean(dim=-1, keepdim=True)
+    deviation = torch.sqrt(centred.square().mean(dim=-1, keepdim=True) + eps)
+    normed, g = centred / deviation, upstream * scale if scaled else upstream
+    of_x = g
+    if mean:
+        of_x = of_x - g.mean(dim=-1, keepdim=True)
+    if along:
+        of_x = of_x - normed * (g * normed).mean(dim=-1, keepdim=True)
+    if root:
+        of_x = of_x / deviation
+    return of_x, (upstream * normed).sum(dim=(0, 1)), upstream.sum(dim=(0, 1))
+
+
+@misconception(
+    "M372",
+    "layer_norm_backward",
+    title="the mean is taken for a constant",
+    source="common: the derivative of x − μ without that of μ",
+    effect="A gradient by which the whole vector would move, which the norm undoes.",
+    hint="Your gradient has a mean, the right one has none. Does μ depend on x?",
+)
+def mean_is_constant(x, upstream, scale, eps):
+    return _backward(x, upstream, scale, eps, mean=False)
+
+
+@misconception(
+    "M373",
+    "layer_norm_backward",
+    title="the deviation is taken for a constant",
+    source="common: the derivative of a quotient without that of its divisor",
+    effect="A gradient by which the vector would become longer, which the norm undoes.",
+    hint="Your gradient is not at right angles to the normalized vector. Does σ depend on x?",
+)
+def deviation_is_constant(x, upstream, scale, eps):
+    return _backward(x, upstream, scale, eps, along=False)
+
+
+@misconception(
+    "M374",
+    "layer_norm_backward",
+    title="the scale is forgotten on the way back",
+    source="a plausible slip",
+    effect="Right as long as the scale is 1, that is, before the first step.",
+    hint="With a scale of 1 your gradient of x would be right. What is between the norm and y?",
+)
+def scale_forgotten(x, upstream, scale, eps):
+    return _backward(x, upstream, scale, eps, scaled=False)
+
+
+@misconception(
+    "M375",
+    "layer_norm_backward",
+    title="not divided by the deviation",
+    source="a plausible slip",
+    effect="The gradient of a long vector is too long, that of a short one too short.",
+    hint="Your gradient points the right way, and each row is σ times too long.",
+)
+def root_forgotten(x, upstream, scale, eps):
+    return _backward(x, upstream, scale, eps, root=False)
+
+
+@misconception(
+    "M376",
+    "layer_norm_backward",
+    title="the gradient of the scale from x as it was",
+    source="a plausible slip: upstream · x for upstream · x̂",
+    effect="The scale learns from numbers that it never multiplies.",
+    hint="The gradient of x is right. By what is the scale multiplied in the formula?",
+)
+def scale_from_x(x, upstream, scale, eps):
+    of_x, _, of_shift = _backward(x, upstream, scale, eps)
+    return of_x, (upstream * x).sum(dim=(0, 1)), of_shift

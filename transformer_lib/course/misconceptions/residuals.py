@@ -399,3 +399,76 @@ def without_cross_attention(
 ):
     x = norms[0](x + attention(x, x, tgt_mask))
     return norms[2](x + feed_forward(x))
+
+
+def _seen(block, d_model):
+    """Whether the way around is free, whether the sublayer gets something normalized."""
+    x = 1.0 + 3.0 * torch.randn(1, 4, d_model)
+    given = []
+
+    def nothing(y):
+        given.append(y)
+        return torch.zeros_like(y)
+
+    free = torch.allclose(block(x, nothing), x, atol=1e-4)
+    return free, not torch.allclose(given[0], x, atol=1e-4)
+
+
+@misconception(
+    "M377",
+    "which_form",
+    title="only the way around is looked at",
+    source="a plausible slip: one experiment for five forms",
+    effect="Everything with a free way counts as pre-norm, everything else as post-norm.",
+    hint="Your test tells the forms with a free way from those without. What does the sublayer get "
+    "to see?",
+)
+def only_the_way_around(block, d_model):
+    return "pre-norm" if _seen(block, d_model)[0] else "post-norm"
+
+
+@misconception(
+    "M378",
+    "which_form",
+    title="only what the sublayer gets is looked at",
+    source="a plausible slip: norm first means pre-norm",
+    effect="The bug that adds the normalized input back passes for pre-norm.",
+    hint="Your test asks what the sublayer gets. What comes out if the sublayer returns nothing?",
+)
+def only_what_is_given(block, d_model):
+    return "pre-norm" if _seen(block, d_model)[1] else "post-norm"
+
+
+@misconception(
+    "M379",
+    "which_form",
+    title="the sandwich passes for pre-norm",
+    source="a plausible slip: two experiments for five forms",
+    effect="A norm behind the sublayer stays unnoticed.",
+    hint="Four of the five are right. What happens to the output of the sublayer on its way: does "
+    "it matter how large it is?",
+)
+def two_experiments(block, d_model):
+    free, normalized = _seen(block, d_model)
+    if free:
+        return "pre-norm" if normalized else "norm on the branch"
+    return "added back" if normalized else "post-norm"
+
+
+@misconception(
+    "M380",
+    "which_form",
+    title="post-norm and the bug are not told apart",
+    source="a plausible slip: a way that is not free is post-norm",
+    effect="The bug passes for the paper's form.",
+    hint="Two forms have no free way. In one of them the sublayer sees x itself. In the other?",
+)
+def bug_for_post_norm(block, d_model):
+    free, normalized = _seen(block, d_model)
+    if not free:
+        return "post-norm"
+    if not normalized:
+        return "norm on the branch"
+    x = torch.ones(1, 1, d_model).cumsum(dim=-1)
+    small, large = (block(x, lambda y, k=k: k * x.square()) for k in (1.0, 2.0))
+    return "sandwich" if torch.allclose(small, large, atol=1e-3) else "pre-norm"

@@ -1,6 +1,7 @@
 """The exercises; each module declares those of one topic."""
 
 from transformer_lib.course.checks.topics import (
+    assigned,
     attention,
     decoding,
     embeddings,
@@ -20,6 +21,7 @@ from transformer_lib.course.checks.topics import (
 )
 
 __all__ = [
+    "assigned",
     "attention",
     "decoding",
     "embeddings",

@@ -146,3 +146,54 @@ def decoder_layer(
     x = norms[0](x + attention(x, x, tgt_mask))
     x = norms[1](x + cross(x, memory, memory_mask))
     return norms[2](x + feed_forward(x))
+
+
+# ---- Which form is it? ----
+
+FORMS: dict[str, Callable[[Tensor, Function, Function], Tensor]] = {
+    "post-norm": lambda x, f, norm: norm(x + f(x)),
+    "pre-norm": lambda x, f, norm: x + f(norm(x)),
+    "norm on the branch": lambda x, f, norm: x + norm(f(x)),
+    "sandwich": lambda x, f, norm: x + norm(f(norm(x))),
+    "added back": lambda x, f, norm: norm(x) + f(norm(x)),
+}
+
+
+class _Block:
+    """One of the forms, called as ``block(x, sublayer)``; its norms are new ones."""
+
+    def __init__(self, form: str):
+        self.form = form
+
+    def __call__(self, x: States, sublayer: Function) -> States:
+        return FORMS[self.form](x, sublayer, lambda y: F.layer_norm(y, y.shape[-1:]))
+
+
+def _block_cases(random: torch.Generator) -> dict[str, Case]:
+    names = ("norm on the branch", "post-norm", "pre-norm", "sandwich", "added back")
+    labels = ("values", "another one", "a third one", "a fourth one", "a fifth one")
+    return {
+        label: Case(_Block(name), 8 + 2 * k)
+        for k, (label, name) in enumerate(zip(labels, names, strict=True))
+    }
+
+
+@exercise("residual connections", _block_cases, outputs=("the form",))
+def which_form(block: Callable[[Tensor, Function], Tensor], d_model: int) -> str:
+    """Three experiments: a sublayer that gives nothing, what it is given, and one twice as loud."""
+    x, loud = 1.0 + 3.0 * torch.randn(2, 1, 4, d_model)
+    given: list[Tensor] = []
+
+    def nothing(y: Tensor) -> Tensor:
+        given.append(y)
+        return torch.zeros_like(y)
+
+    free = torch.allclose(block(x, nothing), x, atol=1e-4)
+    normalized = not torch.allclose(given[0], x, atol=1e-4)
+    once, twice = (block(x, lambda y, k=k: k * loud) for k in (1.0, 2.0))
+    same = torch.allclose(once, twice, atol=1e-3)
+    if not free:
+        return "added back" if normalized else "post-norm"
+    if not normalized:
+        return "norm on the branch"
+    return "sandwich" if same else "pre-norm"

@@ -92,15 +92,20 @@ def _module_cases(random: torch.Generator) -> dict[str, Case]:
     }
 
 
+def _as_after_training(norm: nn.Module) -> nn.Module:
+    """With other parameters, whatever their names are: what is 1 scales, what is 0 shifts."""
+    for parameter in norm.parameters():
+        if parameter.requires_grad:
+            moved = torch.linspace(0.5, 1.5, parameter.numel()).view_as(parameter)
+            parameter.data += moved if parameter.any() else -moved
+    return norm
+
+
 def _use_norm(norm: Callable[[int], nn.Module]):
     """Makes a norm and applies it: new, scaling by 1 and shifting by 0, and as after training."""
 
     def use(x: Tensor) -> tuple[Any, Any, int]:
-        new, used = norm(x.size(-1)), norm(x.size(-1))
-        for parameter in used.parameters():
-            if parameter.requires_grad:  # whatever its name is: what is 1 scales, what is 0 shifts
-                moved = torch.linspace(0.5, 1.5, parameter.numel()).view_as(parameter)
-                parameter.data += moved if parameter.any() else -moved
+        new, used = norm(x.size(-1)), _as_after_training(norm(x.size(-1)))
         trained = sum(p.numel() for p in new.parameters() if p.requires_grad)
         return new(x), used(x), trained
 
@@ -113,3 +118,100 @@ exercise(
     outputs=("a new norm's output", "output with other parameters", "trained numbers"),
     use=_use_norm,
 )(LayerNorm)
+
+
+def _running_cases(random: torch.Generator) -> dict[str, Case]:
+    def batches(batch: int, length: int, d_model: int) -> Tensor:
+        return 2 + 3 * torch.randn(3, batch, length, d_model, generator=random)
+
+    return {
+        "values": Case(batches(3, 4, 6)),
+        "a batch of one": Case(batches(1, 5, 4)),
+        "small numbers": Case(0.003 * batches(2, 3, 5)),
+    }
+
+
+def _use_running(norm: Callable[[int], nn.Module]):
+    """Two batches in training mode, then a third in evaluation mode, twice."""
+
+    def use(
+        batches: Float[Tensor, "three batch length d_model"],
+    ) -> tuple[Any, Any, Any, Any]:
+        first, second, third = batches
+        module = _as_after_training(norm(first.size(-1))).train()
+        trained = module(first), module(second)
+        module.eval()
+        return *trained, module(third), module(third)
+
+    return use
+
+
+@exercise(
+    "norms",
+    _running_cases,
+    outputs=(
+        "the first batch, in training",
+        "the second batch, in training",
+        "the third batch, in use",
+        "the third batch once more",
+    ),
+    use=_use_running,
+)
+class BatchNorm(nn.Module):
+    """Batch norm with running mean and variance (Ioffe and Szegedy 2015), as nn.BatchNorm1d."""
+
+    def __init__(self, d_model: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(d_model))
+        self.bias = nn.Parameter(torch.zeros(d_model))
+        self.register_buffer("running_mean", torch.zeros(d_model))
+        self.register_buffer("running_variance", torch.ones(d_model))
+
+    def forward(
+        self, x: Float[Tensor, "batch length d_model"]
+    ) -> Float[Tensor, "batch length d_model"]:
+        if self.training:
+            mean, variance = x.mean(dim=(0, 1)), x.var(dim=(0, 1), correction=0)
+            with torch.no_grad():
+                unbiased = x.var(dim=(0, 1), correction=1)
+                self.running_mean += 0.1 * (mean - self.running_mean)
+                self.running_variance += 0.1 * (unbiased - self.running_variance)
+        else:
+            mean, variance = self.running_mean, self.running_variance
+        return self.weight * (x - mean) / torch.sqrt(variance + 1e-5) + self.bias
+
+
+def _backward_cases(random: torch.Generator) -> dict[str, Case]:
+    def arguments(*shape: int) -> tuple[Tensor, Tensor, Tensor, float]:
+        x = 1 + 2 * torch.randn(shape, generator=random)
+        upstream = torch.randn(shape, generator=random)
+        return x, upstream, torch.randn(shape[-1], generator=random), 1e-5
+
+    x, upstream, scale, _ = arguments(2, 3, 5)
+    return {
+        "values": Case(*arguments(3, 4, 6)),
+        "a batch of one": Case(*arguments(1, 2, 8)),
+        "a small deviation": Case(0.01 * x, upstream, scale, 1e-3),
+    }
+
+
+@exercise(
+    "norms",
+    _backward_cases,
+    outputs=("the gradient of x", "the gradient of scale", "the gradient of shift"),
+)
+def layer_norm_backward(
+    x: Float[Tensor, "batch length d_model"],
+    upstream: Float[Tensor, "batch length d_model"],
+    scale: Float[Tensor, " d_model"],
+    eps: float,
+) -> tuple[
+    Float[Tensor, "batch length d_model"], Float[Tensor, " d_model"], Float[Tensor, " d_model"]
+]:
+    """∂L/∂x = (g − mean(g) − x̂·mean(g·x̂))/√(σ² + eps), with g = scale·∂L/∂y."""
+    centred = x - x.mean(dim=-1, keepdim=True)
+    root = torch.sqrt(centred.square().mean(dim=-1, keepdim=True) + eps)
+    normed, g = centred / root, upstream * scale
+    along = normed * (g * normed).mean(dim=-1, keepdim=True)
+    of_x = (g - g.mean(dim=-1, keepdim=True) - along) / root
+    return of_x, (upstream * normed).sum(dim=(0, 1)), upstream.sum(dim=(0, 1))

@@ -1,0 +1,55 @@
+"""What a decoder computes in each step, without and with a cache of keys and values."""
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from transformer_lib.plots.style import COLOURS, RC
+
+BLUE, ORANGE = COLOURS[0], COLOURS[1]
+ALTERNATIVE = (
+    "Four steps of a decoder. Without a cache step n computes keys and values of all n tokens, and "
+    "n rows of attention; with one it computes those of the new token and one row, and reads the "
+    "others, which are kept."
+)
+
+
+def cache_growth(words: tuple[str, ...] = ("<s>", "Wo", "ist", "mein")) -> Figure:
+    """A column per step: what is computed is orange, what is read from the cache is blue."""
+    with matplotlib.rc_context(RC):
+        figure = Figure(figsize=(8.4, 4.4), layout="constrained")
+        for row, cached in enumerate((False, True)):
+            for step in range(1, len(words) + 1):
+                axes = figure.add_subplot(2, len(words), row * len(words) + step)
+                _step(axes, words[:step], cached, len(words))
+                if step == 1:
+                    axes.text(
+                        -0.4, 1.5, "with a cache" if cached else "without", rotation=90, va="center"
+                    )
+                if row == 0:
+                    axes.set_title(f"step {step}", fontsize=10)
+    return figure
+
+
+def _step(axes: Axes, words: tuple[str, ...], cached: bool, most: int) -> None:
+    count = len(words)
+    axes.set(xlim=(-0.6, most + 0.6), ylim=(most + 0.4, -1.9))
+    axes.axis("off")
+    axes.text(0, -1.65, "keys and values", fontsize=8)
+    for place, word in enumerate(words):
+        new = place == count - 1
+        _cell(axes, place, -1.2, ORANGE if new or not cached else BLUE)
+        axes.text(place + 0.5, -0.25, word, ha="center", fontsize=7.5)
+    for query in range(count):
+        computed = query == count - 1 or not cached
+        for key in range(query + 1):
+            if computed:
+                _cell(axes, key, query, ORANGE)
+        if query == count - 1:
+            axes.text(count + 0.1, query + 0.6, "next", fontsize=7.5)
+
+
+def _cell(axes: Axes, x: float, y: float, colour: str) -> None:
+    height = 0.7 if y < 0 else 1.0
+    axes.add_patch(Rectangle((x, y), 1.0, height, facecolor=colour, edgecolor="white", linewidth=2))

@@ -1,0 +1,323 @@
+"""Mistakes in the exercises of the assignments."""
+
+import math
+
+import torch
+
+from transformer_lib.course.misconceptions.bank import also, misconception
+
+
+def _relative(query, key, table, sign=1, clipped=True, scale=True, of_key=False):
+    length, reach = query.size(2), table.size(0) // 2
+    place = torch.arange(length)
+    offset = sign * (place[None, :] - place[:, None])
+    offset = offset.clamp(-reach, reach) + reach if clipped else offset % table.size(0)
+    if of_key:
+        relative = torch.einsum("bhkd,qkd->bhqk", key, table[offset])
+    else:
+        relative = torch.einsum("bhqd,qkd->bhqk", query, table[offset])
+    root = math.sqrt(query.size(-1))
+    scores = query @ key.transpose(-2, -1)
+    return (scores + relative) / root if scale else scores / root + relative
+
+
+@misconception(
+    "M381",
+    "relative_scores",
+    title="the offset the wrong way round",
+    source="a plausible slip: i − j for j − i",
+    effect="What is learned for the token before is used for the one after.",
+    hint="Your offsets have the wrong sign: a key that comes later has which one?",
+)
+def offset_reversed(query, key, table):
+    return _relative(query, key, table, sign=-1)
+
+
+@misconception(
+    "M382",
+    "relative_scores",
+    title="offsets beyond the reach wrap around",
+    source="a plausible slip: negative or modular indices instead of clamp",
+    effect="Tokens far behind count as tokens far ahead.",
+    hint="Within the reach you are right. Which row do offsets beyond it have?",
+)
+def offset_wraps(query, key, table):
+    reach = table.size(0) // 2
+    return _relative(query, key, torch.roll(table, -reach, 0), clipped=False)
+
+
+@misconception(
+    "M383",
+    "relative_scores",
+    title="the relative part is not scaled",
+    source="common: added to the scores as a bias is",
+    effect="Positions count √d_k times as much as words.",
+    hint="The part from the table is √d_k times too large.",
+)
+def relative_not_scaled(query, key, table):
+    return _relative(query, key, table, scale=False)
+
+
+@misconception(
+    "M384",
+    "relative_scores",
+    title="the table meets the keys, not the queries",
+    source="a plausible slip: k·a for q·a",
+    effect="A key prefers a distance, whoever asks.",
+    hint="The product with the table is that of the keys. Whose is it in the formula?",
+)
+def table_with_keys(query, key, table):
+    return _relative(query, key, table, of_key=True)
+
+
+@misconception(
+    "M385",
+    "embed_with_segments",
+    title="scaled by √d_model as in the Transformer",
+    source="a habit from section 3.4 of the paper",
+    effect="Positions and segments hardly count beside the words.",
+    hint="Your embeddings are √d_model times too large. Does BERT have that factor?",
+)
+def segments_scaled(tokens, segments, table, positions, segment_table):
+    rest = positions[: tokens.size(1)] + segment_table[segments]
+    return table[tokens] * math.sqrt(table.size(1)) + rest
+
+
+@also("M84", "embed_with_segments")
+def segments_positions_along_the_batch(tokens, segments, table, positions, segment_table):
+    return table[tokens] + positions[: len(tokens), None] + segment_table[segments]
+
+
+@misconception(
+    "M386",
+    "embed_with_segments",
+    title="every token has the first segment",
+    source="a plausible slip: segment_table[0]",
+    effect="The model cannot tell the two sentences apart.",
+    hint="Your result does not depend on segments.",
+)
+def one_segment(tokens, segments, table, positions, segment_table):
+    return table[tokens] + positions[: tokens.size(1)] + segment_table[0]
+
+
+def _window(length, width, num_global, causal=True, more=0, global_queries=False, both=False):
+    place = torch.arange(length)
+    distance = place[:, None] - place[None, :]
+    first = place[None, :] < num_global
+    near = (distance < width + more) & (distance > -width - more)
+    if both:
+        first = first | (place[:, None] < num_global)
+    allowed = near | (place[:, None] < num_global if global_queries else first)
+    return (allowed & (distance >= 0) if causal else allowed)[None, None]
+
+
+@also("M59", "global_window_mask")
+def window_sees_the_future(length, width, num_global):
+    return _window(length, width, num_global, causal=False)
+
+
+@misconception(
+    "M387",
+    "global_window_mask",
+    title="the window is one too wide",
+    source="common: width tokens before, and oneself",
+    effect="A window of one sees two tokens.",
+    hint="A window of `width` is `width` tokens in all. How many do yours see?",
+)
+def window_too_wide(length, width, num_global):
+    return _window(length, width, num_global, more=1)
+
+
+@misconception(
+    "M388",
+    "global_window_mask",
+    title="the first queries see all, not all queries the first",
+    source="a plausible slip: rows for columns",
+    effect="Under a causal mask it changes nothing at all: the global tokens are global to nobody.",
+    hint="Beyond the window your queries see nothing. Are the global tokens rows or columns?",
+)
+def global_rows(length, width, num_global):
+    return _window(length, width, num_global, global_queries=True)
+
+
+def _capped(query, key, value, mask, cap, order="cap first", cleaned=True, scaled=True):
+    scores = query @ key.transpose(-2, -1)
+    scores = scores / math.sqrt(query.size(-1)) if scaled else scores
+    low = torch.finfo(scores.dtype).min
+    if order == "mask first" and mask is not None:
+        scores = scores.masked_fill(~mask, low)
+    scores = cap * torch.tanh(scores / cap)
+    if order == "cap first" and mask is not None:
+        scores = scores.masked_fill(~mask, low)
+    weights = scores.softmax(dim=-1)
+    if mask is not None and cleaned and order == "cap first":
+        weights = weights.masked_fill(~mask, 0.0)
+    return weights @ value, weights
+
+
+@misconception(
+    "M389",
+    "capped_attention",
+    title="the cap lifts the mask",
+    source="a plausible slip: masked first, then capped",
+    effect="A blocked key has a score of −cap, and keeps a weight.",
+    hint="What is blocked has weight in yours. What does tanh make of the smallest number?",
+)
+def cap_after_mask(query, key, value, mask, cap):
+    return _capped(query, key, value, mask, cap, order="mask first")
+
+
+@misconception(
+    "M390",
+    "capped_attention",
+    title="clamped instead of bent",
+    source="a plausible slip: clamp(−cap, cap)",
+    effect="Beyond the cap there is no gradient; below it nothing is bent.",
+    hint="Small scores are not changed in yours. What does tanh do to them?",
+)
+def clamped(query, key, value, mask, cap):
+    scores = (query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))).clamp(-cap, cap)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
+    weights = scores.softmax(dim=-1)
+    weights = weights if mask is None else weights.masked_fill(~mask, 0.0)
+    return weights @ value, weights
+
+
+@also("M33", "capped_attention")
+def capped_not_scaled(query, key, value, mask, cap):
+    return _capped(query, key, value, mask, cap, scaled=False)
+
+
+@misconception(
+    "M391",
+    "capped_attention",
+    title="a query that may see nothing sees everything",
+    source="common: the smallest number for −∞, and nothing after the softmax",
+    effect="Its output is the mean of what it must not see.",
+    hint="Where everything is blocked, your weights are equal. What should they be?",
+)
+def empty_rows_equal(query, key, value, mask, cap):
+    return _capped(query, key, value, mask, cap, cleaned=False)
+
+
+def _grouped(x, scale, shift, num_groups, eps, correction=0, outside=False, strided=False):
+    groups = x.unflatten(-1, (-1, num_groups)).mT if strided else x.unflatten(-1, (num_groups, -1))
+    mean = groups.mean(dim=-1, keepdim=True)
+    variance = groups.var(dim=-1, correction=correction, keepdim=True)
+    root = torch.sqrt(variance) + eps if outside else torch.sqrt(variance + eps)
+    normed = (groups - mean) / root
+    normed = normed.mT if strided else normed
+    return scale * normed.flatten(-2) + shift
+
+
+@also("M66", "group_norm")
+def group_norm_unbiased(x, scale, shift, num_groups, eps):
+    return _grouped(x, scale, shift, num_groups, eps, correction=1)
+
+
+@also("M65", "group_norm")
+def group_norm_epsilon_outside(x, scale, shift, num_groups, eps):
+    return _grouped(x, scale, shift, num_groups, eps, outside=True)
+
+
+@misconception(
+    "M392",
+    "group_norm",
+    title="every n-th channel instead of neighbours",
+    source="a plausible slip: the two sizes of unflatten exchanged",
+    effect="Other groups than those of any other program.",
+    hint="Your groups take every n-th channel. Which channels belong to the first group?",
+)
+def group_norm_strided(x, scale, shift, num_groups, eps):
+    return _grouped(x, scale, shift, num_groups, eps, strided=True)
+
+
+@misconception(
+    "M393",
+    "group_norm",
+    title="one group: that is layer norm",
+    source="a plausible slip: num_groups is not used",
+    effect="Layer norm.",
+    hint="Your result is layer norm's. What do the groups change?",
+)
+def group_norm_of_all(x, scale, shift, num_groups, eps):
+    return _grouped(x, scale, shift, 1, eps)
+
+
+def _rms_backward(x, upstream, scale, eps, along=True, mean=False, scaled=True, root=True):
+    r = torch.sqrt(x.square().mean(dim=-1, keepdim=True) + eps)
+    normed, g = x / r, upstream * scale if scaled else upstream
+    of_x = g - normed * (g * normed).mean(dim=-1, keepdim=True) if along else g
+    if mean:
+        of_x = of_x - g.mean(dim=-1, keepdim=True)
+    return of_x / r if root else of_x, (upstream * normed).sum(dim=(0, 1))
+
+
+@misconception(
+    "M394",
+    "rms_norm_backward",
+    title="the mean is taken off, as in layer norm",
+    source="a habit from chapter 8",
+    effect="A gradient for a norm that subtracts a mean, which this one does not.",
+    hint="Your gradient has no mean. Does RMSNorm take one off on the way forward?",
+)
+def rms_backward_with_mean(x, upstream, scale, eps):
+    return _rms_backward(x, upstream, scale, eps, mean=True)
+
+
+@also("M373", "rms_norm_backward")
+def rms_backward_constant_root(x, upstream, scale, eps):
+    return _rms_backward(x, upstream, scale, eps, along=False)
+
+
+@also("M374", "rms_norm_backward")
+def rms_backward_without_scale(x, upstream, scale, eps):
+    return _rms_backward(x, upstream, scale, eps, scaled=False)
+
+
+@also("M375", "rms_norm_backward")
+def rms_backward_without_root(x, upstream, scale, eps):
+    return _rms_backward(x, upstream, scale, eps, root=False)
+
+
+@misconception(
+    "M395",
+    "scaled_post_norm",
+    title="the branch is scaled, not the way around",
+    source="a plausible slip: x + α·f(x)",
+    effect="The opposite: each norm keeps less of what came before.",
+    hint="Your α multiplies the sublayer's output. What is it for?",
+)
+def branch_scaled(x, sublayer, norm, dropout, alpha):
+    return norm(x + alpha * dropout(sublayer(x)))
+
+
+@misconception(
+    "M396",
+    "scaled_post_norm",
+    title="the sum is scaled",
+    source="a plausible slip: α·(x + f(x))",
+    effect="None: the norm undoes it.",
+    hint="Your α makes no difference: what follows the sum?",
+)
+def sum_scaled(x, sublayer, norm, dropout, alpha):
+    return norm(alpha * (x + dropout(sublayer(x))))
+
+
+@misconception(
+    "M397",
+    "scaled_post_norm",
+    title="the sublayer reads the scaled input",
+    source="a plausible slip: x = α·x above the sum",
+    effect="Each sublayer sees larger numbers than the one before it.",
+    hint="What does your sublayer get to see, x or α·x?",
+)
+def sublayer_reads_scaled(x, sublayer, norm, dropout, alpha):
+    x = alpha * x
+    return norm(x + dropout(sublayer(x)))
+
+
+@also("M9", "scaled_post_norm")
+def scaled_without_dropout(x, sublayer, norm, dropout, alpha):
+    return norm(alpha * x + sublayer(x))
