@@ -29,9 +29,9 @@ from transformer_lib.instructor.grading.results import StoredResult
 
 def make_class(folder: Path, students: int) -> None:
     new_course(folder)
-    mistakes = cycle(misled("attention").values())
+    mistakes = cycle(misled("capped_attention").values())
     for number in range(students):
-        answers = {"attention": next(mistakes)} if number % 2 else {}
+        answers = {"capped_attention": next(mistakes)} if number % 2 else {}
         hand_in(folder, f"student{number:03}", answered(**answers))
 
 

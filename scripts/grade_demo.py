@@ -17,12 +17,12 @@ from transformer_lib.instructor.grading.report import write_report
 
 HOSTILE = {
     "patches torch": "torch.allclose = lambda *a, **k: True\n"
-    "def attention(q, k, v, mask): return v, v",
-    "loops for ever": "def attention(q, k, v, mask):\n    while True: pass",
-    "takes all memory": "def attention(q, k, v, mask):\n    while True: q = torch.cat([q, q])",
-    "starts processes": "import os\ndef attention(q, k, v, mask):\n    while True: os.fork()",
-    "ends the process": "import os\ndef attention(q, k, v, mask): os._exit(0)",
-    "reads other files": "def attention(q, k, v, mask): return open('/etc/passwd').read(), 1",
+    "def capped_attention(q, k, v, mask, cap): return v, v",
+    "loops for ever": "def capped_attention(q, k, v, mask, cap):\n    while True: pass",
+    "takes all memory": "def capped_attention(q, k, v, mask, cap):\n    while True: q = torch.cat([q, q])",
+    "starts processes": "import os\ndef capped_attention(q, k, v, mask, cap):\n    while True: os.fork()",
+    "ends the process": "import os\ndef capped_attention(q, k, v, mask, cap): os._exit(0)",
+    "reads other files": "def capped_attention(q, k, v, mask, cap): return open('/etc/passwd').read(), 1",
 }
 
 
@@ -30,10 +30,10 @@ def make_class(course: Path) -> int:
     """Returns how many students there are."""
     for number in range(8):
         hand_in(course, f"right {number + 1}", answered())
-    masks = list(misled("decoder_mask").items())
-    for number, (mistake, code) in enumerate(misled("attention").items()):
+    masks = list(misled("global_window_mask").items())
+    for number, (mistake, code) in enumerate(misled("capped_attention").items()):
         other, mask = masks[number] if number < len(masks) else ("", None)
-        answers = {"attention": code} | ({"decoder_mask": mask} if mask else {})
+        answers = {"capped_attention": code} | ({"global_window_mask": mask} if mask else {})
         hand_in(course, f"misled by {mistake} {other}".strip(), answered(**answers))
     hand_in(course, "malformed: no file", None)
     hand_in(course, "malformed: no JSON", "{")
@@ -46,7 +46,7 @@ def make_class(course: Path) -> int:
     del cut["cells"][6:9]
     hand_in(course, "malformed: cells deleted", json.dumps(cut))
     for what, code in HOSTILE.items():
-        hand_in(course, f"hostile: {what}", answered(attention=code))
+        hand_in(course, f"hostile: {what}", answered(capped_attention=code))
     return len(list((course / "submitted").iterdir()))
 
 

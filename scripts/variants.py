@@ -33,7 +33,6 @@ FORMS = {
     "ε = 0.2": ("training.label_smoothing=0.2",),
     "post-norm": ("model.norm=post",),
     "norm on the branch": ("model.norm=branch",),
-    "the paper's schedule": ("training.schedule=noam", "training.warmup_steps=400"),
 }
 
 

@@ -19,19 +19,18 @@
 # %% [markdown]
 # # Assignment 1 · Positions and embeddings
 #
-# Attention does not know where a word stands. You give it positions, in the paper's way and in two
-# others, and find out why the waves of the paper are more than a numbering. Chapters 3 and 4 are
-# what you need. Plan two hours.
+# The chapters built the paper's positions. Other models have others: offsets instead of places,
+# tables that are learned, positions that are stretched. You build three of them, look at one with a
+# base of your own, and judge. Chapters 3 and 4 are what you need. Plan two to three hours.
 #
 # | task | what | points |
 # |---|---|---|
-# | 1 | tokens to vectors | 3 |
-# | 2 | the paper's positional encoding | 5 |
-# | 3 | both together | 4 |
-# | 4 | a step is a rotation | 5 |
-# | 5 | positions that are learned | 4 |
-# | 6 | how similar are two positions? | 5 |
-# | 7 | two questions | 6 |
+# | 1 | scores with relative positions | 7 |
+# | 2 | three tables in one sum | 4 |
+# | 3 | positions that are learned | 4 |
+# | 4 | positions that are stretched | 5 |
+# | 5 | a base of your own | 6 |
+# | 6 | two questions | 6 |
 #
 # **How it works.** Write your code where it says `# your code`. Run the cell below it: `check(…)`
 # tries your function on new numbers each time and tells you what is wrong, if something is. The
@@ -51,126 +50,68 @@ from transformer_lib.checks import check, run_test
 from transformer_lib.plots.measurements import heat_map
 
 # %% [markdown]
-# ## 1 · Tokens to vectors (3 points)
+# ## 1 · Scores with relative positions (7 points)
 #
-# `embed(tokens, table)` looks up the row of `table` (vocab_size, d_model) for each number in
-# `tokens` (batch, length), and multiplies by √d_model, as section 3.4 of the paper says.
+# Instead of adding positions to the words, one can tell attention *how far apart* two of them are
+# (Shaw et al. 2018, equation 5). A table has a row for each offset of the key from the query,
+# from −k to k; a larger offset has the row of the largest. The score of query *i* and key *j* is
+#
+# $$s_{ij} = \frac{q_i \cdot \left(k_j + a_{\text{clip}(j - i)}\right)}{\sqrt{d_k}}$$
+#
+# `query` and `key` are (batch, heads, length, d_k), `table` is (2k + 1, d_k), and its row 0 belongs
+# to the offset −k. Return the scores, (batch, heads, length, length), before the softmax.
 
-# %% answer="embed"
-def embed(tokens, table):
+# %% answer="relative_scores"
+def relative_scores(query, key, table):
     ### BEGIN SOLUTION
-    return table[tokens] * math.sqrt(table.size(1))
+    length, reach = query.size(2), table.size(0) // 2
+    place = torch.arange(length)
+    offset = (place[None, :] - place[:, None]).clamp(-reach, reach) + reach
+    relative = torch.einsum("bhqd,qkd->bhqk", query, table[offset])
+    return (query @ key.transpose(-2, -1) + relative) / math.sqrt(query.size(-1))
     ### END SOLUTION
 
-# %% test="test_embed" points=3
-verdict = check(embed)
+# %% test="test_relative_scores" points=7
+verdict = check(relative_scores)
 verdict
 ### BEGIN HIDDEN TESTS
-table = torch.eye(16)
-assert torch.equal(embed(torch.tensor([[3, 3]]), table)[0, 0], 4 * table[3]), "√16 is 4"
-3 * verdict.share
+query, key = torch.randn(2, 1, 2, 6, 4)
+plain = query @ key.transpose(-2, -1) / 2
+assert torch.allclose(relative_scores(query, key, torch.zeros(5, 4)), plain, atol=1e-5)
+table = torch.randn(5, 4)
+longer = torch.cat([query, query], dim=2), torch.cat([key, key], dim=2)
+whole, part = relative_scores(*longer, table), relative_scores(query, key, table)
+assert torch.allclose(whole[:, :, 6:, 6:], part, atol=1e-5), "only the offset counts"
+7 * verdict.share
 ### END HIDDEN TESTS
 
 # %% [markdown]
-# ## 2 · The paper's positional encoding (5 points)
+# ## 2 · Three tables in one sum (4 points)
 #
-# `positional_encoding(length, d_model)` has the shape (length, d_model). With *p* the position and
-# *i* from 0 to d_model/2 − 1:
-#
-# $$PE_{p,\,2i} = \sin\left(p / 10000^{2i/d_{model}}\right) \qquad
-# PE_{p,\,2i+1} = \cos\left(p / 10000^{2i/d_{model}}\right)$$
+# BERT reads two sentences at once and has to tell them apart. Its first layer adds three rows for
+# each token: of a table of words, of a table of positions, and of a table of two *segments*, the
+# first and the second sentence. `tokens` and `segments` are (batch, length); there is no factor
+# √d_model in BERT. (Its norm and dropout come after that and are left out.)
 
-# %% answer="positional_encoding"
-def positional_encoding(length, d_model):
+# %% answer="embed_with_segments"
+def embed_with_segments(tokens, segments, table, positions, segment_table):
     ### BEGIN SOLUTION
-    position = torch.arange(length, dtype=torch.float64)[:, None]
-    frequency = 10000.0 ** (-torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)
-    angle = position * frequency
-    return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1).float()
+    return table[tokens] + positions[: tokens.size(1)] + segment_table[segments]
     ### END SOLUTION
 
-# %% test="test_positional_encoding" points=5
-verdict = check(positional_encoding)
-verdict
-### BEGIN HIDDEN TESTS
-encoding = positional_encoding(2000, 32)
-norms = encoding.norm(dim=1)
-assert torch.allclose(norms, torch.full((2000,), 4.0), atol=1e-4), "sin² + cos² = 1, 16 times"
-expected = torch.tensor([math.sin(1999.0), math.cos(1999.0)])
-assert torch.allclose(encoding[1999, :2], expected, atol=1e-3), "precision at large positions"
-5 * verdict.share
-### END HIDDEN TESTS
-
-# %% [markdown]
-# ## 3 · Both together (4 points)
-#
-# `embed_with_positions(tokens, table, positions, dropout)`: the embedding of task 1 plus the first
-# rows of `positions` (max_len, d_model), and on the sum the function `dropout` (section 5.4).
-
-# %% answer="embed_with_positions"
-def embed_with_positions(tokens, table, positions, dropout):
-    ### BEGIN SOLUTION
-    return dropout(embed(tokens, table) + positions[: tokens.size(1)])
-    ### END SOLUTION
-
-# %% test="test_embed_with_positions" points=4
-verdict = check(embed_with_positions)
+# %% test="test_embed_with_segments" points=4
+verdict = check(embed_with_segments)
 verdict
 ### BEGIN HIDDEN TESTS
 4 * verdict.share
 ### END HIDDEN TESTS
 
 # %% [markdown]
-# ## 4 · A step is a rotation (5 points)
+# ## 3 · Positions that are learned (4 points)
 #
-# The authors chose waves because a step to the right should be easy to express: for every step *k*
-# there is one matrix *M* with PE(p)·M = PE(p + k) **for all** positions *p*. Write
-# `step_matrix(k, d_model)`, of shape (d_model, d_model). Two formulas from school are enough:
-#
-# sin(a + b) = sin a · cos b + cos a · sin b and cos(a + b) = cos a · cos b − sin a · sin b.
-#
-# Each pair of channels needs a block of two by two.
-
-# %% answer="step_matrix"
-def step_matrix(k, d_model):
-    ### BEGIN SOLUTION
-    frequency = 10000.0 ** (-torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)
-    sin, cos = (k * frequency).sin(), (k * frequency).cos()
-    even = torch.arange(0, d_model, 2)
-    matrix = torch.zeros(d_model, d_model, dtype=torch.float64)
-    matrix[even, even], matrix[even + 1, even] = cos, sin
-    matrix[even, even + 1], matrix[even + 1, even + 1] = -sin, cos
-    return matrix.float()
-    ### END SOLUTION
-
-# %% test="test_step_matrix" points=5
-def test_step_matrix():
-    matrix = step_matrix(1, 4)
-    assert matrix is not None, "not attempted yet"
-    assert matrix.shape == (4, 4), f"the shape is {tuple(matrix.shape)}"
-    encoding = positional_encoding(3, 4)
-    assert torch.allclose(encoding[1] @ matrix, encoding[2], atol=1e-5), "from position 1 to 2"
-
-
-verdict = run_test(test_step_matrix)
-verdict
-### BEGIN HIDDEN TESTS
-assert verdict.passed
-encoding = positional_encoding(120, 16)
-for k in (0, 3, 50):
-    moved = encoding[: 120 - k] @ step_matrix(k, 16)
-    assert torch.allclose(moved, encoding[k:], atol=1e-4), "every position, other steps"
-product = step_matrix(5, 16) @ step_matrix(-5, 16)
-assert torch.allclose(product, torch.eye(16), atol=1e-5), "there and back again"
-### END HIDDEN TESTS
-
-# %% [markdown]
-# ## 5 · Positions that are learned (4 points)
-#
-# BERT and GPT learn a table of positions instead. `add_learned_positions(x, table, start)` adds to
-# `x` (batch, length, d_model) the rows of `table` (max_len, d_model) from `start` on: when a
-# decoder makes its sixth word, `x` is one position long and `start` is 5. Past the end of the
-# table, use its last row.
+# `add_learned_positions(x, table, start)` adds to `x` (batch, length, d_model) the rows of `table`
+# (max_len, d_model) from `start` on: when a decoder makes its sixth word, `x` is one position long
+# and `start` is 5. Past the end of the table, use its last row.
 
 # %% answer="add_learned_positions"
 def add_learned_positions(x, table, start):
@@ -186,72 +127,139 @@ verdict
 4 * verdict.share
 ### END HIDDEN TESTS
 
-# %% [markdown] question="q_similarity"
-# ## 6 · How similar are two positions? (5 points, graded by hand)
+# %% [markdown]
+# ## 4 · Positions that are stretched (5 points)
 #
-# Take 60 positions of 64 channels, and all their scalar products with one another. Draw them as a
-# heat map (`heat_map(axes, values, "scalar product")`), and beside it the row of position 30 as a
-# line. Describe what one sees, and say why the picture has this shape: the formulas of task 4 tell.
+# A model has been trained on texts of up to `trained` tokens and gets a longer one. **Position
+# interpolation** (Chen et al. 2023) shows it no position that it has not seen: all positions are
+# multiplied by trained / length, so that the last one stays below `trained`; a text that is not
+# longer keeps its positions. Write `interpolated_encoding(length, d_model, trained)`, (length,
+# d_model), with the paper's sines and cosines at those positions:
+#
+# $$PE_{p,\,2i} = \sin\left(p / 10000^{2i/d_{model}}\right) \qquad
+# PE_{p,\,2i+1} = \cos\left(p / 10000^{2i/d_{model}}\right)$$
+
+# %% answer="interpolated_encoding"
+def interpolated_encoding(length, d_model, trained):
+    ### BEGIN SOLUTION
+    position = torch.arange(length, dtype=torch.float64) * min(1.0, trained / length)
+    frequency = 10000.0 ** (-torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)
+    angle = position[:, None] * frequency
+    return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1).float()
+    ### END SOLUTION
+
+# %% [markdown]
+# There is no `check` for this one: write down what you expect, and compare. Here is a start.
+
+# %% test="test_interpolated_encoding" points=5
+def test_interpolated_encoding():
+    encoding = interpolated_encoding(4, 6, 10)
+    assert encoding is not None, "not attempted yet"
+    assert encoding.shape == (4, 6), f"the shape is {tuple(encoding.shape)}"
+    first = torch.tensor([math.sin(1), math.cos(1)])
+    assert torch.allclose(encoding[1, :2], first, atol=1e-5), "a short text keeps its positions"
+    assert torch.allclose(encoding[0, 1::2], torch.ones(3), atol=1e-6), "cosines are 1 at first"
+
+
+verdict = run_test(test_interpolated_encoding)
+verdict
+### BEGIN HIDDEN TESTS
+assert verdict.passed
+short, long = interpolated_encoding(20, 8, 20), interpolated_encoding(40, 8, 20)
+assert torch.allclose(long[::2], short, atol=1e-5), "every second of twice as many is an old one"
+angle = torch.tensor(29 * 10 / 30.0)
+got = interpolated_encoding(30, 8, 10)[29]
+assert torch.allclose(got[:2], torch.stack([angle.sin(), angle.cos()]), atol=1e-4), "the last one"
+assert torch.allclose(got[6:], torch.stack([(angle / 1000).sin(), (angle / 1000).cos()]), atol=1e-5)
+### END HIDDEN TESTS
+
+# %% [markdown] question="q_base"
+# ## 5 · A base of your own (6 points, graded by hand)
+#
+# Let *B* be 100 plus the last three digits of your student number (of your birthday, if you have
+# none). Take 60 positions of 64 channels, once with the paper's base 10,000 and once with *B*, and
+# all scalar products of the positions with one another. Draw both as heat maps, and beside them, in
+# one panel, the row of position 30 of each as a line. Below, say which *B* you have, at what
+# distance each of the two lines first falls below three quarters of its maximum, and explain with
+# the formula why the lines have their shape and why the base moves that distance.
 #
 # ### BEGIN MARK SCHEME
 # | points | for |
 # |---|---|
-# | 1 | the map of 60 by 60, axes labelled |
-# | 1 | the line of position 30 |
-# | 1 | stripes along the diagonal: only the distance counts |
-# | 1 | the sum of cos(distance · frequency) over all frequencies |
-# | 1 | neighbours are similar, and the similarity falls off, with ripples |
+# | 2 | both maps and both lines, axes labelled, with the student's own base |
+# | 1 | the two distances, and they are those of the student's own figure |
+# | 2 | the product is the sum of cos(distance · frequency): only the distance counts |
+# | 1 | a smaller base has fewer slow waves, so the terms fall out of step sooner |
 # ### END MARK SCHEME
 
-# %% manual="similarity_figure" points=2
+# %% manual="base_figure" points=3
 ### BEGIN SOLUTION
-encoding = positional_encoding(60, 64)
-products = encoding @ encoding.T
-figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
-heat_map(left, products, "scalar product")
-left.set(xlabel="position", ylabel="position")
-right.plot(products[30])
-right.set(xlabel="position", ylabel="scalar product with position 30")
+def encoding(base, length=60, d_model=64):
+    frequency = base ** (-torch.arange(0, d_model, 2) / d_model)
+    angle = torch.arange(length)[:, None] * frequency
+    return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)
+
+
+B = 100 + 711
+figure, panels = plt.subplots(1, 3, figsize=(13, 3.6), layout="constrained")
+for axes, base in zip(panels, (10_000.0, float(B))):
+    products = encoding(base) @ encoding(base).T
+    heat_map(axes, products, "scalar product")
+    axes.set(title=f"base {base:,.0f}", xlabel="position", ylabel="position")
+    panels[2].plot(products[30], label=f"base {base:,.0f}")
+    below = next(n for n in range(30) if products[30, 30 + n] < 0.75 * products[30, 30])
+    print(f"base {base:,.0f}: below three quarters from distance {below} on")
+panels[2].set(xlabel="position", ylabel="product with position 30")
+panels[2].legend()
 ### END SOLUTION
 
-# %% [markdown] manual="similarity_words" points=3
-# The map is made of stripes along the diagonal: the product depends only on how far two positions
-# are apart. That must be so: sin(pω)·sin(qω) + cos(pω)·cos(qω) = cos((p − q)ω), and the product is
-# the sum of this over all frequencies ω. At distance 0 every term is 1, so it is 32 there. A few
-# steps away the fast waves are out of step and cancel, the slow ones still agree: the line falls,
-# with ripples.
+# %% [markdown] manual="base_words" points=3
+# My B is 811. The product of two positions is the sum of sin(pω)·sin(qω) + cos(pω)·cos(qω) =
+# cos((p − q)ω) over all frequencies ω, so it depends on the distance alone: hence the stripes, and
+# hence a line that is symmetric about 30. At distance 0 all 32 terms are 1. The fast waves are out
+# of step after a few positions and cancel; the slow ones still agree, so the line falls quickly at
+# first and then slowly, with ripples. With the smaller base the slowest waves are faster, fewer
+# terms still agree at any distance, and the line passes three quarters of its maximum sooner: the
+# numbers are printed above the figure.
 
 # %% [markdown] question="q_questions"
-# ## 7 · Two questions (6 points, graded by hand)
+# ## 6 · Two questions (6 points, graded by hand)
 #
-# **a.** Why is the embedding multiplied by √d_model before the positions are added? Say how large
-# the numbers in both are, if the table is initialised with a standard deviation of 1/√d_model.
+# **a.** A friend multiplies the *sum* of embedding and position by √d_model instead of the
+# embedding alone. The table starts at a standard deviation of 1/√d_model, and d_model is the number
+# of letters of your full name times 16. Give the sizes (root mean squares) of word and position in
+# both sums, as numbers, and say which information is hard to read from your friend's.
 #
-# **b.** A model is trained on sentences of up to 40 tokens and gets one of 80. What happens with a
-# learned table of 40 rows, and what with the waves? Is the second one safe?
+# **b.** You have a translator with relative positions of reach 16 (task 1), one with a learned
+# table of 64 rows (task 3) and one with sinusoids, all trained on sentences of up to 40 tokens. A
+# sentence of 80 arrives. For each of the three: what happens technically, and what do you expect of
+# its quality? Which of your three expectations are you least sure of, and how would you test it?
 #
 # ### BEGIN MARK SCHEME
 # | points | for |
 # |---|---|
-# | 1 | a: embeddings of size 1/√d_model, sines and cosines of size about 0.7 |
-# | 1 | a: without the factor the positions would drown the words |
-# | 1 | a: with it, both have about the same size |
-# | 1 | b: the table has no row, or the last row for all of them: no order among them |
-# | 1 | b: the waves go on, every position gets its own vector |
-# | 1 | b: but the model has never seen these; being computable is not being understood |
+# | 1 | a: right: word 1, position about 0.7; with the student's own d_model |
+# | 1 | a: friend: word 1 · … = 1 as well, position 0.7·√d_model, as a number |
+# | 1 | a: the word drowns in the position |
+# | 1 | b: relative: all offsets beyond 16 share a row, nothing new appears |
+# | 1 | b: table: rows 41 to 64 were never trained, beyond that one row for all; sinusoids: computable, never seen |
+# | 1 | b: an honest doubt, and a test that could refute the expectation |
 # ### END MARK SCHEME
 
 # %% [markdown] manual="factor" points=3
-# **a.** With a standard deviation of 1/√d_model, a number in the table is about 0.04 for d_model = 512. A
-# sine or cosine has a root mean square of 0.71, nearly twenty times as much: the sum would say where a
-# word stands, and hardly which word it is. Multiplied by √d_model, the embeddings are of size 1, and
-# both can be read off the sum.
+# **a.** With 20 letters d_model is 320. A number of the table has size 1/√320 = 0.056; times √320 it
+# is 1, beside a position of 0.71: both can be read. My friend's sum has the word at 1, too, but the
+# position at 0.71 · √320 = 12.6. The word is a twelfth of the whole, and the model has to find out
+# which word it is from the last digits, so to say.
 
 # %% [markdown] manual="longer" points=3
-# **b.** The table has nothing for positions 41 to 80; one must stop, or give all of them the last
-# row, and then their order is lost. The waves can be computed for any position and are different
-# for all. But the model was never trained on them: the slow channels take values there that it has
-# not seen. Often it gets worse all the same, only not with an error message.
+# **b.** With relative positions every offset beyond 16 has a row that was trained, so nothing new is
+# seen at all; I expect it to hold up best. The learned table has rows 41 to 64, but they are as
+# random as on the first day, and behind 64 all share the last one: order is lost there. The
+# sinusoids can be computed for all positions, but the slow channels have values that never occurred.
+# I am least sure of the first: the model has never seen a word with so many others at the far end,
+# and the softmax is spread over twice as many keys. I would translate the same sentences alone and
+# behind forty tokens of another one, with three seeds, and compare.
 
 # %% [markdown]
 # Done? Run everything once from the top (*Restart Kernel and Run All Cells*), save, and let

@@ -19,16 +19,18 @@
 # %% [markdown]
 # # Assignment 2 · Attention and masks
 #
-# You build multi-head attention from nothing but matrix products and a softmax, and you decide who
-# may look at whom. Chapters 5 to 7 are what you need. Plan two to three hours.
+# Attention as present models have it: a window with a few tokens that everybody sees, scores that
+# cannot grow without limit, prefixes, keys and values that heads share. You build these from matrix
+# products and a softmax, and count what they save. Chapters 5 to 7 are what you need. Plan three
+# hours.
 #
 # | task | what | points |
 # |---|---|---|
-# | 1 | the mask of a decoder | 4 |
-# | 2 | scaled dot-product attention | 6 |
-# | 3 | a window that moves along | 4 |
-# | 4 | multi-head attention as a module | 8 |
-# | 5 | three masks in one figure | 4 |
+# | 1 | a window with global tokens | 5 |
+# | 2 | attention with a cap | 6 |
+# | 3 | prefixes of different lengths | 4 |
+# | 4 | grouped-query attention as a module | 8 |
+# | 5 | three masks on scores of your own | 4 |
 # | 6 | two questions | 6 |
 #
 # **How it works.** Write your code where it says `# your code`. Run the cell below it: `check(…)`
@@ -50,42 +52,49 @@ from transformer_lib.checks import check, run_test
 from transformer_lib.plots.measurements import heat_map
 
 # %% [markdown]
-# ## 1 · The mask of a decoder (4 points)
+# ## 1 · A window with global tokens (5 points)
 #
-# A decoder reads sentences of token numbers, padded at the end with `0`. Position *q* may look at
-# position *k* if *k* is not padding and not later than *q*. Write `decoder_mask(tokens)`: from
-# tokens of shape (batch, length) make a mask of shape (batch, 1, queries, keys), `True` where a
-# query may look.
+# Long texts make attention expensive: every position looks at all earlier ones. A window lets a
+# position look at itself and at the `width` − 1 positions before it. Models that write long texts
+# were found to go wrong when the very first tokens fall out of it, so these stay visible to
+# everybody (Xiao et al. 2024). Write `global_window_mask(length, width, num_global)`, of shape (1,
+# 1, length, length), True where a query may look: within the window, or at one of the first
+# `num_global` positions, and never into the future.
 
-# %% answer="decoder_mask"
-def decoder_mask(tokens):
+# %% answer="global_window_mask"
+def global_window_mask(length, width, num_global):
     ### BEGIN SOLUTION
-    causal = torch.ones(tokens.size(1), tokens.size(1), dtype=torch.bool).tril()
-    return (tokens != 0)[:, None, None, :] & causal
+    place = torch.arange(length)
+    distance = place[:, None] - place[None, :]
+    near, first = distance < width, place[None, :] < num_global
+    return ((distance >= 0) & (near | first))[None, None]
     ### END SOLUTION
 
-# %% test="test_decoder_mask" points=4
-verdict = check(decoder_mask)
+# %% test="test_global_window_mask" points=5
+verdict = check(global_window_mask)
 verdict
 ### BEGIN HIDDEN TESTS
-tokens = torch.randint(1, 20, (3, 6))
-assert decoder_mask(tokens).diagonal(dim1=-2, dim2=-1).all(), "a token may look at itself"
-assert decoder_mask(tokens).sum() == 3 * 21, "without padding, 1 + 2 + … + n pairs may look"
-4 * verdict.share
+causal = torch.ones(7, 7, dtype=torch.bool).tril()
+assert torch.equal(global_window_mask(7, 1, 7)[0, 0], causal), "all tokens are global"
+assert torch.equal(global_window_mask(7, 7, 0)[0, 0], causal), "a window as wide as the text"
+assert global_window_mask(9, 3, 2)[0, 0, 8].sum() == 5, "the last query sees 3 + 2"
+5 * verdict.share
 ### END HIDDEN TESTS
 
 # %% [markdown]
-# ## 2 · Scaled dot-product attention (6 points)
+# ## 2 · Attention with a cap (6 points)
 #
-# Equation (1) of the paper: softmax(QKᵀ/√d_k)·V. Return the output and the weights. `mask` is
-# `None` or a boolean tensor that can be broadcast to (batch, heads, queries, keys), `True` where a
-# query may look. One thing the paper does not say: a query that may look at no key at all gets
-# weights of zero and an output of zero.
+# Scores that grow during training make a softmax that is nearly one-hot. Gemma 2 bends them: after
+# the division by √d_k each score *s* becomes cap · tanh(s / cap), and then the softmax is taken.
+# Return the output and the weights. `mask` is `None` or a boolean tensor that can be broadcast to
+# (batch, heads, queries, keys), True where a query may look. A query that may look at no key at all
+# gets weights of zero and an output of zero.
 
-# %% answer="attention"
-def attention(query, key, value, mask):
+# %% answer="capped_attention"
+def capped_attention(query, key, value, mask, cap):
     ### BEGIN SOLUTION
     scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))
+    scores = cap * torch.tanh(scores / cap)
     if mask is None:
         weights = scores.softmax(dim=-1)
     else:
@@ -94,92 +103,104 @@ def attention(query, key, value, mask):
     return weights @ value, weights
     ### END SOLUTION
 
-# %% test="test_attention" points=6
-verdict = check(attention)
+# %% test="test_capped_attention" points=6
+verdict = check(capped_attention)
 verdict
 ### BEGIN HIDDEN TESTS
 query, key, value = torch.randn(3, 2, 4, 9, 16).unbind(0)
 mask = torch.ones(9, 9, dtype=torch.bool).tril()
 expected = nn.functional.scaled_dot_product_attention(query, key, value, mask)
-torch.testing.assert_close(attention(query, key, value, mask)[0], expected)
-output, weights = attention(1000 * query, key, value, mask)
+output = capped_attention(query, key, value, mask, 1e4)[0]
+torch.testing.assert_close(output, expected, atol=1e-4, rtol=1e-4)
+output, weights = capped_attention(1000 * query, key, value, mask, 30.0)
 assert not output.isnan().any(), "large scores must not overflow"
 6 * verdict.share
 ### END HIDDEN TESTS
 
 # %% [markdown]
-# ## 3 · A window that moves along (4 points)
+# ## 3 · Prefixes of different lengths (4 points)
 #
-# Long texts make attention expensive: every position looks at all earlier ones. One remedy is a
-# window: a position looks at itself and at the `width` − 1 positions before it, and at nothing
-# else. Write `window_mask(length, width)` with the shape (1, 1, length, length).
+# A model without an encoder reads a question in both directions and writes its answer from left to
+# right. Write `prefix_mask(prefix_lengths, length)`: `prefix_lengths`, (batch,), says how many of
+# the `length` positions of each row are the question. Everybody may look at the question; apart from
+# that, nobody looks into the future. The shape is (batch, 1, length, length).
 
-# %% answer="window_mask"
-def window_mask(length, width):
+# %% answer="prefix_mask"
+def prefix_mask(prefix_lengths, length):
     ### BEGIN SOLUTION
-    distance = torch.arange(length)[:, None] - torch.arange(length)
-    return ((distance >= 0) & (distance < width))[None, None]
+    causal = torch.ones(length, length, dtype=torch.bool).tril()
+    question = torch.arange(length)[None, :] < prefix_lengths[:, None]  # (batch, keys)
+    return causal | question[:, None, None, :]
     ### END SOLUTION
 
 # %% [markdown]
 # There is no `check` for this one: write down what you expect, and compare. Here is a start.
 
-# %% test="test_window_mask" points=4
-def test_window_mask():
-    mask = window_mask(4, 2)
+# %% test="test_prefix_mask" points=4
+def test_prefix_mask():
+    mask = prefix_mask(torch.tensor([2, 0]), 3)
     assert mask is not None, "not attempted yet"
-    assert mask.shape == (1, 1, 4, 4), f"the shape is {tuple(mask.shape)}"
+    assert mask.shape == (2, 1, 3, 3), f"the shape is {tuple(mask.shape)}"
     assert mask.dtype == torch.bool, f"the dtype is {mask.dtype}"
-    assert mask[0, 0, 3].tolist() == [False, False, True, True]
+    assert mask[0, 0, 0].tolist() == [True, True, False]
 
 
-verdict = run_test(test_window_mask)
+verdict = run_test(test_prefix_mask)
 verdict
 ### BEGIN HIDDEN TESTS
 assert verdict.passed
-whole = torch.ones(7, 7, dtype=torch.bool)
-assert torch.equal(window_mask(7, 7)[0, 0], whole.tril()), "a window as wide as the text"
-assert torch.equal(window_mask(7, 20)[0, 0], whole.tril()), "a window wider than the text"
-assert torch.equal(window_mask(7, 1)[0, 0], torch.eye(7, dtype=torch.bool)), "a window of one"
-for width in (2, 3, 5):
-    expected = whole.tril() & whole.triu(1 - width)
-    assert torch.equal(window_mask(7, width)[0, 0], expected), "a window in between"
+causal = torch.ones(6, 6, dtype=torch.bool).tril()
+mask = prefix_mask(torch.tensor([0, 6, 4]), 6)
+assert torch.equal(mask[0, 0], causal), "no question: causal"
+assert mask[1, 0].all(), "nothing but a question: everything"
+expected = causal.clone()
+expected[:, :4] = True
+assert torch.equal(mask[2, 0], expected), "a question of four"
 ### END HIDDEN TESTS
 
 # %% [markdown]
-# ## 4 · Multi-head attention as a module (8 points)
+# ## 4 · Grouped-query attention as a module (8 points)
 #
-# Write `MultiHeadAttention(d_model, num_heads)` with four `nn.Linear` layers, with bias, called
-# `query`, `key`, `value` and `output`. Calling it as `module(x, memory, mask)` projects `x` (batch,
-# queries, d_model) to queries and `memory` (batch, keys, d_model) to keys and values, splits each
-# into heads of d_model / num_heads channels that lie side by side, attends with your `attention`,
-# puts the heads together and projects the result. It returns a tensor of the shape of `x`.
+# Write `GroupedQueryAttention(d_model, num_heads, num_groups)` with four `nn.Linear` layers, with
+# bias, called `query`, `key`, `value` and `output`. Each head has d_k = d_model / num_heads
+# channels; `query` makes `num_heads` heads, `key` and `value` only `num_groups`, and adjacent query
+# heads share one of them. Calling it as `module(x, memory, mask)` projects `x` (batch, queries,
+# d_model) to queries and `memory` (batch, keys, d_model) to keys and values, attends (without a
+# cap), puts the heads together and projects the result to the shape of `x`.
 
-# %% answer="MultiHeadAttention"
-class MultiHeadAttention(nn.Module):
-    def __init__(self, d_model, num_heads):
+# %% answer="GroupedQueryAttention"
+class GroupedQueryAttention(nn.Module):
+    def __init__(self, d_model, num_heads, num_groups):
         super().__init__()
-        self.num_heads = num_heads
+        self.num_heads, self.num_groups = num_heads, num_groups
         ### BEGIN SOLUTION
+        shared = d_model // num_heads * num_groups
         self.query = nn.Linear(d_model, d_model)
-        self.key = nn.Linear(d_model, d_model)
-        self.value = nn.Linear(d_model, d_model)
+        self.key = nn.Linear(d_model, shared)
+        self.value = nn.Linear(d_model, shared)
         self.output = nn.Linear(d_model, d_model)
         ### END SOLUTION
 
     def forward(self, x, memory, mask):
         ### BEGIN SOLUTION
-        def split(states):
-            return states.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+        def split(states, heads):
+            return states.unflatten(-1, (heads, -1)).transpose(1, 2)
 
-        query, key, value = self.query(x), self.key(memory), self.value(memory)
-        heads, _ = attention(split(query), split(key), split(value), mask)
-        return self.output(heads.transpose(1, 2).flatten(2))
+        members = self.num_heads // self.num_groups
+        query = split(self.query(x), self.num_heads)
+        key, value = (
+            split(part(memory), self.num_groups).repeat_interleave(members, dim=1)
+            for part in (self.key, self.value)
+        )
+        scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))
+        if mask is not None:
+            scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
+        return self.output((scores.softmax(dim=-1) @ value).transpose(1, 2).flatten(2))
         ### END SOLUTION
 
 # %% test="test_parameters" points=2
 def test_parameters():
-    names = {name for name, _ in MultiHeadAttention(8, 2).named_parameters()}
+    names = {name for name, _ in GroupedQueryAttention(8, 4, 2).named_parameters()}
     wanted = {
         f"{part}.{kind}"
         for part in ("query", "key", "value", "output")
@@ -192,18 +213,19 @@ verdict = run_test(test_parameters)
 verdict
 ### BEGIN HIDDEN TESTS
 assert verdict.passed
-sizes = {tuple(p.shape) for p in MultiHeadAttention(12, 3).parameters()}
-assert sizes == {(12, 12), (12,)}, "each layer is as wide as the model"
+module = GroupedQueryAttention(12, 6, 2)
+assert tuple(module.key.weight.shape) == (4, 12), "two heads of two channels"
+assert tuple(module.query.weight.shape) == tuple(module.output.weight.shape) == (12, 12)
 ### END HIDDEN TESTS
 
 # %% [markdown]
-# The grader loads weights into your module and into PyTorch's own `nn.MultiheadAttention` and
-# compares. You can do the same: the rows of its `in_proj_weight` are those of `query`, `key` and
-# `value`, one after the other.
+# With as many groups as heads it is multi-head attention. So the grader loads weights into your
+# module and into PyTorch's own `nn.MultiheadAttention` and compares. You can do the same: the rows
+# of its `in_proj_weight` are those of `query`, `key` and `value`, one after the other.
 
-# %% test="test_multi_head_attention" points=6
+# %% test="test_grouped_attention" points=6
 def test_shape():
-    module = MultiHeadAttention(8, 2)
+    module = GroupedQueryAttention(8, 4, 2)
     output = module(torch.randn(3, 5, 8), torch.randn(3, 4, 8), None)
     assert output is not None, "not attempted yet"
     assert output.shape == (3, 5, 8), f"the shape is {tuple(output.shape)}"
@@ -213,7 +235,7 @@ verdict = run_test(test_shape)
 verdict
 ### BEGIN HIDDEN TESTS
 assert verdict.passed
-mine, right = MultiHeadAttention(12, 3), nn.MultiheadAttention(12, 3, batch_first=True)
+mine, right = GroupedQueryAttention(12, 3, 3), nn.MultiheadAttention(12, 3, batch_first=True)
 with torch.no_grad():
     for number, part in enumerate((mine.query, mine.key, mine.value)):
         part.weight.copy_(right.in_proj_weight[12 * number : 12 * number + 12])
@@ -226,82 +248,101 @@ assert torch.allclose(mine(x, memory, None), expected, atol=1e-5), "attention to
 causal = torch.ones(5, 5, dtype=torch.bool).tril()
 expected = right(x, x, x, attn_mask=~causal)[0]
 assert torch.allclose(mine(x, x, causal[None, None]), expected, atol=1e-5), "with a causal mask"
-mine(x, memory, None).square().sum().backward()
-named = {name: p.grad for name, p in mine.named_parameters() if name != "key.bias"}
-assert all(g is not None and g.abs().max() > 0 for g in named.values()), "a gradient for all"
+few, many = GroupedQueryAttention(12, 6, 2), GroupedQueryAttention(12, 6, 6)
+with torch.no_grad():
+    for part, other in zip((few.query, few.output), (many.query, many.output)):
+        other.load_state_dict(part.state_dict())
+    for part, other in zip((few.key, few.value), (many.key, many.value)):
+        rows = part.weight.view(2, 2, 12).repeat_interleave(3, dim=0)
+        other.weight.copy_(rows.reshape(12, 12))
+        other.bias.copy_(part.bias.view(2, 2).repeat_interleave(3, dim=0).flatten())
+expected = many(x, memory, None)
+assert torch.allclose(few(x, memory, None), expected, atol=1e-5), "neighbours share a group"
 ### END HIDDEN TESTS
 
 # %% [markdown] question="q_masks"
-# ## 5 · Three masks in one figure (4 points, graded by hand)
+# ## 5 · Three masks on scores of your own (4 points, graded by hand)
 #
-# Draw random queries and keys for 12 positions, and take the weights that your `attention` gives
-# with no mask, with the mask of a decoder, and with a window of four. Show the three as heat maps
-# side by side (`heat_map(axes, weights, "weight")` helps), label the axes, and write below what one
-# sees: who looks at whom, and how the size of the weights changes from row to row.
+# With your student number as the seed, draw random queries and keys for 12 positions, and take the
+# weights that your `capped_attention` gives (cap 50) with no mask, with a prefix of 5, and with a
+# window of 3 and one global token. Show the three as heat maps side by side (`heat_map(axes,
+# weights, "weight")` helps), axes labelled. Print for each the mean over the rows of the entropy
+# −Σ w ln w. Below, give your seed and the three entropies, and explain their order by how many keys
+# a row can see: what would the entropy of a row be at most?
 #
 # ### BEGIN MARK SCHEME
 # | points | for |
 # |---|---|
-# | 1 | three maps of the same scores, queries down, keys across, axes labelled |
-# | 1 | the triangle and the band are right, and described |
-# | 1 | in each row the weights add up to one, so the first rows of the masked maps are brighter |
-# | 1 | the same colour scale for the three, or a remark that they differ |
+# | 1 | three maps of the same scores, with the student's own seed, labelled, one colour scale |
+# | 1 | the band with its first column, and the block with its triangle, are right |
+# | 1 | the entropies are those of the student's own weights, and 0 · ln 0 counts as 0 |
+# | 1 | at most ln n for n visible keys, hence the order; each row still adds up to one |
 # ### END MARK SCHEME
 
 # %% manual="masks_figure" points=2
 ### BEGIN SOLUTION
-query, key = torch.randn(2, 1, 1, 12, 16, generator=torch.Generator().manual_seed(0)).unbind(0)
+SEED = 4711
+query, key = torch.randn(2, 1, 1, 12, 16, generator=torch.Generator().manual_seed(SEED)).unbind(0)
 masks = {
     "no mask": None,
-    "decoder": decoder_mask(torch.ones(1, 12, dtype=torch.long)),
-    "window of 4": window_mask(12, 4),
+    "prefix of 5": prefix_mask(torch.tensor([5]), 12),
+    "window of 3, one global": global_window_mask(12, 3, 1),
 }
 figure, panels = plt.subplots(1, 3, figsize=(13, 3.6), layout="constrained")
 for axes, (name, mask) in zip(panels, masks.items(), strict=True):
-    weights = attention(query, key, key, mask)[1][0, 0]
+    weights = capped_attention(query, key, key, mask, 50.0)[1][0, 0]
     heat_map(axes, weights, "weight", vmin=0, vmax=1)
     axes.set(title=name, xlabel="key", ylabel="query")
+    print(f"{name:24} mean entropy {torch.special.entr(weights).sum(dim=-1).mean():.2f}")
 ### END SOLUTION
 
 # %% [markdown] manual="masks_words" points=2
-# In the first map every query looks at every key, at some more, at some less, as the lot had it.
-# The decoder's mask leaves a triangle, the window a band of four along the diagonal, everything
-# else is exactly zero. Each row adds up to one, so the fewer keys a row has, the more each gets:
-# the first rows of both masked maps are the brightest, and the very first gives its only key all
-# the weight.
+# My seed is 4711; the entropies are printed above the maps. A row that sees n keys has an entropy of
+# at most ln n, reached if all weights are equal; random scores stay somewhat below. Without a mask
+# all rows see 12 keys (ln 12 = 2.48). With the prefix the first five rows see 5 and the others 6 to
+# 12, so the mean is lower. In the window no row sees more than 4, the first ones fewer (the very
+# first sees only itself, and has an entropy of 0), so it is the lowest. Every row still adds up to
+# one, which is why the maps become brighter from left to right.
 
 # %% [markdown] question="q_questions"
 # ## 6 · Two questions (6 points, graded by hand)
 #
-# **a.** Why are the scores divided by √d_k? Say what happens to the softmax without it when d_k
-# grows, and what that does to the gradients.
+# **a.** Let *n* be 1,000 plus the last three digits of your student number. How many pairs (query,
+# key) does a causal mask allow for *n* tokens, and how many a window of 64 with 4 global tokens?
+# Give the formulas and both numbers. The mask of task 1, applied to all scores as in task 2, saves
+# none of this work: why, and what would a program have to do instead?
 #
-# **b.** A friend puts the padding mask on the *queries* instead of on the keys. What is wrong then,
-# and why may the loss hardly show it?
-#
-# A few sentences each are enough.
+# **b.** A colleague replaces cap · tanh(s / cap) by `clamp(-cap, cap)`, “because it is the same and
+# cheaper”. Compare the two, and their gradients, at s = 0, at s = cap and at s = 3 · cap. What could
+# go wrong in training with the colleague's, and what experiment would show it?
 #
 # ### BEGIN MARK SCHEME
 # | points | for |
 # |---|---|
-# | 1 | a: a product of d_k independent terms of variance 1 has variance d_k |
-# | 1 | a: the softmax of large scores is nearly one-hot |
-# | 1 | a: its gradients are nearly zero there |
-# | 2 | b: real tokens still look at padding, and outputs depend on how much of it there is |
-# | 1 | b: the outputs at padded queries are thrown away; the model learns to live with the rest |
+# | 1 | a: n(n + 1)/2, with the student's own n |
+# | 1 | a: the window's number, with the first rows and the global tokens right |
+# | 1 | a: all products are computed and then thrown away; only products within the window may be computed |
+# | 1 | b: values: equal at 0; 0.76 cap and cap at s = cap; both near cap at 3 cap |
+# | 1 | b: gradients: 1 and 1; 0.42 and 1 (or 0); 0.01 and exactly 0 beyond the cap |
+# | 1 | b: a score beyond the cap can never come back; an experiment with a case, a measure, seeds |
 # ### END MARK SCHEME
 
-# %% [markdown] manual="scaling" points=3
-# **a.** With entries of mean 0 and variance 1, q·k is a sum of d_k terms and has variance d_k.
-# Without the division the scores grow like √d_k, the softmax puts almost all weight on the largest,
-# and there its derivative p(1 − p) is nearly zero: hardly any gradient gets through. Divided by
-# √d_k, the variance is 1, whatever d_k.
+# %% [markdown] manual="cost" points=3
+# **a.** My n is 1,711. Causal: n(n + 1)/2 = 1,464,616 pairs. Window: row i (from 0) sees min(i + 1,
+# 64) keys of its window, and those of the first 4 that lie outside: none up to row 63, then i − 63,
+# at most 4. The first 64 rows have 2,080, the other 1,647 have 64 each and 4 more but for the first
+# three of them (1, 2, 3): 1,647 · 68 − 6 = 111,990. Together 114,070, a thirteenth. The mask saves
+# nothing, because `query @ key.T` computes all pairs first, and then most are overwritten. One has
+# to compute only the products within the window, block by block along the diagonal, and those with
+# the four first keys.
 
-# %% [markdown] manual="padding" points=3
-# **b.** What padded queries find is thrown away anyway. The real queries, however, go on looking at
-# padded keys, so a sentence's result depends on how long the longest one in its batch is. In
-# training that is a little noise to which the model adapts, so the loss is hardly worse; it shows
-# when the same sentence is translated alone and in a batch.
+# %% [markdown] manual="cap" points=3
+# **b.** At 0 both are 0 with a gradient of 1. At s = cap, tanh gives 0.76 cap with a gradient of
+# 1 − 0.76² = 0.42; clamp gives cap, and its gradient is 1 below and 0 above. At 3 cap, tanh is at
+# 0.995 cap with a gradient of 0.01, clamp at cap with exactly 0. So with clamp a score that has
+# once gone beyond the cap gets no gradient any more and cannot come back by itself; with tanh it
+# gets a small one. I would train a small model with both, with a cap so low that many scores meet
+# it, five seeds each, and count at each step the share of scores beyond the cap, beside the loss.
 
 # %% [markdown]
 # Done? Run everything once from the top (*Restart Kernel and Run All Cells*), save, and let

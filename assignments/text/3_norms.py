@@ -17,20 +17,20 @@
 # ---
 
 # %% [markdown]
-# # Assignment 3 · Normalisation and residuals
+# # Assignment 3 · Norms and residual connections
 #
-# Two small things without which no deep Transformer learns: a norm, and a way around each sublayer.
-# You write three norms and two ways to combine them, and measure what the difference does to a
-# gradient. Chapters 8 and 9 are what you need. Plan two hours.
+# Variants of what you built in chapters 8 and 9: a norm between layer norm and instance norm, the
+# way back through another one, batch norm made fit for sentences, and two more places for a norm.
+# Then you measure what reaches the first layer, and plan an experiment. Plan three hours.
 #
 # | task | what | points |
 # |---|---|---|
-# | 1 | layer norm | 5 |
-# | 2 | RMS norm | 4 |
-# | 3 | batch norm as a module, with a memory | 7 |
-# | 4 | post-norm and pre-norm | 6 |
+# | 1 | group norm | 5 |
+# | 2 | the way back through RMSNorm | 6 |
+# | 3 | batch norm that leaves padding out | 7 |
+# | 4 | scaled post-norm, and a sandwich | 6 |
 # | 5 | what reaches the first layer | 6 |
-# | 6 | a question | 4 |
+# | 6 | plan an experiment | 4 |
 #
 # **How it works.** Write your code where it says `# your code`. Run the cell below it: `check(…)`
 # tries your function on new numbers each time and tells you what is wrong, if something is. The
@@ -48,61 +48,74 @@ from torch import nn
 from transformer_lib.checks import check, run_test
 
 # %% [markdown]
-# ## 1 · Layer norm (5 points)
+# ## 1 · Group norm (5 points)
 #
-# `layer_norm(x, scale, shift, eps)` takes each vector of `x` (batch, length, d_model) by itself:
-# minus its mean, divided by √(variance + eps), times `scale`, plus `shift`. The variance is the
-# biased one, divided by d_model.
+# The channels of each position are divided into `num_groups` groups of neighbours, and each group
+# is normalized by its own mean and biased variance. `scale` and `shift` have a number per channel,
+# as in layer norm; `x` is (batch, length, d_model), and `eps` is added to the variance.
 
-# %% answer="layer_norm"
-def layer_norm(x, scale, shift, eps):
+# %% answer="group_norm"
+def group_norm(x, scale, shift, num_groups, eps):
     ### BEGIN SOLUTION
-    mean = x.mean(dim=-1, keepdim=True)
-    variance = x.var(dim=-1, correction=0, keepdim=True)
-    return scale * (x - mean) / torch.sqrt(variance + eps) + shift
+    groups = x.unflatten(-1, (num_groups, -1))
+    mean = groups.mean(dim=-1, keepdim=True)
+    variance = groups.var(dim=-1, correction=0, keepdim=True)
+    normed = (groups - mean) / torch.sqrt(variance + eps)
+    return scale * normed.flatten(-2) + shift
     ### END SOLUTION
 
-# %% test="test_layer_norm" points=5
-verdict = check(layer_norm)
+# %% test="test_group_norm" points=5
+verdict = check(group_norm)
 verdict
 ### BEGIN HIDDEN TESTS
-x, scale, shift = torch.randn(2, 3, 9), torch.randn(9), torch.randn(9)
-expected = nn.functional.layer_norm(x, (9,), scale, shift, 1e-5)
-torch.testing.assert_close(layer_norm(x, scale, shift, 1e-5), expected)
+x, scale, shift = torch.randn(2, 3, 12), torch.randn(12), torch.randn(12)
+expected = nn.functional.group_norm(x.flatten(0, 1), 4, scale, shift, 1e-5).view_as(x)
+torch.testing.assert_close(group_norm(x, scale, shift, 4, 1e-5), expected)
 5 * verdict.share
 ### END HIDDEN TESTS
 
 # %% [markdown]
-# ## 2 · RMS norm (4 points)
+# ## 2 · The way back through RMSNorm (6 points)
 #
-# `rms_norm(x, scale, eps)` leaves out two things: `scale` · x / √(mean of x² + eps).
+# $y = \gamma\, x / r$ with $r = \sqrt{\frac1d \sum_i x_i^2 + \varepsilon}$. `upstream` is $\partial
+# L/\partial y$. Return the gradients by `x`, of its shape, and by `scale`, (d_model,), without
+# autograd. (One part of chapter 8's gradient is missing here. Which, and why?)
 
-# %% answer="rms_norm"
-def rms_norm(x, scale, eps):
+# %% answer="rms_norm_backward"
+def rms_norm_backward(x, upstream, scale, eps):
     ### BEGIN SOLUTION
-    return scale * x / torch.sqrt(x.square().mean(dim=-1, keepdim=True) + eps)
+    root = torch.sqrt(x.square().mean(dim=-1, keepdim=True) + eps)
+    normed, of_normed = x / root, upstream * scale
+    along = normed * (of_normed * normed).mean(dim=-1, keepdim=True)
+    return (of_normed - along) / root, (upstream * normed).sum(dim=(0, 1))
     ### END SOLUTION
 
-# %% test="test_rms_norm" points=4
-verdict = check(rms_norm)
+# %% test="test_rms_norm_backward" points=6
+verdict = check(rms_norm_backward)
 verdict
 ### BEGIN HIDDEN TESTS
-x = torch.randn(2, 3, 9)
-expected = nn.functional.rms_norm(x, (9,), eps=1e-6)
-torch.testing.assert_close(rms_norm(x, torch.ones(9), 1e-6), expected)
-4 * verdict.share
+x, scale = torch.randn(2, 3, 7, requires_grad=True), torch.randn(7, requires_grad=True)
+upstream = torch.randn(2, 3, 7)
+y = nn.functional.rms_norm(x, (7,), scale, 1e-6)
+expected = torch.autograd.grad(y, (x, scale), upstream)
+got = rms_norm_backward(x.detach(), upstream, scale.detach(), 1e-6)
+torch.testing.assert_close(list(got), list(expected), atol=1e-4, rtol=1e-4)
+6 * verdict.share
 ### END HIDDEN TESTS
 
 # %% [markdown]
-# ## 3 · Batch norm as a module, with a memory (7 points)
+# ## 3 · Batch norm that leaves padding out (7 points)
 #
-# `BatchNorm(d_model)` normalises each *channel* over all sentences and positions of a batch, with biased
-# variance and `eps` = 1e-5, then scales and shifts it by the parameters `scale` and `shift`. In training
-# it keeps running averages: `running = 0.9 · running + 0.1 · batch`, of the mean (from 0) and of the
-# *unbiased* variance (from 1). In evaluation it uses these and does not change them.
+# `MaskedBatchNorm(d_model)` is called as `norm(x, real)`: `x` is (batch, length, d_model), and
+# `real`, (batch, length), is True where a position is no padding. Each channel is normalized by the
+# mean and the biased variance over the *real* positions of the batch, ε = 10⁻⁵, then scaled and
+# shifted by the parameters `scale` and `shift`. What stands at padding in the output is of no
+# interest. In training it keeps `running = 0.9 · running + 0.1 · batch`, of the mean (from 0) and
+# of the *unbiased* variance (from 1), over real positions again; in evaluation it uses these and
+# does not change them.
 
-# %% answer="BatchNorm"
-class BatchNorm(nn.Module):
+# %% answer="MaskedBatchNorm"
+class MaskedBatchNorm(nn.Module):
     def __init__(self, d_model):
         super().__init__()
         self.scale = nn.Parameter(torch.ones(d_model))
@@ -110,94 +123,99 @@ class BatchNorm(nn.Module):
         self.register_buffer("running_mean", torch.zeros(d_model))
         self.register_buffer("running_variance", torch.ones(d_model))
 
-    def forward(self, x):
+    def forward(self, x, real):
         ### BEGIN SOLUTION
         if self.training:
-            flat = x.flatten(0, 1)
-            mean, variance = flat.mean(dim=0), flat.var(dim=0, correction=0)
+            words = x[real]
+            mean, variance = words.mean(dim=0), words.var(dim=0, correction=0)
             with torch.no_grad():
                 self.running_mean.lerp_(mean, 0.1)
-                self.running_variance.lerp_(flat.var(dim=0), 0.1)
+                self.running_variance.lerp_(words.var(dim=0), 0.1)
         else:
             mean, variance = self.running_mean, self.running_variance
         return self.scale * (x - mean) / torch.sqrt(variance + 1e-5) + self.shift
         ### END SOLUTION
 
-# %% test="test_batch_norm_training" points=3
-def test_batch_norm():
-    output = BatchNorm(4)(5 + 3 * torch.randn(6, 7, 4))
+# %% test="test_masked_training" points=4
+def test_masked_training():
+    x, real = 5 + 3 * torch.randn(6, 7, 4), torch.ones(6, 7, dtype=torch.bool)
+    real[:, 5:] = False
+    output = MaskedBatchNorm(4)(x, real)
     assert output is not None, "not attempted yet"
     assert output.shape == (6, 7, 4), f"the shape is {tuple(output.shape)}"
-    assert output.mean(dim=(0, 1)).abs().max() < 1e-4, "each channel has a mean of 0"
+    assert output[real].mean(dim=0).abs().max() < 1e-4, "real positions have a mean of 0"
 
 
-verdict = run_test(test_batch_norm)
+verdict = run_test(test_masked_training)
 verdict
 ### BEGIN HIDDEN TESTS
 assert verdict.passed
-mine, right = BatchNorm(5), nn.BatchNorm1d(5)
+mine, right = MaskedBatchNorm(5), nn.BatchNorm1d(5)
 for parameter, other in zip(mine.parameters(), right.parameters()):
     parameter.data.copy_(other.data.normal_())
-x = 2 + 3 * torch.randn(4, 6, 5)
-expected = right(x.transpose(1, 2)).transpose(1, 2)
-assert torch.allclose(mine(x), expected, atol=1e-5), "as PyTorch's, in training"
+x, real = 2 + 3 * torch.randn(4, 6, 5), torch.rand(4, 6) < 0.7
+x[~real] = 100.0
+expected = right(x[real])
+assert torch.allclose(mine(x, real)[real], expected, atol=1e-4), "as PyTorch's, on real positions"
+other = x.clone()
+other[~real] = -7.0
+assert torch.allclose(mine(x, real)[real], mine(other, real)[real], atol=1e-5), "padding is nothing"
 ### END HIDDEN TESTS
 
-# %% [markdown]
-# Now the memory. PyTorch's `nn.BatchNorm1d` wants the channels in the middle: `x.transpose(1, 2)`.
-
-# %% test="test_batch_norm_evaluation" points=4
-def test_memory():
-    norm = BatchNorm(4)
+# %% test="test_masked_evaluation" points=3
+def test_masked_evaluation():
+    norm = MaskedBatchNorm(4)
     norm.eval()
-    x = torch.randn(2, 3, 4)
-    assert norm(x) is not None, "not attempted yet"
-    assert torch.allclose(norm(x), x, atol=1e-4), "fresh, in evaluation, it changes next to nothing"
+    x, real = torch.randn(2, 3, 4), torch.ones(2, 3, dtype=torch.bool)
+    assert norm(x, real) is not None, "not attempted yet"
+    assert torch.allclose(norm(x, real), x, atol=1e-4), "a new one changes next to nothing in use"
 
 
-verdict = run_test(test_memory)
+verdict = run_test(test_masked_evaluation)
 verdict
 ### BEGIN HIDDEN TESTS
 assert verdict.passed
-mine, right = BatchNorm(5), nn.BatchNorm1d(5)
+mine, right = MaskedBatchNorm(5), nn.BatchNorm1d(5)
 for _ in range(4):
-    x = 2 + 3 * torch.randn(4, 6, 5)
-    mine(x), right(x.transpose(1, 2))
+    x, real = 2 + 3 * torch.randn(4, 6, 5), torch.rand(4, 6) < 0.7
+    mine(x, real), right(x[real])
 mine.eval(), right.eval()
-x = torch.randn(2, 3, 5)
-expected = right(x.transpose(1, 2)).transpose(1, 2)
-assert torch.allclose(mine(x), expected, atol=1e-4), "as PyTorch's, after four batches"
-assert torch.equal(mine(x), mine(x)), "evaluation changes nothing"
+x, real = torch.randn(2, 3, 5), torch.ones(2, 3, dtype=torch.bool)
+assert torch.allclose(mine(x, real)[real], right(x[real]), atol=1e-4), "after four batches"
+assert torch.equal(mine(x, real), mine(x, real)), "evaluation changes nothing"
 ### END HIDDEN TESTS
 
 # %% [markdown]
-# ## 4 · Post-norm and pre-norm (6 points)
+# ## 4 · Scaled post-norm, and a sandwich (6 points)
 #
-# `x` goes through a `sublayer` (a function), with a `norm` and `dropout` (functions too). The paper
-# puts the norm after the sum, LayerNorm(x + dropout(Sublayer(x))); nearly everybody since puts it
-# before the sublayer, so that the way around stays free.
+# `sublayer`, `norm` and `dropout` are functions of one tensor. DeepNorm (Wang et al. 2022) is
+# post-norm in which the way around counts more: LayerNorm(α·x + dropout(Sublayer(x))).
 
-# %% answer="post_norm"
-def post_norm(x, sublayer, norm, dropout):
+# %% answer="scaled_post_norm"
+def scaled_post_norm(x, sublayer, norm, dropout, alpha):
     ### BEGIN SOLUTION
-    return norm(x + dropout(sublayer(x)))
+    return norm(alpha * x + dropout(sublayer(x)))
     ### END SOLUTION
 
-# %% test="test_post_norm" points=3
-verdict = check(post_norm)
+# %% test="test_scaled_post_norm" points=3
+verdict = check(scaled_post_norm)
 verdict
 ### BEGIN HIDDEN TESTS
 3 * verdict.share
 ### END HIDDEN TESTS
 
-# %% answer="pre_norm"
-def pre_norm(x, sublayer, norm, dropout):
+# %% [markdown]
+# Gemma 2 has two norms per sublayer: `norm_in` before it, `norm_out` on its output, both on the
+# branch. Dropout comes last on the branch. The way around is free.
+
+# %% answer="sandwich"
+def sandwich(x, sublayer, norm_in, norm_out, dropout):
     ### BEGIN SOLUTION
-    return x + dropout(sublayer(norm(x)))
+    return x + dropout(norm_out(sublayer(norm_in(x))))
     ### END SOLUTION
 
-# %% test="test_pre_norm" points=3
-verdict = check(pre_norm)
+# %% test="test_sandwich" points=3
+verdict = check(sandwich)
 verdict
 ### BEGIN HIDDEN TESTS
 3 * verdict.share
@@ -208,21 +226,22 @@ verdict
 #
 # Build stacks of 2, 4, 8, 16 and 32 sublayers, each a linear layer of width 64 (weights by
 # `nn.init.xavier_uniform_`) and a ReLU. Combine them in three ways: one after the other without any
-# way around, with your `post_norm`, and with your `pre_norm` (and `nn.LayerNorm`, no dropout). Send
-# one random batch through, take the mean square of the distance to random targets as the loss, go
-# backward, and note the norm of the gradient at the **first** sublayer's weights divided by that at
-# the **last** one's. Draw the three lines over the depth, both axes logarithmic. Write below what
-# one sees and why it is so, and whether it is what you had expected of post-norm against pre-norm.
-# Same seed for all.
+# way around, with your `scaled_post_norm` and α = 1, and with it and α = (2N)^¼ for N sublayers.
+# (`nn.LayerNorm`, no dropout.) Send one random batch through, take the mean square of the distance
+# to random targets as the loss, go backward, and note the norm of the gradient at the **first**
+# sublayer's weights divided by that at the **last** one's. Do so for three seeds, the first of which
+# is your student number, and draw the three lines over the depth as means, both axes logarithmic.
+# Below, give your seed and the three ratios at 32 sublayers, say what one sees and why it is so, and
+# whether α does what its authors say, as far as these numbers can tell.
 #
 # ### BEGIN MARK SCHEME
 # | points | for |
 # |---|---|
-# | 2 | the measurement is right: same input and weights, first over last, three forms |
-# | 1 | three lines, labelled, logarithmic axes |
-# | 1 | without a way around the share that reaches the first sublayer goes to nearly nothing |
-# | 1 | why: a product of many factors below one, against a sum in which 1 is a term |
-# | 1 | an honest sentence on post-norm and pre-norm: both keep the gradient here, and by how much |
+# | 2 | the measurement is right: same input and weights for the three forms, first over last, three seeds |
+# | 1 | three lines, labelled, logarithmic axes, with the student's own seed |
+# | 1 | the ratios of the text are those of the figure |
+# | 1 | without a way around a product of many factors below one, against a sum in which 1 is a term |
+# | 1 | an honest sentence on α, with its number, and not more than the three seeds allow |
 # ### END MARK SCHEME
 
 # %% manual="gradient_figure" points=3
@@ -231,8 +250,8 @@ def plain(x, sublayer, norm, dropout):
     return dropout(sublayer(x))
 
 
-def first_over_last(form, depth):
-    torch.manual_seed(0)
+def first_over_last(form, depth, seed):
+    torch.manual_seed(seed)
     x, target = torch.randn(2, 8, 32, 64).unbind(0)
     sublayers = [nn.Sequential(nn.Linear(64, 64), nn.ReLU()) for _ in range(depth)]
     for sublayer in sublayers:
@@ -244,45 +263,65 @@ def first_over_last(form, depth):
     return first / last
 
 
-depths = [2, 4, 8, 16, 32]
+def post(depth, scaled):
+    alpha = (2 * depth) ** 0.25 if scaled else 1.0
+    return lambda *parts: scaled_post_norm(*parts, alpha)
+
+
+depths, seeds = [2, 4, 8, 16, 32], [4711, 1, 2]
+forms = {
+    "no way around": lambda depth: plain,
+    "post-norm": lambda depth: post(depth, False),
+    "post-norm, α": lambda depth: post(depth, True),
+}
 figure, axes = plt.subplots(figsize=(6, 3.4), layout="constrained")
-for name, form in {"no way around": plain, "post-norm": post_norm, "pre-norm": pre_norm}.items():
-    axes.plot(depths, [first_over_last(form, depth) for depth in depths], "o-", label=name)
+for name, form in forms.items():
+    ratios = [[first_over_last(form(n), n, seed) for seed in seeds] for n in depths]
+    axes.plot(depths, [sum(r) / len(r) for r in ratios], "o-", label=name)
+    print(f"{name:14} at 32 sublayers:", " ".join(f"{ratio:.2g}" for ratio in ratios[-1]))
 axes.set(xlabel="sublayers", ylabel="gradient, first / last", yscale="log")
 axes.legend()
 axes.set_xscale("log", base=2)
 ### END SOLUTION
 
 # %% [markdown] manual="gradient_words" points=3
-# Without a way around, hardly a ten-thousandth of the last sublayer's gradient is left at the first
-# one of 32: going back, it is multiplied by each sublayer's derivative, and these factors, below
-# one in the mean, multiply. With x + Sublayer(x) the derivative is 1 plus something, so there is
-# always a path on which nothing is lost. I had expected post-norm to lose some of it at each norm.
-# With these random weights it does not: the first sublayer gets about six times the gradient of the
-# last with post-norm and twice with pre-norm. What makes deep post-norm hard to train is not to be
-# seen in this one number at the start.
+# My seed is 4711. Without a way around, hardly a ten-thousandth of the last sublayer's gradient is
+# left at the first one of 32: going back, it is multiplied by each sublayer's derivative, and these
+# factors, below one in the mean, multiply. With α·x + Sublayer(x) the derivative has a term that
+# does not depend on the sublayer, so there is always a path on which nothing is lost but what the
+# norms take. Plain post-norm gives the first sublayer several times the gradient of the last, with
+# all three seeds (the numbers are above the figure); with α the ratio is nearer to 1. So at the
+# start α evens the gradients out. That this is what makes deep stacks train is more than these
+# numbers say.
 
-# %% [markdown] question="q_batch"
-# ## 6 · A question (4 points, graded by hand)
+# %% [markdown] question="q_plan"
+# ## 6 · Plan an experiment (4 points, graded by hand)
 #
-# Why do Transformers not use batch norm? Give two reasons that have to do with sentences, and one
-# that has to do with how a translation is made word by word.
+# In chapter 8 batch norm did harm in the decoder and hardly any in the encoder. Two explanations
+# offer themselves: in the decoder the statistics contain the *future*; or the decoder's lengths vary
+# more, so that it is *padding* after all. Plan an experiment that tells them apart. Which cases, how
+# many seeds, which measure, what does each explanation predict, and which result would convince you
+# that both are wrong? Your task 3 may be of use.
 #
 # ### BEGIN MARK SCHEME
 # | points | for |
 # |---|---|
-# | 1 | lengths differ: padding gets into the statistics, or positions have few samples |
-# | 1 | a sentence's result depends on which other sentences are in its batch; small batches are noisy |
-# | 2 | decoding: one sentence and one position at a time, so training and use differ |
+# | 1 | cases that differ in one thing, such as statistics without padding, or of one position over the batch |
+# | 1 | a prediction of each explanation for each case, as more, less or the same |
+# | 1 | seeds (three or more), a measure, and a rule for what counts as a difference |
+# | 1 | a result that would speak against both |
 # ### END MARK SCHEME
 
-# %% [markdown] manual="batch_words" points=4
-# Sentences have different lengths, so the statistics of a batch contain padding, or must leave it
-# out and then rest on few words at late positions. What a sentence becomes depends on its
-# neighbours in the batch, which is noise, and more of it the smaller the batch. And in decoding
-# there is one position at a time, often of one sentence: there is no batch to take a mean of, so
-# the running averages must do, and they are of another distribution. Layer norm needs nothing but
-# the vector itself.
+# %% [markdown] manual="plan_words" points=4
+# Three decoders with batch norm: as it is; with statistics over real positions only
+# (`MaskedBatchNorm`); and with statistics of each position by itself, over the sentences of the
+# batch, which cannot contain the future. Five seeds each, the loss in evaluation mode minus that in
+# training mode on the same held-out batches. If it is padding, the second case has (nearly) no
+# difference and the third one keeps it; if it is the future, it is the other way round. I call two
+# cases different if their means differ by more than twice the standard error of the difference. If
+# the difference stays in both, neither explanation is enough, and I would look at the running means:
+# perhaps they lag behind a decoder that changes quickly, which batches of a smaller learning rate
+# would show.
 
 # %% [markdown]
 # Done? Run everything once from the top (*Restart Kernel and Run All Cells*), save, and let

@@ -529,7 +529,7 @@ mean_and_spread(runs[["case", "seed", "loss"]])
 #
 # ●●● · 45 minutes · an experiment: what rescues a deep post-norm stack?
 #
-# Train `Deep` with 32 layers, DeepNorm against plain post-norm, 150 steps at a rate of DEEPRATE
+# Train `Deep` with 32 layers, DeepNorm against plain post-norm, 150 steps at a rate of 0.004
 # without warm-up, at least three seeds each. The table `runs` has the columns `case` (`"DeepNorm"`
 # or `"post-norm"`), `seed` and `loss`, the mean of the last twenty steps. What do your numbers
 # allow you to conclude: does DeepNorm have `"more"` loss, `"less"`, or are the two `"not told

@@ -53,6 +53,15 @@ EXPERIMENTS = {
             suspect="Are these the positions from 16 on? Do the rows have the right names? Is "
             "`NoPositions()` given with the rotary layer?",
         ),
+        Experiment(
+            "deep_norm",
+            ("DeepNorm", "post-norm"),
+            "loss",
+            usual=((0.0, 1.0), (2.6, 3.3)),
+            suspect="Are these 32 layers, 150 steps, a rate of 0.004 from the first step on? Does "
+            "each layer have its α, and do the queries and keys keep their size?",
+            between=(0.0, 20.0),
+        ),
     )
 }
 

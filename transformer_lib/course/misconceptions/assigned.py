@@ -321,3 +321,45 @@ def sublayer_reads_scaled(x, sublayer, norm, dropout, alpha):
 @also("M9", "scaled_post_norm")
 def scaled_without_dropout(x, sublayer, norm, dropout, alpha):
     return norm(alpha * x + sublayer(x))
+
+
+@misconception(
+    "M398",
+    "sandwich",
+    title="the second norm takes the sum",
+    source="a plausible slip: pre-norm and post-norm at once",
+    effect="The way around goes through a norm, as in post-norm.",
+    hint="Your norm_out gets a sum. What is it to normalize?",
+)
+def norm_out_of_the_sum(x, sublayer, norm_in, norm_out, dropout):
+    return norm_out(x + dropout(sublayer(norm_in(x))))
+
+
+@misconception(
+    "M399",
+    "sandwich",
+    title="the two norms change places",
+    source="a plausible slip",
+    effect="Nothing in a new model, whose norms are alike; wrong with weights from elsewhere.",
+    hint="Your sublayer gets what norm_out gives. Which one is the first?",
+)
+def norms_exchanged(x, sublayer, norm_in, norm_out, dropout):
+    return x + dropout(norm_in(sublayer(norm_out(x))))
+
+
+@also("M31", "sandwich")
+def sandwich_added_back(x, sublayer, norm_in, norm_out, dropout):
+    x = norm_in(x)
+    return x + dropout(norm_out(sublayer(x)))
+
+
+@misconception(
+    "M400",
+    "sandwich",
+    title="dropout before the second norm",
+    source="a plausible slip",
+    effect="The norm makes up for what was dropped: the other channels grow.",
+    hint="Your norm_out gets what dropout gives. Which of the two comes last on the branch?",
+)
+def dropout_before_the_norm(x, sublayer, norm_in, norm_out, dropout):
+    return x + norm_out(dropout(sublayer(norm_in(x))))

@@ -55,7 +55,7 @@ def grade(
     Examples:
       transformer-lib grade 2_attention
       transformer-lib grade 2_attention --student ada --again
-      transformer-lib grade 2_attention --task test_attention
+      transformer-lib grade 2_attention --task test_capped_attention
       transformer-lib grade 2_attention --scheduler tcp://grader:8786
     """
     require("nbgrader", "grading")

@@ -201,3 +201,23 @@ def scaled_post_norm(
 ) -> States:
     """LayerNorm(α·x + dropout(Sublayer(x))): post-norm as in DeepNorm (Wang et al. 2022)."""
     return norm(alpha * x + dropout(sublayer(x)))
+
+
+def _sandwich_cases(random: torch.Generator) -> dict[str, Case]:
+    def arguments(batch: int, length: int, d_model: int) -> tuple:
+        x = torch.randn(batch, length, d_model, generator=random)
+        norms = (norm_of(d_model, random) for _ in range(2))
+        return x, sublayer_of(d_model, random), *norms, FixedDropout()
+
+    return {
+        "values": Case(*arguments(2, 4, 6), gradient=True),
+        "a batch of one": Case(*arguments(1, 3, 9)),
+    }
+
+
+@exercise("residual connections", _sandwich_cases)
+def sandwich(
+    x: States, sublayer: Function, norm_in: Function, norm_out: Function, dropout: Function
+) -> States:
+    """x + dropout(norm_out(Sublayer(norm_in(x)))): a norm before and behind, as in Gemma 2."""
+    return x + dropout(norm_out(sublayer(norm_in(x))))
