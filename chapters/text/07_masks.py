@@ -11,8 +11,6 @@
 # ---
 
 # %% [markdown]
-
-# %% [markdown]
 # # 7 · Masks
 #
 # A mask says who may look at whom. It is a handful of ones and zeros, and most of the bugs that

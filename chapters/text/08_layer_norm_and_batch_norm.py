@@ -11,8 +11,6 @@
 # ---
 
 # %% [markdown]
-
-# %% [markdown]
 # # 8 · Layer norm and batch norm
 #
 # A norm takes some numbers and brings their mean to 0 and their standard deviation to 1. *Which*

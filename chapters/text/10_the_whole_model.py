@@ -11,8 +11,6 @@
 # ---
 
 # %% [markdown]
-
-# %% [markdown]
 # # 10 · The whole model
 #
 # One part is missing, the feed-forward network; then you put everything together. At the end of
@@ -642,7 +640,7 @@ def shapes_of(model, *inputs):
         hook.remove()
     return rows
 
-
+# %%
 few_src, few_tgt = src[[7, 11], :9], references[[7, 11], :8]
 table = pd.DataFrame(shapes_of(built, few_src, few_tgt), columns=["module", "in", "out"])
 PARTS = r"(.*layers\.0(\.(self|cross)_attention|\.feed_forward.*|\.norm1)?)|.*_norm|"
@@ -877,9 +875,12 @@ def to_torch(name):
         name = name.replace(ours, theirs)
     return name
 
+# %% [markdown]
+# Its three projections are one matrix, as in the library. So this is the way of `convert`, back:
 
+# %%
 def fused(state):
-    """Its three projections are one matrix, as in the library."""
+    """The state dictionary of your model, under PyTorch's names."""
     found = {}
     for name, tensor in state.items():
         before, which, kind = name.rpartition("q_proj.")

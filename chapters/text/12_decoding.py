@@ -11,8 +11,6 @@
 # ---
 
 # %% [markdown]
-
-# %% [markdown]
 # # 12 · Decoding
 #
 # A trained model gives the probability of each next piece. A translation is what a *search* makes
@@ -239,11 +237,10 @@ check(beam_search)
 # %%
 beam_search = mine("beam_search")
 torch.manual_seed(32)
-END = EOS
 table = 1.5 * torch.randn(4, 5, 5)  # step, last token, next token: a toy model
-table[:2, :, END] -= 2.0  # that seldom stops at once
+table[:2, :, EOS] -= 2.0  # that seldom stops at once
 table = table.log_softmax(dim=-1)
-words = [token for token in range(5) if token != END]
+words = [token for token in range(5) if token != EOS]
 
 
 def toy(prefixes):
@@ -251,7 +248,7 @@ def toy(prefixes):
 
 
 def score(tokens, alpha=0.6):
-    whole = [BOS, *tokens, END]
+    whole = [BOS, *tokens, EOS]
     total = sum(table[n, whole[n], whole[n + 1]].item() for n in range(len(whole) - 1))
     return total / length_penalty(len(tokens) + 1, alpha)
 
@@ -545,8 +542,7 @@ assert yours == theirs, "not the library's translations: has every part passed i
 # import json
 # torch.save(model.state_dict(), "my_weights.pt")
 # json.dump(PIECES, open("my_pieces.json", "w"))
-#
-# # anywhere else
+# # ... and anywhere else:
 # import json, torch
 # from my_transformer import Transformer, translate
 # pieces = json.load(open("my_pieces.json"))
