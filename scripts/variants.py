@@ -32,7 +32,6 @@ FORMS = {
     "ε = 0": ("training.label_smoothing=0.0",),
     "ε = 0.2": ("training.label_smoothing=0.2",),
     "post-norm": ("model.norm=post",),
-    "norm on the branch": ("model.norm=branch",),
 }
 
 

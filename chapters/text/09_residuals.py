@@ -577,7 +577,10 @@ places = variants("post-norm", "as it is").replace("as it is", "pre-norm")
 mean_and_spread(places)
 
 # %% [markdown]
-# VARIANTS
+# BLEU does not tell them apart, by twice the standard error of the difference. The loss does, and
+# not the way round that one might expect: with two layers and a warm-up, the paper's post-norm is a
+# little *better*. So the place of the norm decides from which depth on a model gets started, not
+# which one is better once it has.
 #
 # ## Common mistakes
 #
