@@ -19,10 +19,13 @@ HOSTILE = {
     "patches torch": "torch.allclose = lambda *a, **k: True\n"
     "def capped_attention(q, k, v, mask, cap): return v, v",
     "loops for ever": "def capped_attention(q, k, v, mask, cap):\n    while True: pass",
-    "takes all memory": "def capped_attention(q, k, v, mask, cap):\n    while True: q = torch.cat([q, q])",
-    "starts processes": "import os\ndef capped_attention(q, k, v, mask, cap):\n    while True: os.fork()",
+    "takes all memory": "def capped_attention(q, k, v, mask, cap):\n"
+    "    while True: q = torch.cat([q, q])",
+    "starts processes": "import os\ndef capped_attention(q, k, v, mask, cap):\n"
+    "    while True: os.fork()",
     "ends the process": "import os\ndef capped_attention(q, k, v, mask, cap): os._exit(0)",
-    "reads other files": "def capped_attention(q, k, v, mask, cap): return open('/etc/passwd').read(), 1",
+    "reads other files": "def capped_attention(q, k, v, mask, cap):\n"
+    "    return open('/etc/passwd').read(), 1",
 }
 
 

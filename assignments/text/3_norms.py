@@ -109,7 +109,7 @@ torch.testing.assert_close(list(got), list(expected), atol=1e-4, rtol=1e-4)
 # `MaskedBatchNorm(d_model)` is called as `norm(x, real)`: `x` is (batch, length, d_model), and
 # `real`, (batch, length), is True where a position is no padding. Each channel is normalized by the
 # mean and the biased variance over the *real* positions of the batch, ε = 10⁻⁵, then scaled and
-# shifted by the parameters `scale` and `shift`. What stands at padding in the output is of no
+# shifted by the parameters `scale` and `shift`. The output at padding is of no
 # interest. In training it keeps `running = 0.9 · running + 0.1 · batch`, of the mean (from 0) and
 # of the *unbiased* variance (from 1), over real positions again; in evaluation it uses these and
 # does not change them.

@@ -500,7 +500,7 @@ print(as_text(packed_mask(torch.tensor([[1, 1, 1, 2, 2, 3, 0]]))[0, 0]))
 # All these mistakes have one thing in common: no error, the right shape. What finds them is a test
 # of what must **not** depend on what: change the future, and watch the past.
 #
-# ### Who sees the future?
+# ### A test that finds a leak
 #
 # ●●● · 35 minutes · design a test that catches a wrong program
 #

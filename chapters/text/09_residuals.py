@@ -449,7 +449,7 @@ assert loss.loc["post, warm-up", "max"] < loss.loc["post, no warm-up", "min"] - 
 # learn any more, since nothing that it sees makes a difference. Pre-norm took the same steps, and
 # its free path saved it.
 #
-# With warm-up post-norm learns: small steps at first, until the branches have learnt something
+# With warm-up post-norm learns: small steps at first, until the branches have learned something
 # useful. So two of the eight do not learn: post-norm without warm-up and the bug, its double,
 # without warm-up. Pre-norm learns either way. (Which way is better for it? Without warm-up the mean
 # is lower, and so are five of the six seeds; but the means differ by less than the runs of one kind

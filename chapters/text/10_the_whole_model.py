@@ -218,8 +218,8 @@ pd.DataFrame(rows, columns=["unit", "positions", "first", "second", "third"]).fi
 
 # %% [markdown]
 # Is that more than one would get by chance? The most frequent pieces are awake everywhere. As a
-# baseline, the pieces change places at random, so that each unit is due to whatever happens to
-# stand there:
+# baseline, the pieces change places at random, so that each unit is due to whatever happens
+# to be there:
 
 # %%
 order = torch.randperm(len(pieces), generator=torch.Generator().manual_seed(0)).tolist()
@@ -388,8 +388,8 @@ show(architecture(), ALTERNATIVE)
 
 # %% [markdown]
 # The drawing is the paper's, with post-norm. The model that you build now has pre-norm, because the
-# weights that you will load were trained that way: the norms stand at the beginning of each branch,
-# and one more at the end of each stack. Five modules, from the inside out. Your parts of the
+# weights that you will load were trained that way: each branch begins with
+# a norm, and each stack ends with one more. Five modules, from the inside out. Your parts of the
 # chapters before are what they are made of; where you have none yet, the course lends its own:
 
 # %%

@@ -758,7 +758,7 @@ def as_examples(sources, targets):
         yield rows, shift_right(labels), labels
 
 # %% [markdown]
-# A run of the study: the step of above with a schedule that falls to zero, and a look at both kinds
+# A run of the study: the step above with a schedule that falls to zero, and a look at both kinds
 # of sentences every 200 steps.
 
 # %%

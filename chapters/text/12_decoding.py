@@ -465,7 +465,7 @@ assert bleu(agreed, references[:100]).score > np.mean(scores), (
 #
 # ## From text to text
 #
-# Your model wants numbers, and people have text. The pieces of the vocabulary stand in the order in
+# Your model wants numbers, and people have text. The vocabulary lists its pieces in the order in
 # which they were merged when the tokenizer was trained (chapter 3), so that list is all that one
 # needs to cut a text as SentencePiece does.
 #

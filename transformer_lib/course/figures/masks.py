@@ -9,6 +9,7 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from transformer_lib.model.encoder import EncoderLayer
 from transformer_lib.model.masks import Mask
 from transformer_lib.model.multi_head import split_heads
 from transformer_lib.model.scaled_dot_product import attention
@@ -63,6 +64,7 @@ def first_head(
 ) -> dict[str, Float[Tensor, "batch length length"]]:
     """Weights of the first head of the encoder's first layer under each mask, by its name."""
     layer = model.encoder.layers[0]
+    assert isinstance(layer, EncoderLayer)
     states = layer.self_attention_residual.norm(model.src_embedding(tokens))
     heads = layer.self_attention.num_heads
     query, key, value = (

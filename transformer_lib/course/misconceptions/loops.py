@@ -12,7 +12,8 @@ def _real(labels):
     return int((labels != PAD).sum())
 
 
-def _nll(model, src, tgt_input, labels, smoothing=0.0, reduction="sum", ignore=PAD):
+def _nll(model, batch, smoothing=0.0, reduction="sum", ignore=PAD):
+    src, tgt_input, labels = batch
     logits = model(src, tgt_input).flatten(0, 1)
     return F.cross_entropy(
         logits,
@@ -31,7 +32,7 @@ def _step(model, optimizer, batches, smoothing, max_norm, loss=_nll, zero=True, 
         nn.utils.clip_grad_norm_(model.parameters(), max_norm)
     total = 0.0
     for batch in batches:
-        part = loss(model, *batch, smoothing) / tokens
+        part = loss(model, batch, smoothing) / tokens
         part.backward()
         total += part.item()
         if clip == "each":
@@ -47,7 +48,7 @@ def mean_of_the_means(model, optimizer, batches, smoothing, max_norm):
     optimizer.zero_grad()
     total = 0.0
     for batch in batches:
-        part = _nll(model, *batch, smoothing, reduction="mean") / len(batches)
+        part = _nll(model, batch, smoothing, reduction="mean") / len(batches)
         part.backward()
         total += part.item()
     nn.utils.clip_grad_norm_(model.parameters(), max_norm)
@@ -61,7 +62,7 @@ def padding_is_learned(model, optimizer, batches, smoothing, max_norm):
     optimizer.zero_grad()
     total = 0.0
     for batch in batches:
-        part = _nll(model, *batch, smoothing, ignore=-1) / tokens
+        part = _nll(model, batch, smoothing, ignore=-1) / tokens
         part.backward()
         total += part.item()
     nn.utils.clip_grad_norm_(model.parameters(), max_norm)
@@ -74,7 +75,7 @@ def never_divided(model, optimizer, batches, smoothing, max_norm):
     optimizer.zero_grad()
     total = 0.0
     for batch in batches:
-        part = _nll(model, *batch, smoothing)
+        part = _nll(model, batch, smoothing)
         part.backward()
         total += part.item()
     nn.utils.clip_grad_norm_(model.parameters(), max_norm)
@@ -131,7 +132,7 @@ def a_step_for_each(model, optimizer, batches, smoothing, max_norm):
     total = 0.0
     for batch in batches:
         optimizer.zero_grad()
-        part = _nll(model, *batch, smoothing) / tokens
+        part = _nll(model, batch, smoothing) / tokens
         part.backward()
         nn.utils.clip_grad_norm_(model.parameters(), max_norm)
         optimizer.step()
@@ -162,9 +163,10 @@ def _rate(step, peak, warmup):
     return peak * min(step / warmup, (warmup / step) ** 0.5)
 
 
-def _train(model, draw, steps, accumulate, peak, warmup, rate=_rate, mode=True, **settings):
-    settings = {"betas": (0.9, 0.98), "eps": 1e-9} | settings
-    optimizer = torch.optim.Adam(model.parameters(), **settings)
+def _train(
+    model, draw, steps, accumulate, peak, warmup, rate=_rate, mode=True, betas=(0.9, 0.98), eps=1e-9
+):
+    optimizer = torch.optim.Adam(model.parameters(), betas=betas, eps=eps)
     model.train(mode)
     losses = []
     for step in range(1, steps + 1):
@@ -268,15 +270,15 @@ def new_optimizer_each_step(model, draw, steps, accumulate, peak, warmup):
     return losses
 
 
-def _mean(model, src, tgt_input, labels, ignore=PAD):
-    return _nll(model, src, tgt_input, labels, reduction="mean", ignore=ignore)
+def _mean(model, batch, ignore=PAD):
+    return _nll(model, batch, reduction="mean", ignore=ignore)
 
 
 def _with_faults(model, optimizer, batches, held_out, every, padding, early, asleep):
     losses, measured = [], []
     for number, batch in enumerate(batches, start=1):
         optimizer.zero_grad()
-        loss = _mean(model, *batch, ignore=-1 if padding else PAD)
+        loss = _mean(model, batch, ignore=-1 if padding else PAD)
         if early:
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         loss.backward()
@@ -288,7 +290,7 @@ def _with_faults(model, optimizer, batches, held_out, every, padding, early, asl
             model.eval()
             with torch.no_grad():
                 ignore = -1 if padding else PAD
-                values = [_mean(model, *other, ignore=ignore).item() for other in held_out]
+                values = [_mean(model, other, ignore=ignore).item() for other in held_out]
             model.train(not asleep)
             measured.append(sum(values) / len(values))
     return losses, measured

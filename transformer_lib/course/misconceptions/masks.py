@@ -282,7 +282,8 @@ def _leaks(model, length, places, limit=1e-6, later=True):
     title="only the last token is changed",
     source="common: the shortest test that finds a missing mask",
     effect="A leak that does not reach to the end stays unnoticed.",
-    hint="Your test finds who sees the last token. Who sees one token ahead, and no further?",
+    hint="Your test finds a look at the last token. Does it find a look at the next token, and no "
+    "further?",
 )
 def last_token_only(model, length):
     return _leaks(model, length, lambda length: [length - 1])

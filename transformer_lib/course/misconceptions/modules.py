@@ -1,5 +1,6 @@
 """Mistakes in the modules of which the whole model is assembled."""
 
+import torch
 from torch import nn
 
 from transformer_lib.course.assembled import (
@@ -107,7 +108,7 @@ class PostNormLayer(EncoderLayer):
 @also("M94", "EncoderLayer")
 class MaskNotHandedOn(EncoderLayer):
     def forward(self, x, mask):
-        return super().forward(x, None)
+        return super().forward(x, torch.ones_like(mask))
 
 
 @also("M95", "EncoderLayer")
@@ -293,7 +294,7 @@ class TableTooLarge(Transformer):
 class EmbeddingNotDropped(Transformer):
     def __init__(self, *sizes):
         super().__init__(*sizes)
-        self.dropout = nn.Identity()
+        self.dropout = nn.Dropout(0.0)
 
 
 def _chunks(state, part):
@@ -343,7 +344,7 @@ def every_third_row(state):
     hint="Both models compute `x @ weight.T`, as `nn.Linear` does. Which of yours are transposed?",
 )
 def transposed(state):
-    return _chunks(state, lambda tensor, number: _turned(tensor.chunk(3)[number]))
+    return _chunks(state, lambda tensor, number: tensor.chunk(3)[number].mT)
 
 
 @misconception(
@@ -352,8 +353,8 @@ def transposed(state):
     title="queries, keys and values in another order",
     source="a plausible slip",
     effect="Queries and keys change places: every token looks the wrong way.",
-    hint="Your three projections are the right ones in another order. In which do they stand in "
-    "the course's matrix?",
+    hint="Your three projections are the right ones in another order. In which order does "
+    "the course's matrix hold them?",
 )
 def another_order(state):
     return _chunks(state, lambda tensor, number: tensor.chunk(3)[(1, 0, 2)[number]])

@@ -231,7 +231,7 @@ def from_left_to_right(text, pieces):
 )
 def longest_match(text, pieces):
     numbers = {piece: number for number, piece in enumerate(pieces)}
-    rest, tokens = "▁".join(["", *text.split()]), []
+    rest, tokens = "▁".join(["", *text.split()]), list[int]()
     while rest:
         found = next((rest[:n] for n in range(len(rest), 0, -1) if rest[:n] in numbers), None)
         if found or not tokens or tokens[-1] != UNK:
@@ -340,7 +340,7 @@ def marks_left(text, model, pieces):
     title="a space at the beginning",
     source="common: the ▁ of the first word",
     effect="Invisible, and wrong wherever texts are compared.",
-    hint="What stands at the beginning of your text?",
+    hint="What does your text begin with?",
 )
 def space_in_front(text, model, pieces):
     return _translate(text, model, pieces, strip=False)

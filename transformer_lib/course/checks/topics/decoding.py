@@ -297,7 +297,7 @@ def _use_translate(answer: Callable[..., Any]) -> Callable[..., Any]:
             for parameter in model.parameters():
                 torch.nn.init.normal_(parameter, std=0.5)
             with torch.no_grad():  # an end becomes likely enough at every place
-                model.decoder_norm.bias += 0.6 * model.embed_tokens.weight[EOS]
+                model.decoder_norm.bias.add_(0.6 * model.embed_tokens.weight[EOS])
         return answer(text, model, pieces)
 
     return use

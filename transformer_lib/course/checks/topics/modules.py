@@ -236,7 +236,7 @@ def _use_transformer(module: Callable[..., nn.Module]) -> Callable[..., Any]:
         dropped = model.train()(src, tgt_input)
         logits, memory = model.eval()(src, tgt_input), model.encode(src)  # type: ignore[operator]
         decoded = model.decode(tgt_input, memory, padding_mask(src))  # type: ignore[operator]
-        of_words = memory * (src != PAD)[..., None]  # what stands at padding is nobody's business
+        of_words = memory * (src != PAD)[..., None]  # the padding is nobody's business
         return logits, of_words, decoded, 0.4 < at_first < 2.0, dropped
 
     return use
@@ -276,7 +276,7 @@ def _use_convert(answer: Callable[[Weights], Weights]) -> Callable[..., Any]:
             state[name] = torch.randn(numbers.shape, generator=random)
         found = answer(state)
         if found is None or found is ...:
-            return found  # type: ignore[return-value]
+            return found
         if not isinstance(found, dict):
             raise TypeError(f"a dictionary is expected, not a {type(found).__name__}")
         return sorted(found), [found[name] for name in sorted(found)]

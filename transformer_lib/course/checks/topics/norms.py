@@ -160,6 +160,9 @@ def _use_running(norm: Callable[[int], nn.Module]):
 class BatchNorm(nn.Module):
     """Batch norm with running mean and variance (Ioffe and Szegedy 2015), as nn.BatchNorm1d."""
 
+    running_mean: Tensor
+    running_variance: Tensor
+
     def __init__(self, d_model: int):
         super().__init__()
         self.weight = nn.Parameter(torch.ones(d_model))

@@ -238,7 +238,9 @@ def _use_loop(answer: Callable[..., Any]) -> Callable[..., Any]:
         peak: float,
         warmup: int,
     ) -> tuple[list[float], list[float], list[float], list[Tensor]]:
-        model, settings, rates = _Toy(table, output).eval(), [], []
+        model = _Toy(table, output).eval()
+        settings: list[float] = []
+        rates: list[float] = []
         drawn = iter(batches)
 
         def note(optimizer: torch.optim.Optimizer, *_: Any) -> None:
@@ -307,7 +309,7 @@ def _use_mended(answer: Callable[..., Any]) -> Callable[..., Any]:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
         found = answer(model, optimizer, batches, held_out, every)
         if found is None or found is ...:
-            return found
+            return found  # type: ignore[return-value]
         if not isinstance(found, tuple) or len(found) != 2:
             raise TypeError("two lists are expected: the losses, and those on held-out batches")
         return *found, model.weights()
@@ -359,7 +361,7 @@ def _use_average(answer: Callable[..., Any]) -> Callable[..., Any]:
         names = ("table", "output")
         found = answer([dict(zip(names, tensors, strict=True)) for tensors in checkpoints])
         if found is None or found is ...:
-            return found
+            return found  # type: ignore[return-value]
         if not isinstance(found, dict):
             raise TypeError(f"a dictionary is expected, not a {type(found).__name__}")
         return sorted(found), [found[name] for name in sorted(found)]
@@ -376,4 +378,4 @@ def _use_average(answer: Callable[..., Any]) -> Callable[..., Any]:
 )
 def average_checkpoints(states: list[dict[str, Tensor]]) -> dict[str, Tensor]:
     """The mean of each parameter over some state dictionaries (section 6.1)."""
-    return {name: sum(state[name] for state in states) / len(states) for name in states[0]}
+    return {name: torch.stack([state[name] for state in states]).mean(dim=0) for name in states[0]}
