@@ -1,6 +1,7 @@
 """Masks as pictures, and what they do to the attention of a trained model."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import matplotlib
 import torch
@@ -9,7 +10,6 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from transformer_lib.model.encoder import EncoderLayer
 from transformer_lib.model.masks import Mask
 from transformer_lib.model.multi_head import split_heads
 from transformer_lib.model.scaled_dot_product import attention
@@ -63,8 +63,7 @@ def first_head(
     model: Transformer, tokens: Int[Tensor, "batch length"], masks: Mapping[str, Mask | None]
 ) -> dict[str, Float[Tensor, "batch length length"]]:
     """Weights of the first head of the encoder's first layer under each mask, by its name."""
-    layer = model.encoder.layers[0]
-    assert isinstance(layer, EncoderLayer)
+    layer: Any = model.encoder.layers[0]
     states = layer.self_attention_residual.norm(model.src_embedding(tokens))
     heads = layer.self_attention.num_heads
     query, key, value = (
