@@ -370,7 +370,7 @@ check(nucleus)
 #
 # </details>
 #
-# For stories sampling is a gain. For translations? Three seeds each:
+# For stories sampling is a gain. For translations? The first 150 sentences, three seeds each:
 
 # %%
 nucleus = mine("nucleus")
@@ -382,14 +382,16 @@ def top_k(probabilities, k):
 
 
 @torch.no_grad()
-def sample(change, seed, limit=30):
+def sample(change, src, seed, limit=30):
     """A translation of each sentence, its pieces drawn by the changed probabilities."""
     torch.manual_seed(seed)
-    state = trained.model.init_state(trained.model.encode(batch))
-    tokens, said = batch.new_full((len(batch),), BOS), []
-    for _ in range(limit):
+    state = trained.model.init_state(trained.model.encode(src))
+    tokens, said = src.new_full((len(src),), BOS), []
+    ended = torch.zeros_like(tokens, dtype=torch.bool)
+    while len(said) < limit and not ended.all():
         p = change(trained.model.decode_step(tokens, state).softmax(dim=-1))
         tokens = p.multinomial(1)[:, 0]
+        ended |= tokens == EOS
         said.append(tokens)
     rows = torch.stack(said, dim=1).tolist()
     return tokenizer.decode([row[: row.index(EOS)] if EOS in row else row for row in rows])
@@ -398,10 +400,12 @@ def sample(change, seed, limit=30):
 KNOBS = {f"T = {T}": lambda p, T=T: p ** (1 / T) for T in (0.1, 0.5, 1.0, 1.5)}
 KNOBS |= {f"top k = {k}": lambda p, k=k: top_k(p, k) for k in (2, 10)}
 KNOBS |= {f"nucleus p = {share}": lambda p, s=share: nucleus(p, s) for share in (0.5, 0.9)}
-drawn = {name: [sample(change, seed) for seed in range(3)] for name, change in KNOBS.items()}
+drawn = {
+    name: [sample(knob, batch[:150], seed) for seed in range(3)] for name, knob in KNOBS.items()
+}
 runs = pd.DataFrame(
     [
-        {"case": name, "seed": seed, "BLEU": bleu(said, references).score}
+        {"case": name, "seed": seed, "BLEU": bleu(said, references[:150]).score}
         for name, several in drawn.items()
         for seed, said in enumerate(several)
     ]
@@ -448,7 +452,7 @@ def most_like_the_others(candidates):
     return max(dict.fromkeys(candidates), key=likeness)
 
 
-samples = [sample(KNOBS["T = 1.0"], seed)[:100] for seed in range(16)]
+samples = [sample(KNOBS["T = 1.0"], batch[:100], seed) for seed in range(16)]
 agreed = [most_like_the_others(several) for several in zip(*samples)]
 scores = [bleu(said, references[:100]).score for said in samples]
 by_beam = bleu(library_translate(trained.model, tokenizer, sources[:100]), references[:100]).score
@@ -460,8 +464,8 @@ assert bleu(agreed, references[:100]).score > np.mean(scores), (
 )
 
 # %% [markdown]
-# From samples of 34 BLEU it makes 47, and comes within a point of beam search, without ever asking
-# which sentence is the most probable.
+# From samples of 35 BLEU it makes 45, three points below beam search, without ever asking which
+# sentence is the most probable.
 #
 # ## From text to text
 #
@@ -695,7 +699,11 @@ def two_at_once(case, seed):
 
 # %% tags=["nbval-ignore-output"]
 runs = pd.DataFrame(
-    [{"case": case, "seed": seed, **two_at_once(case, seed)} for case in JOINED for seed in range(3)]
+    [
+        {"case": case, "seed": seed, **two_at_once(case, seed)}
+        for case in JOINED
+        for seed in range(3)
+    ]
 )
 assert (runs["one by one"] - runs["BLEU at once"]).min() > 10, (
     "not as on our machines: restart the kernel and run all cells"
