@@ -455,7 +455,8 @@ def most_like_the_others(candidates):
 samples = [sample(KNOBS["T = 1.0"], batch[:100], seed) for seed in range(48)]
 groups = [samples[first : first + 16] for first in (0, 16, 32)]
 agreed = [[most_like_the_others(several) for several in zip(*group)] for group in groups]
-for name, outputs in {"one sample at T = 1": samples, "the one of 16 that agrees most": agreed}.items():
+kinds = {"one sample at T = 1": samples, "the one of 16 that agrees most": agreed}
+for name, outputs in kinds.items():
     scores = [bleu(said, references[:100]).score for said in outputs]
     print(f"{name:32}{np.mean(scores):.1f} ± {np.std(scores, ddof=1):.1f} BLEU")
 by_beam = bleu(library_translate(trained.model, tokenizer, sources[:100]), references[:100]).score
