@@ -8,8 +8,8 @@ import jaxtyping
 
 WITH_SHAPES = ("model", "decoding.search", "training.loss", "data.batching", "plots.attention",
                "evaluation.alignment", "course.checks.topics", "course.lineages",
-               "course.figures.positions", "course.figures.lookup",
-               "course.figures.masks", "course.assembled")  # fmt: skip
+               "course.figures.beam", "course.figures.lookup", "course.figures.masks",
+               "course.figures.positions", "course.assembled")  # fmt: skip
 jaxtyping.install_import_hook(
     [f"transformer_lib.{name}" for name in WITH_SHAPES], "beartype.beartype"
 )
