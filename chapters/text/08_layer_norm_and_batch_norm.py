@@ -570,7 +570,8 @@ of_x, _, _ = layer_norm_backward(x.detach(), upstream, scale, 1e-5)
 torch.testing.assert_close(of_x, expected, atol=1e-5, rtol=1e-4)
 print("equal to autograd's")
 print(f"largest mean of a row: {of_x.mean(dim=-1).abs().max():.0e}")
-print(f"largest product with x − μ: {(of_x * (x - x.mean(-1, keepdim=True))).sum(-1).abs().max():.0e}")
+product = (of_x * (x - x.mean(dim=-1, keepdim=True))).sum(dim=-1)
+print(f"largest product with x − μ: {product.abs().max():.0e}")
 
 # %% [markdown]
 # ## Common mistakes
