@@ -28,9 +28,8 @@ def sinusoidal_positions(
         raise ValueError(f"d_model={d_model} is odd; sinusoids come in pairs, choose an even one")
     exponent = torch.arange(0, d_model, 2, dtype=torch.float64) / d_model
     angle = torch.arange(length)[:, None] / 10000.0**exponent
-    halves = angle.sin(), angle.cos()
-    table = torch.cat(halves, 1) if layout == "halves" else torch.stack(halves, 2).flatten(1)
-    return table.to(torch.get_default_dtype())
+    pairs = torch.stack((angle.sin(), angle.cos()), 1 if layout == "halves" else 2)
+    return pairs.flatten(1).to(torch.get_default_dtype())
 
 
 class SinusoidalPositions(nn.Module):

@@ -70,7 +70,17 @@ EQUIVALENT = (
     ("arange(0, d_model, 2) / d_model", "another rounding: float32 for float64"),
     ("log_p.gather(1, labels[:, None])[:, -1]", "the only column is also the last one"),
     ("eye(weights.size(-2)", "the matrix is square"),
-    ("else torch.stack(", "changed where only the other layout goes"),
+    *(
+        (f"angle.cos()), {layout}", "changed where only the other layout goes")
+        for layout in (
+            "1 if True else 2)",
+            "1 if False else 2)",
+            "2 if layout == 'halves' else 2)",
+            "0 if layout == 'halves' else 2)",
+            "1 if layout == 'halves' else 3)",
+            "1 if layout == 'halves' else 1)",
+        )
+    ),
     ("param_groups[-1]", "there is one group"),
     ("for name in states[-1]}", "all have the same names"),
     (
@@ -82,16 +92,16 @@ EQUIVALENT = (
     ("probabilities.sort(descending=True)", "the last axis is that of sort anyway"),
     ("expand(rows, +1, -1, -1)", "an axis of size 1 stays one"),
     ("expand(rows, -1, +1, -1)", "an axis of size 1 stays one"),
-    ("torch.randint(19, (4", "tokens that the test makes up"),
-    ("randint(20, (5, length))", "sizes of inputs that the test makes up"),
-    ("randint(20, (3, length))", "sizes of inputs that the test makes up"),
+    ("torch.randint(18, (4", "tokens that the test makes up"),
+    ("randint(19, (5, length))", "sizes of inputs that the test makes up"),
+    ("randint(19, (3, length))", "sizes of inputs that the test makes up"),
     ("for place in range(0, length)", "nothing stands before the first position"),
-    ("changed[:, place] = (changed", "any other token shows a leak as well"),
+    ("changed[:, place] ", "any other token shows a leak as well"),
     ("difference[position] >= 1e-06", "no difference is as small as that and not zero"),
     ("x, loud = ", "numbers that the test makes up"),
     ("once, twice = ", "any two multiples of any sublayer"),
-    ("free = torch.allclose(", "the two are equal, or far apart"),
-    ("normalized = not torch.allclose(", "the two are equal, or far apart"),
+    ("torch.equal(x, ", "whichever of the two comes first"),
+    ("torch.equal(given[-1], x)", "the only call so far is also the last one"),
     ("same = torch.allclose(", "the two are equal, or far apart"),
     ("normed.flatten(+2)", "axis 2 of four is axis −2"),
     ("before > p", "only where a sum is p to the last digit"),
@@ -140,24 +150,33 @@ def mutants(reference: Callable[..., Any]) -> Iterator[tuple[str, Callable[..., 
     """Copies of ``reference`` with one thing changed each, and a description of the change.
 
     The change may also be in a function of this library that the reference calls, unless that is
-    an exercise of its own.
+    an exercise of its own, or what an exercise before this one is about.
     """
     environment = _module_of(reference)
     for description, tree in _mutated(reference):
         yield description, _compiled(tree, environment)
-    tree = definition_of(reference)
+    others = [exercise.reference for exercise in EXERCISES.values()]
+    earlier = others[: others.index(reference)] if reference in others else []
+    elsewhere = {*others, *(helper for other in earlier for helper in _helpers(other).values())}
+    for name, helper in _helpers(reference).items():
+        if helper in elsewhere:
+            continue
+        for description, mutated in _mutated(helper):
+            changed = {**environment, name: _compiled(mutated, _module_of(helper))}
+            yield f"in `{name}`, {description}", _compiled(definition_of(reference), changed)
+
+
+def _helpers(answer: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
+    """The functions of this library that an answer calls, by name."""
+    tree, environment = definition_of(answer), _module_of(answer)
     called = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     given = {argument.arg for f in _functions_in(tree) for argument in f.args.args}
-    of_others = {exercise.reference for exercise in EXERCISES.values()} - {reference}
-    for name in sorted(called - given):
-        helper = environment.get(name)
-        if helper in of_others:
-            continue
-        if inspect.isfunction(helper) and helper.__module__.startswith("transformer_lib."):
-            for description, mutated in _mutated(helper):
-                mutant = _compiled(mutated, _module_of(helper))
-                changed = {**environment, name: mutant}
-                yield f"in `{name}`, {description}", _compiled(definition_of(reference), changed)
+    found = {name: environment.get(name) for name in sorted(called - given)}
+    return {
+        name: helper
+        for name, helper in found.items()
+        if inspect.isfunction(helper) and helper.__module__.startswith("transformer_lib.")
+    }
 
 
 def _module_of(answer: Callable[..., Any]) -> dict[str, Any]:

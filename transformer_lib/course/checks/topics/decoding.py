@@ -295,9 +295,12 @@ def _use_translate(answer: Callable[..., Any]) -> Callable[..., Any]:
         with seeded(seed):
             model = Transformer(len(pieces), 16, 24, 2, 1, 1.0).train()  # drops everything
             for parameter in model.parameters():
-                torch.nn.init.normal_(parameter, std=0.5)
-            with torch.no_grad():  # an end becomes likely enough at every place
-                model.decoder_norm.bias.add_(0.6 * model.embed_tokens.weight[EOS])
+                torch.nn.init.normal_(parameter, std=0.3)
+            with torch.no_grad():  # an end is likely enough at every place but the first
+                end = model.embed_tokens.weight[EOS].clone()
+                model.embed_tokens.weight[BOS] = -end
+                model.decoder_norm.weight.fill_(0.8)
+                model.decoder_norm.bias.copy_(2.0 * end / end.square().sum())
         return answer(text, model, pieces)
 
     return use

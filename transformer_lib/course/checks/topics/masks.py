@@ -126,12 +126,12 @@ def _leak_cases(random: torch.Generator) -> dict[str, Case]:
 @exercise("masks", _leak_cases, outputs=("the positions that see something later",))
 def leaks(model: Callable[[Tensor], Tensor], length: int) -> list[int]:
     """Change one token after another, and see which positions before it change."""
-    tokens = torch.randint(20, (4, length))
+    tokens = torch.randint(19, (4, length))
     before = model(tokens)
     found = set()
     for place in range(1, length):
         changed = tokens.clone()
-        changed[:, place] = (changed[:, place] + 7) % 20
+        changed[:, place] += 1
         difference = (model(changed) - before).abs().amax(dim=(0, 2))
         found |= {position for position in range(place) if difference[position] > 1e-6}
     return sorted(found)
