@@ -15,7 +15,7 @@ help:
 	@echo "make trained       train the two models that come with the course anew (about an hour)"
 	@echo "make notebooks     run the chapters anew from chapters/text and store their outputs"
 	@echo "make results       the same, with the trainings over seeds measured anew (half an hour)"
-	@echo "make variants      train forms of the course's Transformer, three seeds each (two hours and a half)"
+	@echo "make variants      train forms of the course's Transformer, three seeds each (two hours)"
 	@echo "make assignments   make the assignments anew from assignments/text"
 	@echo "make grade-demo    grade a class of 40 made-up submissions, some of them hostile"
 	@echo "make mutation      how many wrong answers the checks catch, into docs/mutation.md"
