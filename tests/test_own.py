@@ -263,6 +263,8 @@ def test_classes_and_decorators_are_kept(notebook):
     verdict = notebook("check(LayerNorm)")
     assert "kept in" in repr(verdict), verdict
     run_alone("import my_transformer as my, torch; my.LayerNorm(4)(torch.ones(1, 4))")
+    notebook("norm = mine('LayerNorm')(4)")  # an object of one's own is in nobody's way
+    assert "kept in" in repr(notebook(SOFTMAX, "check(softmax)"))
 
 
 def test_a_solution_is_shown_after_a_try_and_the_progress_says_so(notebook):

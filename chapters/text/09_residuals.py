@@ -53,10 +53,10 @@ from transformer_lib.course.figures.residual_forms import ALTERNATIVE, residual_
 # ## Why x + f(x)
 #
 # A layer computes something and passes it on. Twenty layers in a row: what the first one knew
-# reaches the last one only through nineteen others, and the gradient takes the same way back. A
-# **residual connection** ([He et al. 2015](https://arxiv.org/abs/1512.03385)) lets a layer *add* to
-# reaches the last one only through nineteen others, and the gradient has to travel back the same way. A of $x + f(x)$ is $1 + f'(x)$: whatever
-# $f$ does, the 1 is there.
+# reaches the last one only through nineteen others, and the gradient has to travel back the same
+# way. A **residual connection** ([He et al. 2015](https://arxiv.org/abs/1512.03385)) lets a layer
+# *add* to what it was given instead of replacing it, and the derivative of $x + f(x)$ is
+# $1 + f'(x)$: whatever $f$ does, the 1 is there.
 
 # %%
 def gradient_at_the_bottom(residual, gain, layers, d=64):

@@ -126,7 +126,7 @@ def _not_of_cells(names: dict[str, Any]) -> dict[str, str]:
     own, found = _own_parts(), {}
     for name, value in names.items():
         home = getattr(value, "__module__", None)
-        if home == module.NAME and name == value.__name__:
+        if home == module.NAME and name == getattr(value, "__name__", None):  # not an instance
             found[name] = ""
         elif name in EXERCISES and (home == "__main__" or value is EXERCISES[name].reference):
             there = EXERCISES[name].reference.__module__
