@@ -3,6 +3,7 @@
 import re
 import sys
 from dataclasses import asdict, replace
+from itertools import zip_longest
 from pathlib import Path
 
 import nbformat
@@ -16,6 +17,8 @@ from transformer_lib.instructor.grading.nbgrader_plugin import released
 
 ASSIGNMENTS = Path(__file__).parent.parent / "assignments"
 sys.path.insert(0, str(ASSIGNMENTS.parent / "scripts"))
+from made_up_class import misled  # noqa: E402
+
 from assignments import from_twin  # noqa: E402
 
 MASTERS = sorted((ASSIGNMENTS / "source").glob("*/*.ipynb"))
@@ -100,6 +103,30 @@ def test_a_wrong_answer_to_one_task_costs_no_other_task_a_point(judge, master, p
         ]
         for name, test in judge.judge(cells).tests.items():
             assert (test.points == test.max_points) == (name not in tests), (wrong, name, test)
+
+
+@pytest.mark.long
+@pytest.mark.sandbox
+def test_known_mistakes_are_named_and_cost_points(judge, master):
+    """The first mistakes of all checked tasks are handed in together, then the second ones …"""
+    checked = {}
+    for task in master.tasks:
+        tests = [master.cells[n] for n in task if master.cells[n].is_test]
+        for test in tests:
+            for name in re.findall(r"check\((\w+)\)", test.visible):
+                checked[test.grade_id] = master.answers_of(task)[0].grade_id, misled(name)
+    hand_ins = zip_longest(*(mistakes.items() for _, mistakes in checked.values()))
+    for mistakes in hand_ins:
+        made = {test: mistake for test, mistake in zip(checked, mistakes, strict=True) if mistake}
+        source = {checked[test][0]: code for test, (_, code) in made.items()}
+        cells = [
+            replace(cell, source=source.get(cell.grade_id, cell.source)) for cell in master.cells
+        ]
+        results = judge.judge(cells).tests
+        for test, (id, _) in made.items():
+            assert results[test].points < results[test].max_points, (id, test)
+            assert results[test].mistakes == [id], (id, test)
+    assert checked
 
 
 def test_points_add_up_and_every_question_has_a_marking_scheme(master):

@@ -53,6 +53,18 @@ def load(tmp_path, source):
     return module.attention
 
 
+def by_autograd(x, upstream, scale, eps):
+    x, scale = (t.clone().requires_grad_() for t in (x, scale))
+    y = torch.nn.functional.rms_norm(x, (x.size(-1),), scale, eps)
+    return torch.autograd.grad(y, (x, scale), upstream)
+
+
+def test_a_gradient_by_hand_is_not_autograds():
+    verdict = check(by_autograd, "rms_norm_backward")
+    assert not verdict.passed
+    assert "autograd is off here: write the gradient as a formula" in str(verdict)
+
+
 @pytest.mark.parametrize("body", ["pass", "...", "return ...", "raise NotImplementedError"])
 def test_a_stub_is_not_attempted_yet(tmp_path, body):
     verdict = check(load(tmp_path, f"def attention(query, key, value, mask):\n    {body}\n"))

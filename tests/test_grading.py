@@ -297,6 +297,7 @@ def test_a_verdict_is_the_same_from_outside():
             "transformer",
             "teacher_forcing",
             "merge_pair",
+            "rms_norm_backward",
         ):
             exercise = EXERCISES[name]
             trial = draw_trial(exercise, seed=1)

@@ -9,27 +9,23 @@
 #     display_name: Python 3 (ipykernel)
 #     language: python
 #     name: python3
-#   transformer_lib:
-#     library:
-#     - plots
-#     preload:
-#     - seaborn
 # ---
 
 # %% [markdown]
 # # Assignment 1 · Positions and embeddings
 #
 # The chapters built the paper's positions. Other models have others: offsets instead of places,
-# tables that are learned, positions that are stretched. You build three of them, look at one with a
-# base of your own, and judge. Chapters 3 and 4 are what you need. Plan two to three hours.
+# tables that are learned, positions that are stretched. You build three of them, draw the sinusoids
+# with a base of your own, and answer two questions. Chapters 3 and 4 are what you need. Plan for
+# three hours.
 #
 # | task | what | points |
 # |---|---|---|
 # | 1 | scores with relative positions | 7 |
-# | 2 | three tables in one sum | 4 |
+# | 2 | three tables in one sum | 2 |
 # | 3 | positions that are learned | 4 |
 # | 4 | positions that are stretched | 5 |
-# | 5 | a base of your own | 6 |
+# | 5 | a base of your own | 8 |
 # | 6 | two questions | 6 |
 #
 # **How it works.** Write your code where it says `# your code`. Run the cell below it: `check(…)`
@@ -47,7 +43,6 @@ import matplotlib.pyplot as plt
 import torch
 
 from transformer_lib.checks import check, run_test
-from transformer_lib.plots.measurements import heat_map
 
 # %% [markdown]
 # ## 1 · Scores with relative positions (7 points)
@@ -131,7 +126,7 @@ verdict
 # ## 4 · Positions that are stretched (5 points)
 #
 # A model has been trained on texts of up to `trained` tokens and gets a longer one. **Position
-# interpolation** (Chen et al. 2023) shows it no position that it has not seen: all positions are
+# interpolation** (Chen et al. 2023) keeps all positions within the range of the training: they are
 # multiplied by trained / length, so that the last one stays below `trained`; a text that is not
 # longer keeps its positions. Write `interpolated_encoding(length, d_model, trained)`, (length,
 # d_model), with the paper's sines and cosines at those positions:
@@ -158,7 +153,7 @@ def test_interpolated_encoding():
     assert encoding.shape == (4, 6), f"the shape is {tuple(encoding.shape)}"
     first = torch.tensor([math.sin(1), math.cos(1)])
     assert torch.allclose(encoding[1, :2], first, atol=1e-5), "a short text keeps its positions"
-    assert torch.allclose(encoding[0, 1::2], torch.ones(3), atol=1e-6), "cosines are 1 at first"
+    assert torch.allclose(encoding[0, 1::2], torch.ones(3), atol=1e-6), "at position 0 all cosines are 1"
 
 
 verdict = run_test(test_interpolated_encoding)
@@ -166,61 +161,77 @@ verdict
 ### BEGIN HIDDEN TESTS
 assert verdict.passed
 short, long = interpolated_encoding(20, 8, 20), interpolated_encoding(40, 8, 20)
-assert torch.allclose(long[::2], short, atol=1e-5), "every second of twice as many is an old one"
+assert torch.allclose(long[::2], short, atol=1e-5), (
+    "in a text of twice the trained length, position 2n has the encoding of position n"
+)
 angle = torch.tensor(29 * 10 / 30.0)
 got = interpolated_encoding(30, 8, 10)[29]
-assert torch.allclose(got[:2], torch.stack([angle.sin(), angle.cos()]), atol=1e-4), "the last one"
-assert torch.allclose(got[6:], torch.stack([(angle / 1000).sin(), (angle / 1000).cos()]), atol=1e-5)
+assert torch.allclose(got[:2], torch.stack([angle.sin(), angle.cos()]), atol=1e-4), (
+    "the last position of 30, trained on 10, is 29/3"
+)
+assert torch.allclose(
+    got[6:], torch.stack([(angle / 1000).sin(), (angle / 1000).cos()]), atol=1e-5
+), "its slowest pair of channels"
 ### END HIDDEN TESTS
 
 # %% [markdown] question="q_base"
-# ## 5 · A base of your own (6 points, graded by hand)
+# ## 5 · A base of your own (8 points, graded by hand)
 #
-# Let *B* be 100 plus the last three digits of your student number (of your birthday, if you have
-# none). Take 60 positions of 64 channels, once with the paper's base 10,000 and once with *B*, and
-# all scalar products of the positions with one another. Draw both as heat maps, and beside them, in
-# one panel, the row of position 30 of each as a line. Below, say which *B* you have, at what
-# distance each of the two lines first falls below three quarters of its maximum, and explain with
-# the formula why the lines have their shape and why the base moves that distance.
+# Let *B* be 1,000 plus ten times the last four digits of your student number (or of your birthday
+# as four digits, 1704 for 17 April). Take 400 positions of 256 channels. For each of the bases
+# 10², 10³, 10⁴, 10⁵ and *B*, compute the scalar products of position 0 with all positions, and find
+# the first distance at which the product is below half of its value at distance 0. Draw two panels:
+# the products over the distance, a line for 10⁴ and one for *B*; and the five distances over the
+# base, both axes logarithmic, with your *B* marked. Below, give your *B* and its distance, explain
+# with the formula why the lines have their shape, and say how the distance grows with the base:
+# about as which power, as far as five points tell, and why?
 #
 # ### BEGIN MARK SCHEME
 # | points | for |
 # |---|---|
-# | 2 | both maps and both lines, axes labelled, with the student's own base |
-# | 1 | the two distances, and they are those of the student's own figure |
-# | 2 | the product is the sum of cos(distance · frequency): only the distance counts |
-# | 1 | a smaller base has fewer slow waves, so the terms fall out of step sooner |
+# | 2 | cell 1: both panels, axes labelled, with the student's own base |
+# | 2 | cell 1: the five distances are right for these bases, the first ones below half |
+# | 1 | the distance for *B* in the text is that of the student's own figure |
+# | 1 | the product is the sum of cos(distance · frequency): only the distance counts; fast waves cancel |
+# | 2 | about the root: tenfold base, about threefold distance (5, 17, 53; then 122, the line ripples); frequencies lie evenly on a logarithmic scale, so half of them have turned when distance² is of the size of the base |
 # ### END MARK SCHEME
 
-# %% manual="base_figure" points=3
+# %% manual="base_figure" points=4
 ### BEGIN SOLUTION
-def encoding(base, length=60, d_model=64):
+def products(base, length=400, d_model=256):
     frequency = base ** (-torch.arange(0, d_model, 2) / d_model)
     angle = torch.arange(length)[:, None] * frequency
-    return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)
+    encoding = torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)
+    return encoding @ encoding[0]
 
 
-B = 100 + 711
-figure, panels = plt.subplots(1, 3, figsize=(13, 3.6), layout="constrained")
-for axes, base in zip(panels, (10_000.0, float(B))):
-    products = encoding(base) @ encoding(base).T
-    heat_map(axes, products, "scalar product")
-    axes.set(title=f"base {base:,.0f}", xlabel="position", ylabel="position")
-    panels[2].plot(products[30], label=f"base {base:,.0f}")
-    below = next(n for n in range(30) if products[30, 30 + n] < 0.75 * products[30, 30])
-    print(f"base {base:,.0f}: below three quarters from distance {below} on")
-panels[2].set(xlabel="position", ylabel="product with position 30")
-panels[2].legend()
+B = 1000.0 + 10 * 4711
+bases = [1e2, 1e3, 1e4, 1e5, B]
+distances = [(products(base) < 64).nonzero()[0].item() for base in bases]  # 128 at distance 0
+figure, (left, right) = plt.subplots(1, 2, figsize=(11, 3.6), layout="constrained")
+for base in (1e4, B):
+    left.plot(products(base), label=f"base {base:,.0f}")
+left.axhline(64, linestyle=":", color="grey")
+left.set(xlabel="distance", ylabel="scalar product")
+left.legend()
+right.loglog(bases[:4], distances[:4], "o-")
+right.loglog(B, distances[4], "s", label=f"B = {B:,.0f}")
+right.set(xlabel="base", ylabel="first distance below half")
+right.legend()
+print({f"{base:,.0f}": distance for base, distance in zip(bases, distances, strict=True)})
 ### END SOLUTION
 
-# %% [markdown] manual="base_words" points=3
-# My B is 811. The product of two positions is the sum of sin(pω)·sin(qω) + cos(pω)·cos(qω) =
-# cos((p − q)ω) over all frequencies ω, so it depends on the distance alone: hence the stripes, and
-# hence a line that is symmetric about 30. At distance 0 all 32 terms are 1. The fast waves are out
-# of step after a few positions and cancel; the slow ones still agree, so the line falls quickly at
-# first and then slowly, with ripples. With the smaller base the slowest waves are faster, fewer
-# terms still agree at any distance, and the line passes three quarters of its maximum sooner: the
-# numbers are printed above the figure.
+# %% [markdown] manual="base_words" points=4
+# My B is 48,110; its distance is printed above the figure. The product of two positions p and q is
+# the sum of sin(pω)·sin(qω) + cos(pω)·cos(qω) = cos((p − q)ω) over all frequencies ω, so it depends
+# on the distance alone. At distance 0 all 128 terms are 1. The fast waves are out of step after a
+# few positions and cancel; the slow ones still agree, so the line falls quickly at first and then
+# slowly, with ripples. From 10² to 10⁴ each tenfold base makes the distance about three times as
+# large, which is a power of a half: √10 is 3.2. The frequencies lie evenly on a logarithmic scale
+# from 1 to 1/base, and a wave has left its place when distance · ω is about 1. Half of the waves
+# have done so when the distance is the root of the base, but for a factor. The step to 10⁵ is
+# smaller: there the line touches the half early, in one of its ripples, so I would not trust the
+# first crossing to better than that.
 
 # %% [markdown] question="q_questions"
 # ## 6 · Two questions (6 points, graded by hand)

@@ -142,7 +142,7 @@ def test_prefix_mask():
     assert mask is not None, "not attempted yet"
     assert mask.shape == (2, 1, 3, 3), f"the shape is {tuple(mask.shape)}"
     assert mask.dtype == torch.bool, f"the dtype is {mask.dtype}"
-    assert mask[0, 0, 0].tolist() == [True, True, False]
+    assert mask[0, 0, 0].tolist() == [True, True, False], "the first position sees both of its two"
 
 
 verdict = run_test(test_prefix_mask)
@@ -166,7 +166,9 @@ assert torch.equal(mask[2, 0], expected), "a question of four"
 # channels; `query` makes `num_heads` heads, `key` and `value` only `num_groups`, and adjacent query
 # heads share one of them. Calling it as `module(x, memory, mask)` projects `x` (batch, queries,
 # d_model) to queries and `memory` (batch, keys, d_model) to keys and values, attends (without a
-# cap), puts the heads together and projects the result to the shape of `x`.
+# cap), puts the heads together and projects the result to the shape of `x`. The mask is (batch, 1,
+# queries, keys), True where a key may be attended to, or None; the heads of a query that may see
+# nothing give zero.
 
 # %% answer="GroupedQueryAttention"
 class GroupedQueryAttention(nn.Module):
@@ -195,7 +197,10 @@ class GroupedQueryAttention(nn.Module):
         scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))
         if mask is not None:
             scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
-        return self.output((scores.softmax(dim=-1) @ value).transpose(1, 2).flatten(2))
+        weights = scores.softmax(dim=-1)
+        if mask is not None:
+            weights = weights.masked_fill(~mask, 0.0)
+        return self.output((weights @ value).transpose(1, 2).flatten(2))
         ### END SOLUTION
 
 # %% test="test_parameters" points=2
@@ -244,10 +249,18 @@ with torch.no_grad():
     mine.output.bias.copy_(right.out_proj.bias)
 x, memory = torch.randn(2, 5, 12), torch.randn(2, 7, 12)
 expected = right(x, memory, memory)[0]
-assert torch.allclose(mine(x, memory, None), expected, atol=1e-5), "attention to another sequence"
+assert torch.allclose(mine(x, memory, None), expected, atol=1e-5), (
+    "not what nn.MultiheadAttention gives where x attends to another sequence"
+)
 causal = torch.ones(5, 5, dtype=torch.bool).tril()
 expected = right(x, x, x, attn_mask=~causal)[0]
-assert torch.allclose(mine(x, x, causal[None, None]), expected, atol=1e-5), "with a causal mask"
+assert torch.allclose(mine(x, x, causal[None, None]), expected, atol=1e-5), (
+    "not what nn.MultiheadAttention gives with a causal mask"
+)
+nothing = mine(x, x, torch.zeros(2, 1, 5, 5, dtype=torch.bool))
+assert torch.allclose(nothing, mine.output.bias.expand_as(nothing), atol=1e-5), (
+    "where nothing may be seen, the heads give zero, and the output is the bias of `output`"
+)
 few, many = GroupedQueryAttention(12, 6, 2), GroupedQueryAttention(12, 6, 6)
 with torch.no_grad():
     for part, other in zip((few.query, few.output), (many.query, many.output)):
@@ -257,32 +270,39 @@ with torch.no_grad():
         other.weight.copy_(rows.reshape(12, 12))
         other.bias.copy_(part.bias.view(2, 2).repeat_interleave(3, dim=0).flatten())
 expected = many(x, memory, None)
-assert torch.allclose(few(x, memory, None), expected, atol=1e-5), "neighbours share a group"
+assert torch.allclose(few(x, memory, None), expected, atol=1e-5), (
+    "adjacent query heads do not share a head of keys and values"
+)
 ### END HIDDEN TESTS
 
 # %% [markdown] question="q_masks"
 # ## 5 · Three masks on scores of your own (4 points, graded by hand)
 #
-# With your student number as the seed, draw random queries and keys for 12 positions, and take the
-# weights that your `capped_attention` gives (cap 50) with no mask, with a prefix of 5, and with a
-# window of 3 and one global token. Show the three as heat maps side by side (`heat_map(axes,
-# weights, "weight")` helps), axes labelled. Print for each the mean over the rows of the entropy
-# −Σ w ln w. Below, give your seed and the three entropies, and explain their order by how many keys
-# a row can see: what would the entropy of a row be at most?
+# With your student number as the seed, draw random queries and keys for 12 positions of 16
+# channels, the queries three times as large as `torch.randn` gives them, and values of any kind.
+# Take the weights that your `capped_attention` gives with no mask, with a prefix of 5, and with a
+# window of 3 and one global token, each with a cap of 50 and with a cap of 1. Show the three with
+# cap 50 as heat maps side by side (`heat_map(axes, weights, "weight")` helps), axes labelled. Print
+# for all six the mean over the rows of the entropy −Σ w ln w. Below, give your seed and the six
+# entropies; explain the order of the masks by how many keys a row can see, and the effect of the
+# cap by what it does to your largest score. Which row of your window is furthest below the largest
+# entropy that a row with its number of keys could have, and which scores make it so?
 #
 # ### BEGIN MARK SCHEME
 # | points | for |
 # |---|---|
-# | 1 | three maps of the same scores, with the student's own seed, labelled, one colour scale |
-# | 1 | the band with its first column, and the block with its triangle, are right |
-# | 1 | the entropies are those of the student's own weights, and 0 · ln 0 counts as 0 |
-# | 1 | at most ln n for n visible keys, hence the order; each row still adds up to one |
+# | 1 | three maps of the same scores, with the student's own seed, labelled, one colour scale; the band with its first column and the block with its triangle are right |
+# | 1 | the six entropies are those of the student's own weights, and 0 · ln 0 counts as 0 |
+# | 1 | at most ln n for n visible keys, hence the order; a cap of 1 leaves scores between −1 and 1, so weights differ by less than e² and entropies are near ln n |
+# | 1 | the row with the largest gap, and its scores, are right for the student's seed |
 # ### END MARK SCHEME
 
 # %% manual="masks_figure" points=2
 ### BEGIN SOLUTION
 SEED = 4711
-query, key = torch.randn(2, 1, 1, 12, 16, generator=torch.Generator().manual_seed(SEED)).unbind(0)
+random = torch.Generator().manual_seed(SEED)
+query, key, value = torch.randn(3, 1, 1, 12, 16, generator=random).unbind(0)
+query = 3.0 * query
 masks = {
     "no mask": None,
     "prefix of 5": prefix_mask(torch.tensor([5]), 12),
@@ -290,19 +310,31 @@ masks = {
 }
 figure, panels = plt.subplots(1, 3, figsize=(13, 3.6), layout="constrained")
 for axes, (name, mask) in zip(panels, masks.items(), strict=True):
-    weights = capped_attention(query, key, key, mask, 50.0)[1][0, 0]
+    weights, flat = (
+        capped_attention(query, key, value, mask, cap)[1][0, 0] for cap in (50.0, 1.0)
+    )
     heat_map(axes, weights, "weight", vmin=0, vmax=1)
     axes.set(title=name, xlabel="key", ylabel="query")
-    print(f"{name:24} mean entropy {torch.special.entr(weights).sum(dim=-1).mean():.2f}")
+    high, low = (torch.special.entr(w).sum(dim=-1).mean() for w in (weights, flat))
+    print(f"{name:24} mean entropy {high:.2f} with cap 50, {low:.2f} with cap 1")
+scores = (query @ key.mT)[0, 0] / 4.0
+print(f"largest score {scores.abs().max():.1f}")
+seen = masks["window of 3, one global"].view(12, 12)
+gap = seen.sum(dim=-1).log() - torch.special.entr(weights).sum(dim=-1)
+row = gap.argmax().item()
+print(f"row {row}: {gap[row]:.2f} below ln {seen[row].sum()}, scores {scores[row][seen[row]]}")
 ### END SOLUTION
 
 # %% [markdown] manual="masks_words" points=2
-# My seed is 4711; the entropies are printed above the maps. A row that sees n keys has an entropy of
-# at most ln n, reached if all weights are equal; random scores stay somewhat below. Without a mask
-# all rows see 12 keys (ln 12 = 2.48). With the prefix the first five rows see 5 and the others 6 to
-# 12, so the mean is lower. In the window no row sees more than 4, the first ones fewer (the very
-# first sees only itself, and has an entropy of 0), so it is the lowest. Every row still adds up to
-# one, which is why the maps become brighter from left to right.
+# My seed is 4711; the six entropies are printed above the maps. A row that sees n keys has an
+# entropy of at most ln n, reached if all weights are equal. Without a mask all rows see 12 keys
+# (ln 12 = 2.48). With the prefix the first five rows see 5 and the others 6 to 12, so the mean is
+# lower. In the window no row sees more than 4, the first ones fewer (the very first sees only
+# itself, and has an entropy of 0), so it is the lowest. With cap 50 my scores hardly change, and a
+# few large ones take most of the weight. With cap 1 no score is beyond 1 any more, so within a row
+# no weight is more than e² times another: all rows come close to ln n. The row furthest below its
+# limit is the one printed last: one of its scores is far above the others, so it takes nearly
+# everything.
 
 # %% [markdown] question="q_questions"
 # ## 6 · Two questions (6 points, graded by hand)

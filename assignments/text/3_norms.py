@@ -41,11 +41,11 @@
 # name; `transformer-lib verify-submission norms.ipynb` says whether it can be graded.
 
 # %%
-import matplotlib.pyplot as plt
 import torch
 from torch import nn
 
 from transformer_lib.checks import check, run_test
+from transformer_lib.plots.measurements import lines
 
 # %% [markdown]
 # ## 1 · Group norm (5 points)
@@ -79,7 +79,8 @@ torch.testing.assert_close(group_norm(x, scale, shift, 4, 1e-5), expected)
 #
 # $y = \gamma\, x / r$ with $r = \sqrt{\frac1d \sum_i x_i^2 + \varepsilon}$. `upstream` is $\partial
 # L/\partial y$. Return the gradients by `x`, of its shape, and by `scale`, (d_model,), without
-# autograd. (One part of chapter 8's gradient is missing here. Which, and why?)
+# autograd, which is switched off here. (One part of chapter 8's gradient is missing. Which, and
+# why?)
 
 # %% answer="rms_norm_backward"
 def rms_norm_backward(x, upstream, scale, eps):
@@ -109,10 +110,10 @@ torch.testing.assert_close(list(got), list(expected), atol=1e-4, rtol=1e-4)
 # `MaskedBatchNorm(d_model)` is called as `norm(x, real)`: `x` is (batch, length, d_model), and
 # `real`, (batch, length), is True where a position is no padding. Each channel is normalized by the
 # mean and the biased variance over the *real* positions of the batch, ε = 10⁻⁵, then scaled and
-# shifted by the parameters `scale` and `shift`. The output at padding is of no
-# interest. In training it keeps `running = 0.9 · running + 0.1 · batch`, of the mean (from 0) and
-# of the *unbiased* variance (from 1), over real positions again; in evaluation it uses these and
-# does not change them.
+# shifted by the parameters `scale` and `shift`. The output at padding is of no interest. Gradients
+# flow through mean and variance, as in every batch norm. In training it keeps `running = 0.9 ·
+# running + 0.1 · batch`, of the mean (from 0) and of the *unbiased* variance (from 1), over real
+# positions again; in evaluation it uses these and does not change them.
 
 # %% answer="MaskedBatchNorm"
 class MaskedBatchNorm(nn.Module):
@@ -156,10 +157,22 @@ for parameter, other in zip(mine.parameters(), right.parameters()):
 x, real = 2 + 3 * torch.randn(4, 6, 5), torch.rand(4, 6) < 0.7
 x[~real] = 100.0
 expected = right(x[real])
-assert torch.allclose(mine(x, real)[real], expected, atol=1e-4), "as PyTorch's, on real positions"
+assert torch.allclose(mine(x, real)[real], expected, atol=1e-4), (
+    "on real positions, not what nn.BatchNorm1d gives for them alone"
+)
+upstream = torch.randn(int(real.sum()), 5)
+x.requires_grad_()
+(ours,) = torch.autograd.grad(mine(x, real)[real], x, upstream)
+(theirs,) = torch.autograd.grad(right(x[real]), x, upstream)
+assert torch.allclose(ours[real], theirs[real], atol=1e-4), (
+    "another gradient than that of nn.BatchNorm1d: does it flow through mean and variance?"
+)
+x = x.detach()
 other = x.clone()
 other[~real] = -7.0
-assert torch.allclose(mine(x, real)[real], mine(other, real)[real], atol=1e-5), "padding is nothing"
+assert torch.allclose(mine(x, real)[real], mine(other, real)[real], atol=1e-5), (
+    "other numbers at padding change the output at real positions"
+)
 ### END HIDDEN TESTS
 
 # %% test="test_masked_evaluation" points=3
@@ -181,8 +194,10 @@ for _ in range(4):
     mine(x, real), right(x[real])
 mine.eval(), right.eval()
 x, real = torch.randn(2, 3, 5), torch.ones(2, 3, dtype=torch.bool)
-assert torch.allclose(mine(x, real)[real], right(x[real]), atol=1e-4), "after four batches"
-assert torch.equal(mine(x, real), mine(x, real)), "evaluation changes nothing"
+assert torch.allclose(mine(x, real)[real], right(x[real]), atol=1e-4), (
+    "after four batches of training, not what nn.BatchNorm1d gives in evaluation"
+)
+assert torch.equal(mine(x, real), mine(x, real)), "evaluation changes the running numbers"
 ### END HIDDEN TESTS
 
 # %% [markdown]
@@ -224,24 +239,27 @@ verdict
 # %% [markdown] question="q_gradient"
 # ## 5 · What reaches the first layer (6 points, graded by hand)
 #
-# Build stacks of 2, 4, 8, 16 and 32 sublayers, each a linear layer of width 64 (weights by
-# `nn.init.xavier_uniform_`) and a ReLU. Combine them in three ways: one after the other without any
-# way around, with your `scaled_post_norm` and α = 1, and with it and α = (2N)^¼ for N sublayers.
-# (`nn.LayerNorm`, no dropout.) Send one random batch through, take the mean square of the distance
-# to random targets as the loss, go backward, and note the norm of the gradient at the **first**
-# sublayer's weights divided by that at the **last** one's. Do so for three seeds, the first of which
-# is your student number, and draw the three lines over the depth as means, both axes logarithmic.
-# Below, give your seed and the three ratios at 32 sublayers, say what one sees and why it is so, and
-# whether α does what its authors say, as far as these numbers can tell.
+# Build stacks of N = 2, 4, 8, 16 and 32 sublayers, each a linear layer of width 64 without bias
+# (weights by `nn.init.xavier_uniform_`) and a ReLU. Combine them in three ways: one after the other
+# without any way around, with your `scaled_post_norm` and α = 1, and with it and α = N^¼, which is
+# DeepNorm's α for N sublayers (its smaller weights are left out here). Take `nn.LayerNorm` and no
+# dropout. Send one random batch through, take the mean squared difference to random targets as the
+# loss, go backward, and note the norms of the gradients at the **first** sublayer's weights and at
+# the **last** one's. Repeat this with three seeds, the first of which is your student number, and
+# draw the mean of the first sublayer's norm over the depth, a line for each way, both axes
+# logarithmic (`lines(series, labels, "xy")` helps). Below, give your seed and both norms of the
+# three ways at 32 sublayers. What does the figure show, and why? Is the gradient without a way
+# around small at the first sublayer only? And does α do what its authors say, as far as these
+# numbers can tell?
 #
 # ### BEGIN MARK SCHEME
 # | points | for |
 # |---|---|
-# | 2 | the measurement is right: same input and weights for the three forms, first over last, three seeds |
+# | 2 | the measurement is right: same input, targets and weights for the three ways, first and last, three seeds |
 # | 1 | three lines, labelled, logarithmic axes, with the student's own seed |
-# | 1 | the ratios of the text are those of the figure |
-# | 1 | without a way around a product of many factors below one, against a sum in which 1 is a term |
-# | 1 | an honest sentence on α, with its number, and not more than the three seeds allow |
+# | 1 | the norms of the text are those of the student's own run |
+# | 1 | without a way around: a factor of about 1/√2 per sublayer, forward (states shrink) and backward (gradients shrink); so it is small at the last one, too |
+# | 1 | post-norm grows with the depth to several times that of the last one, with α it hardly changes with the depth; and not more than three seeds of an untrained stack allow |
 # ### END MARK SCHEME
 
 # %% manual="gradient_figure" points=3
@@ -250,49 +268,48 @@ def plain(x, sublayer, norm, dropout):
     return dropout(sublayer(x))
 
 
-def first_over_last(form, depth, seed):
-    torch.manual_seed(seed)
-    x, target = torch.randn(2, 8, 32, 64).unbind(0)
-    sublayers = [nn.Sequential(nn.Linear(64, 64), nn.ReLU()) for _ in range(depth)]
-    for sublayer in sublayers:
-        nn.init.xavier_uniform_(sublayer[0].weight)
-    for sublayer in sublayers:
-        x = form(x, sublayer, nn.LayerNorm(64), lambda y: y)
-    (x - target).square().mean().backward()
-    first, last = (s[0].weight.grad.norm().item() for s in (sublayers[0], sublayers[-1]))
-    return first / last
-
-
-def post(depth, scaled):
-    alpha = (2 * depth) ** 0.25 if scaled else 1.0
+def post(alpha):
     return lambda *parts: scaled_post_norm(*parts, alpha)
+
+
+def first_and_last(form, depth, seed):
+    torch.manual_seed(seed)
+    x, target = torch.randn(2, 32, 64)
+    linear = [nn.Linear(64, 64, bias=False) for _ in range(depth)]
+    for layer in linear:
+        nn.init.xavier_uniform_(layer.weight)
+        x = form(x, nn.Sequential(layer, nn.ReLU()), nn.LayerNorm(64), lambda y: y)
+    (x - target).square().mean().backward()
+    return [layer.weight.grad.norm().item() for layer in (linear[0], linear[-1])]
 
 
 depths, seeds = [2, 4, 8, 16, 32], [4711, 1, 2]
 forms = {
     "no way around": lambda depth: plain,
-    "post-norm": lambda depth: post(depth, False),
-    "post-norm, α": lambda depth: post(depth, True),
+    "post-norm": lambda depth: post(1.0),
+    "post-norm, α": lambda depth: post(depth**0.25),
 }
-figure, axes = plt.subplots(figsize=(6, 3.4), layout="constrained")
+series = {}
 for name, form in forms.items():
-    ratios = [[first_over_last(form(n), n, seed) for seed in seeds] for n in depths]
-    axes.plot(depths, [sum(r) / len(r) for r in ratios], "o-", label=name)
-    print(f"{name:14} at 32 sublayers:", " ".join(f"{ratio:.2g}" for ratio in ratios[-1]))
-axes.set(xlabel="sublayers", ylabel="gradient, first / last", yscale="log")
-axes.legend()
-axes.set_xscale("log", base=2)
+    norms = torch.tensor([[first_and_last(form(n), n, seed) for seed in seeds] for n in depths])
+    series[name] = depths, norms[:, :, 0].mean(dim=1).tolist()
+    first, last = norms[-1].T.tolist()
+    print(f"{name:14} at 32: first {[f'{n:.2g}' for n in first]}, last {[f'{n:.2g}' for n in last]}")
+lines(series, ("sublayers", "norm of the gradient at the first one"), "xy")
 ### END SOLUTION
 
 # %% [markdown] manual="gradient_words" points=3
-# My seed is 4711. Without a way around, hardly a ten-thousandth of the last sublayer's gradient is
-# left at the first one of 32: going back, it is multiplied by each sublayer's derivative, and these
-# factors, below one in the mean, multiply. With α·x + Sublayer(x) the derivative has a term that
-# does not depend on the sublayer, so there is always a path on which nothing is lost but what the
-# norms take. Plain post-norm gives the first sublayer several times the gradient of the last, with
-# all three seeds (the numbers are above the figure); with α the ratio is nearer to 1. So at the
-# start α evens the gradients out. That this is what makes deep stacks train is more than these
-# numbers say.
+# My seed is 4711; the norms are printed above the figure. Without a way around the gradient at the
+# first of 32 sublayers is a few millionths. But it is as small at the last one! A linear layer with
+# these weights and a ReLU makes a vector smaller by about 1/√2, forward and backward: at the last
+# sublayer the *state* that its weights are multiplied by is tiny, at the first one the *gradient*
+# that comes back is. The product of both has 31 such factors everywhere. With a way around,
+# α·x + Sublayer(x) followed by a norm, states keep their size, and the derivative has a term that
+# does not depend on the sublayer. Plain post-norm gives the first sublayer more the deeper the
+# stack is, about six times what the last one gets at 32, with all three seeds; with α it stays near
+# 0.1 from 2 to 32 sublayers, and both ends get about the same. So α evens out the gradients at the
+# start. That this is what makes deep stacks train is more than these numbers say: nothing was
+# trained.
 
 # %% [markdown] question="q_plan"
 # ## 6 · Plan an experiment (4 points, graded by hand)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any, get_args, get_origin, get_type_hints
 
 import torch
@@ -54,6 +55,23 @@ class Exercise:
             if isinstance(x, Tensor) and len(dimensions) == x.ndim:
                 sizes |= {_axis(d): n for d, n in zip(dimensions, x.shape, strict=True)}
         return {name: n for name, n in sizes.items() if name.split()[-1].isidentifier()}
+
+
+def without_autograd(answer: Callable[..., Any]) -> Callable[..., Any]:
+    """The answer called in inference mode: for those who are to compute a gradient themselves."""
+
+    @wraps(answer)
+    def use(*arguments: Any) -> Any:
+        with torch.inference_mode():
+            try:
+                return answer(*arguments)
+            except RuntimeError as error:
+                if "does not require grad" not in str(error):
+                    raise
+                said = RuntimeError("autograd is off here: write the gradient as a formula")
+                raise said.with_traceback(error.__traceback__) from None
+
+    return use
 
 
 def _axis(dimension: str) -> str:

@@ -186,11 +186,12 @@ class Worker:
         parameters = list(built.named_parameters()) if isinstance(built, nn.Module) else []
         return [len(self.objects) - 1, [[name, p.detach()] for name, p in parameters]]
 
-    def do_call(self, name: str, arguments: list[Any], leaves: list[list[int]]) -> list[Any]:
+    def do_call(self, name: str, arguments: list[Any], leaves: list[list[int]] | None) -> list[Any]:
         """Call a function; ``leaves`` are the places of the tensors that want a gradient.
 
-        The reply: the call's number, the value, which of its tensors have a gradient, and the
-        arguments as they are afterwards.
+        With ``None`` in place of a list, autograd is off during the call. The reply: the call's
+        number, the value, which of its tensors have a gradient, and the arguments as they are
+        afterwards.
         """
         return self._called(self.shell.user_ns[name], arguments, leaves)
 
@@ -200,7 +201,7 @@ class Worker:
         training: bool,
         parameters: list[Tensor],
         arguments: list[Any],
-        leaves: list[list[int]],
+        leaves: list[list[int]] | None,
     ) -> list[Any]:
         """Call a module with these parameters, which want gradients, before those of leaves."""
         module = self.objects[number]
@@ -220,13 +221,14 @@ class Worker:
         self,
         function: Callable[..., Any],
         arguments: list[Any],
-        leaves: list[list[int]],
+        leaves: list[list[int]] | None,
         inputs: list[Tensor] | tuple[Tensor, ...] = (),
     ) -> list[Any]:
-        wanted = [_at(arguments, place).requires_grad_() for place in leaves]
+        wanted = [_at(arguments, place).requires_grad_() for place in leaves or ()]
         # Copies, so that a function that writes into its arguments can still be watched.
         passed = _map_tensors(lambda x: x.clone() if x.requires_grad else x, arguments)
-        value = _plain(function(*passed))
+        with torch.inference_mode(leaves is None):
+            value = _plain(function(*passed))
         outputs = [x for x in wire.tensors_in(value) if x.requires_grad]
         self.calls += 1
         if outputs:

@@ -104,7 +104,8 @@ def _call(
     places, tensors = [place for place, _ in leaves], [tensor for _, tensor in leaves]
 
     def ask() -> _Reply:
-        reply = _ask(connection, what, *question, list(arguments), places)
+        wanted = None if torch.is_inference_mode_enabled() else places
+        reply = _ask(connection, what, *question, list(arguments), wanted)
         match reply:
             case [int(number), value, list(differentiable), list(after)] if (
                 len(after) == len(arguments)

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from transformer_lib.course.checks.exercise import exercise
+from transformer_lib.course.checks.exercise import exercise, without_autograd
 from transformer_lib.course.checks.observe import Case
 from transformer_lib.course.checks.topics.attention import in_steps, random_mask
 from transformer_lib.course.checks.topics.layers import Function, States, norm_of, sublayer_of
@@ -170,7 +170,12 @@ def _backward_cases(random: torch.Generator) -> dict[str, Case]:
     }
 
 
-@exercise("norms", _backward_cases, outputs=("the gradient of x", "the gradient of scale"))
+@exercise(
+    "norms",
+    _backward_cases,
+    outputs=("the gradient of x", "the gradient of scale"),
+    use=without_autograd,
+)
 def rms_norm_backward(
     x: Float[Tensor, "batch length d_model"],
     upstream: Float[Tensor, "batch length d_model"],

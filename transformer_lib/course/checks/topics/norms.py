@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from transformer_lib.course.checks.exercise import exercise
+from transformer_lib.course.checks.exercise import exercise, without_autograd
 from transformer_lib.course.checks.observe import Case
 from transformer_lib.model.normalization import LayerNorm
 from transformer_lib.model.normalization import layer_norm as norm_of_the_library
@@ -202,6 +202,7 @@ def _backward_cases(random: torch.Generator) -> dict[str, Case]:
     "norms",
     _backward_cases,
     outputs=("the gradient of x", "the gradient of scale", "the gradient of shift"),
+    use=without_autograd,
 )
 def layer_norm_backward(
     x: Float[Tensor, "batch length d_model"],
