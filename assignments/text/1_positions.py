@@ -81,7 +81,7 @@ assert torch.allclose(whole[:, :, 6:, 6:], part, atol=1e-5), "only the offset co
 ### END HIDDEN TESTS
 
 # %% [markdown]
-# ## 2 · Three tables in one sum (4 points)
+# ## 2 · Three tables in one sum (2 points)
 #
 # BERT reads two sentences at once and has to tell them apart. Its first layer adds three rows for
 # each token: of a table of words, of a table of positions, and of a table of two *segments*, the
@@ -94,11 +94,11 @@ def embed_with_segments(tokens, segments, table, positions, segment_table):
     return table[tokens] + positions[: tokens.size(1)] + segment_table[segments]
     ### END SOLUTION
 
-# %% test="test_embed_with_segments" points=4
+# %% test="test_embed_with_segments" points=2
 verdict = check(embed_with_segments)
 verdict
 ### BEGIN HIDDEN TESTS
-4 * verdict.share
+2 * verdict.share
 ### END HIDDEN TESTS
 
 # %% [markdown]
@@ -153,7 +153,7 @@ def test_interpolated_encoding():
     assert encoding.shape == (4, 6), f"the shape is {tuple(encoding.shape)}"
     first = torch.tensor([math.sin(1), math.cos(1)])
     assert torch.allclose(encoding[1, :2], first, atol=1e-5), "a short text keeps its positions"
-    assert torch.allclose(encoding[0, 1::2], torch.ones(3), atol=1e-6), "at position 0 all cosines are 1"
+    assert torch.allclose(encoding[0, 1::2], torch.ones(3), atol=1e-6), "cos 0 is 1"
 
 
 verdict = run_test(test_interpolated_encoding)
@@ -169,9 +169,8 @@ got = interpolated_encoding(30, 8, 10)[29]
 assert torch.allclose(got[:2], torch.stack([angle.sin(), angle.cos()]), atol=1e-4), (
     "the last position of 30, trained on 10, is 29/3"
 )
-assert torch.allclose(
-    got[6:], torch.stack([(angle / 1000).sin(), (angle / 1000).cos()]), atol=1e-5
-), "its slowest pair of channels"
+slow = torch.stack([(angle / 1000).sin(), (angle / 1000).cos()])
+assert torch.allclose(got[6:], slow, atol=1e-5), "its slowest pair of channels"
 ### END HIDDEN TESTS
 
 # %% [markdown] question="q_base"

@@ -293,8 +293,8 @@ series = {}
 for name, form in forms.items():
     norms = torch.tensor([[first_and_last(form(n), n, seed) for seed in seeds] for n in depths])
     series[name] = depths, norms[:, :, 0].mean(dim=1).tolist()
-    first, last = norms[-1].T.tolist()
-    print(f"{name:14} at 32: first {[f'{n:.2g}' for n in first]}, last {[f'{n:.2g}' for n in last]}")
+    for which, three in zip(("first", "last"), norms[-1].T.tolist()):
+        print(f"{name:14} at 32, {which:5}:", " ".join(f"{norm:.2g}" for norm in three))
 lines(series, ("sublayers", "norm of the gradient at the first one"), "xy")
 ### END SOLUTION
 
