@@ -324,3 +324,17 @@ def test_a_file_comes_back_as_it_was_written():
     again = module.parse(str(own))
     assert (again.imports, again.parts, str(again)) == (["import math"], own.parts, str(own))
     assert list(again.parts) == ["f", "g"]
+
+
+def test_tasks_of_assignments_are_neither_lent_nor_solved_nor_kept(notebook):
+    with pytest.raises(ValueError, match="not an exercise of a chapter"):
+        mine("group_norm")
+    assert "is not shown" in repr(solution("group_norm"))
+    notebook(
+        "def group_norm(x, scale, shift, num_groups, eps):\n"
+        "    flat = x.flatten(0, 1)\n"
+        "    normed = torch.nn.functional.group_norm(flat, num_groups, scale, shift, eps)\n"
+        "    return normed.view_as(x)"
+    )
+    assert notebook("check(group_norm)").passed
+    assert not list(Path().iterdir())

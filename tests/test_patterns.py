@@ -334,5 +334,5 @@ def test_results_in_another_order_are_said():
         return scores.softmax(-1), scores.softmax(-1) @ memory
 
     swapped = repr(check(attention_and_weights, "luong_attention", seed=1))
-    assert "your context has the shape of weights: is the order right?" in swapped
+    assert "context has the shape of weights: is the order right?" in swapped
     assert re.search(r"tgt_input\[0\]: expected \[2, .*\], got \[.*3.*\]", said)

@@ -15,23 +15,23 @@
 # # Assignment 1 · Positions and embeddings
 #
 # The chapters built the paper's positions. Other models have others: offsets instead of places,
-# tables that are learned, positions that are stretched. You build three of them, draw the sinusoids
-# with a base of your own, and answer two questions. Chapters 3 and 4 are what you need. Plan for
-# three hours.
+# tables that are learned, positions between the whole numbers. You build three of them, draw the
+# sinusoids with a base of your own, and answer two questions. Chapters 3 and 4 are what you need.
+# Allow about three hours.
 #
 # | task | what | points |
 # |---|---|---|
 # | 1 | scores with relative positions | 7 |
 # | 2 | three tables in one sum | 2 |
 # | 3 | positions that are learned | 4 |
-# | 4 | positions that are stretched | 5 |
+# | 4 | positions in between | 5 |
 # | 5 | a base of your own | 8 |
 # | 6 | two questions | 6 |
 #
 # **How it works.** Write your code where it says `# your code`. Run the cell below it: `check(…)`
-# tries your function on new numbers each time and tells you what is wrong, if something is. The
-# grader does the same and tries a few things more. A task that builds on an earlier one is graded
-# with a right answer to the earlier one, so a mistake costs you only once.
+# tries your function on new numbers each time and tells you what is wrong, if something is. Where
+# there is no `check`, the visible test looks at a few things only: add tests of your own. The grader
+# runs the same and more.
 #
 # Hand in this one notebook under its own name; `transformer-lib verify-submission positions.ipynb`
 # says whether it can be graded.
@@ -48,13 +48,14 @@ from transformer_lib.checks import check, run_test
 # ## 1 · Scores with relative positions (7 points)
 #
 # Instead of adding positions to the words, one can tell attention *how far apart* two of them are
-# (Shaw et al. 2018, equation 5). A table has a row for each offset of the key from the query,
-# from −k to k; a larger offset has the row of the largest. The score of query *i* and key *j* is
+# (Shaw et al. 2018, equation 4). A table has a row for each offset of the key from the query, from
+# −r to r, its *reach*; offsets beyond that share the outermost rows. The score of query *i* and key
+# *j* is
 #
-# $$s_{ij} = \frac{q_i \cdot \left(k_j + a_{\text{clip}(j - i)}\right)}{\sqrt{d_k}}$$
+# $$s_{ij} = \frac{q_i \cdot \left(k_j + a_{\text{clip}(j - i,\,-r,\,r)}\right)}{\sqrt{d_k}}$$
 #
-# `query` and `key` are (batch, heads, length, d_k), `table` is (2k + 1, d_k), and its row 0 belongs
-# to the offset −k. Return the scores, (batch, heads, length, length), before the softmax.
+# `query` and `key` are (batch, heads, length, d_k), `table` is (2r + 1, d_k), and its row 0 belongs
+# to the offset −r. Return the scores, (batch, heads, length, length), before the softmax.
 
 # %% answer="relative_scores"
 def relative_scores(query, key, table):
@@ -84,8 +85,8 @@ assert torch.allclose(whole[:, :, 6:, 6:], part, atol=1e-5), "only the offset co
 # ## 2 · Three tables in one sum (2 points)
 #
 # BERT reads two sentences at once and has to tell them apart. Its first layer adds three rows for
-# each token: of a table of words, of a table of positions, and of a table of two *segments*, the
-# first and the second sentence. `tokens` and `segments` are (batch, length); there is no factor
+# each token, one each from a table of words, a table of positions, and a table of two *segments*,
+# the first and the second sentence. `tokens` and `segments` are (batch, length); there is no factor
 # √d_model in BERT. (Its norm and dropout come after that and are left out.)
 
 # %% answer="embed_with_segments"
@@ -123,12 +124,12 @@ verdict
 ### END HIDDEN TESTS
 
 # %% [markdown]
-# ## 4 · Positions that are stretched (5 points)
+# ## 4 · Positions in between (5 points)
 #
-# A model has been trained on texts of up to `trained` tokens and gets a longer one. **Position
-# interpolation** (Chen et al. 2023) keeps all positions within the range of the training: they are
-# multiplied by trained / length, so that the last one stays below `trained`; a text that is not
-# longer keeps its positions. Write `interpolated_encoding(length, d_model, trained)`, (length,
+# A model has been trained on texts of up to `trained` tokens and is then given a longer one.
+# **Position interpolation** (Chen et al. 2023, for rotary positions) keeps all positions within the
+# range of the training: they are multiplied by trained / length, so that the last one stays below
+# `trained`. A text that is not longer keeps its positions. Write `interpolated_encoding(length, d_model, trained)`, (length,
 # d_model), with the paper's sines and cosines at those positions:
 #
 # $$PE_{p,\,2i} = \sin\left(p / 10000^{2i/d_{model}}\right) \qquad
@@ -144,7 +145,7 @@ def interpolated_encoding(length, d_model, trained):
     ### END SOLUTION
 
 # %% [markdown]
-# There is no `check` for this one: write down what you expect, and compare. Here is a start.
+# There is no `check` for this one: write tests of your own; these are only a start.
 
 # %% test="test_interpolated_encoding" points=5
 def test_interpolated_encoding():
@@ -154,6 +155,8 @@ def test_interpolated_encoding():
     first = torch.tensor([math.sin(1), math.cos(1)])
     assert torch.allclose(encoding[1, :2], first, atol=1e-5), "a short text keeps its positions"
     assert torch.allclose(encoding[0, 1::2], torch.ones(3), atol=1e-6), "cos 0 is 1"
+    twice = interpolated_encoding(8, 6, 4)
+    assert torch.allclose(twice[2, :2], first, atol=1e-5), "in twice the length, 2 is in place 1"
 
 
 verdict = run_test(test_interpolated_encoding)
@@ -238,7 +241,7 @@ print({f"{base:,.0f}": distance for base, distance in zip(bases, distances, stri
 # **a.** A friend multiplies the *sum* of embedding and position by √d_model instead of the
 # embedding alone. The table starts at a standard deviation of 1/√d_model, and d_model is the number
 # of letters of your full name times 16. Give the sizes (root mean squares) of word and position in
-# both sums, as numbers, and say which information is hard to read from your friend's.
+# both sums, as numbers, and say which of the two is hard to recover from your friend's sum.
 #
 # **b.** You have a translator with relative positions of reach 16 (task 1), one with a learned
 # table of 64 rows (task 3) and one with sinusoids, all trained on sentences of up to 40 tokens. A

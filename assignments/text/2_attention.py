@@ -19,10 +19,10 @@
 # %% [markdown]
 # # Assignment 2 · Attention and masks
 #
-# Attention as present models have it: a window with a few tokens that everybody sees, scores that
-# cannot grow without limit, prefixes, keys and values that heads share. You build these from matrix
-# products and a softmax, and count what they save. Chapters 5 to 7 are what you need. Plan three
-# hours.
+# Attention as today's models use it: a window, with a few tokens that every position sees; scores
+# that cannot grow without limit; prefixes; keys and values that heads share. You build these from
+# matrix products and a softmax, and count what they save. Chapters 5 to 7 are what you need. Allow
+# about three hours.
 #
 # | task | what | points |
 # |---|---|---|
@@ -34,9 +34,9 @@
 # | 6 | two questions | 6 |
 #
 # **How it works.** Write your code where it says `# your code`. Run the cell below it: `check(…)`
-# tries your function on new numbers each time and tells you what is wrong, if something is. The
-# grader does the same and tries a few things more. A task that builds on an earlier one is graded
-# with a right answer to the earlier one, so a mistake costs you only once.
+# tries your function on new numbers each time and tells you what is wrong, if something is. Where
+# there is no `check`, the visible test looks at a few things only: add tests of your own. The grader
+# runs the same and more.
 #
 # Use `torch`'s basic operations, not its ready-made attention. Hand in this one notebook under its
 # own name; `transformer-lib verify-submission attention.ipynb` says whether it can be graded.
@@ -56,8 +56,8 @@ from transformer_lib.plots.measurements import heat_map
 #
 # Long texts make attention expensive: every position looks at all earlier ones. A window lets a
 # position look at itself and at the `width` − 1 positions before it. Models that write long texts
-# were found to go wrong when the very first tokens fall out of it, so these stay visible to
-# everybody (Xiao et al. 2024). Write `global_window_mask(length, width, num_global)`, of shape (1,
+# turned out to break down once the very first tokens leave the window, so these stay visible to
+# every position (Xiao et al. 2024). Write `global_window_mask(length, width, num_global)`, of shape (1,
 # 1, length, length), True where a query may look: within the window, or at one of the first
 # `num_global` positions, and never into the future.
 
@@ -84,7 +84,7 @@ assert global_window_mask(9, 3, 2)[0, 0, 8].sum() == 5, "the last query sees 3 +
 # %% [markdown]
 # ## 2 · Attention with a cap (6 points)
 #
-# Scores that grow during training make a softmax that is nearly one-hot. Gemma 2 bends them: after
+# Scores that grow during training make a softmax that is nearly one-hot. Gemma 2 caps them smoothly: after
 # the division by √d_k each score *s* becomes cap · tanh(s / cap), and then the softmax is taken.
 # Return the output and the weights. `mask` is `None` or a boolean tensor that can be broadcast to
 # (batch, heads, queries, keys), True where a query may look. A query that may look at no key at all
@@ -122,8 +122,8 @@ assert not output.isnan().any(), "large scores must not overflow"
 #
 # A model without an encoder reads a question in both directions and writes its answer from left to
 # right. Write `prefix_mask(prefix_lengths, length)`: `prefix_lengths`, (batch,), says how many of
-# the `length` positions of each row are the question. Everybody may look at the question; apart from
-# that, nobody looks into the future. The shape is (batch, 1, length, length).
+# the `length` positions of each row are the question. Every position may look at the question; apart
+# from that, none looks into the future. The shape is (batch, 1, length, length).
 
 # %% answer="prefix_mask"
 def prefix_mask(prefix_lengths, length):
@@ -134,7 +134,7 @@ def prefix_mask(prefix_lengths, length):
     ### END SOLUTION
 
 # %% [markdown]
-# There is no `check` for this one: write down what you expect, and compare. Here is a start.
+# There is no `check` for this one: write tests of your own; these are only a start.
 
 # %% test="test_prefix_mask" points=4
 def test_prefix_mask():
@@ -226,7 +226,8 @@ assert tuple(module.query.weight.shape) == tuple(module.output.weight.shape) == 
 # %% [markdown]
 # With as many groups as heads it is multi-head attention. So the grader loads weights into your
 # module and into PyTorch's own `nn.MultiheadAttention` and compares. You can do the same: the rows
-# of its `in_proj_weight` are those of `query`, `key` and `value`, one after the other.
+# of its `in_proj_weight` are those of `query`, `key` and `value`, one after the other. The test below
+# cannot tell which heads share which keys, nor what the mask does: there is no `check` here.
 
 # %% test="test_grouped_attention" points=6
 def test_shape():
@@ -234,6 +235,11 @@ def test_shape():
     output = module(torch.randn(3, 5, 8), torch.randn(3, 4, 8), None)
     assert output is not None, "not attempted yet"
     assert output.shape == (3, 5, 8), f"the shape is {tuple(output.shape)}"
+    other = module(torch.randn(3, 5, 8), torch.randn(3, 4, 8), None)
+    assert not torch.allclose(output, other), "it depends on neither x nor memory"
+    blind = torch.ones(3, 1, 5, 4, dtype=torch.bool)
+    blind[0, 0, 2] = False
+    assert module(*torch.randn(2, 3, 4, 8).unbind(), blind[:, :, :4]).isfinite().all(), "NaN"
 
 
 verdict = run_test(test_shape)
@@ -280,13 +286,14 @@ assert torch.allclose(few(x, memory, None), expected, atol=1e-5), (
 #
 # With your student number as the seed, draw random queries and keys for 12 positions of 16
 # channels, the queries three times as large as `torch.randn` gives them, and values of any kind.
-# Take the weights that your `capped_attention` gives with no mask, with a prefix of 5, and with a
+# Compute the weights with your `capped_attention`: without a mask, with a prefix of 5, and with a
 # window of 3 and one global token, each with a cap of 50 and with a cap of 1. Show the three with
-# cap 50 as heat maps side by side (`heat_map(axes, weights, "weight")` helps), axes labelled. Print
-# for all six the mean over the rows of the entropy −Σ w ln w. Below, give your seed and the six
-# entropies; explain the order of the masks by how many keys a row can see, and the effect of the
-# cap by what it does to your largest score. Which row of your window is furthest below the largest
-# entropy that a row with its number of keys could have, and which scores make it so?
+# cap 50 as heat maps side by side, axes labelled (`heat_map(axes, weights, "weight", vmin=0,
+# vmax=1)` helps, in `plt.subplots(1, 3, layout="constrained")`). Print for all six the mean over the
+# rows of the entropy −Σ w ln w. Below, give your seed and the six entropies. Explain the order of
+# the masks (or why yours come in another one) by how many keys a row can see, and the effect of the
+# cap by what it does to your largest score. With the window and cap 50, for which row is the entropy
+# furthest below ln n, where n is the number of keys that it can see, and which scores make it so?
 #
 # ### BEGIN MARK SCHEME
 # | points | for |
@@ -312,7 +319,7 @@ figure, panels = plt.subplots(1, 3, figsize=(13, 3.6), layout="constrained")
 for axes, (name, mask) in zip(panels, masks.items(), strict=True):
     weights, flat = (
         capped_attention(query, key, value, mask, cap)[1][0, 0] for cap in (50.0, 1.0)
-    )
+    )  # those of the window with cap 50 are looked at below
     heat_map(axes, weights, "weight", vmin=0, vmax=1)
     axes.set(title=name, xlabel="key", ylabel="query")
     high, low = (torch.special.entr(w).sum(dim=-1).mean() for w in (weights, flat))

@@ -20,22 +20,22 @@
 # # Assignment 3 · Norms and residual connections
 #
 # Variants of what you built in chapters 8 and 9: a norm between layer norm and instance norm, the
-# way back through another one, batch norm made fit for sentences, and two more places for a norm.
-# Then you measure what reaches the first layer, and plan an experiment. Plan three hours.
+# backward pass of another one, batch norm adapted to sentences, and two more places for a norm.
+# Then you measure what reaches the first layer, and plan an experiment. Allow about three hours.
 #
 # | task | what | points |
 # |---|---|---|
 # | 1 | group norm | 5 |
-# | 2 | the way back through RMSNorm | 6 |
-# | 3 | batch norm that leaves padding out | 7 |
-# | 4 | scaled post-norm, and a sandwich | 6 |
+# | 2 | the backward pass of RMSNorm | 6 |
+# | 3 | batch norm that leaves padding out | 9 |
+# | 4 | scaled post-norm, and a sandwich | 4 |
 # | 5 | what reaches the first layer | 6 |
 # | 6 | plan an experiment | 4 |
 #
 # **How it works.** Write your code where it says `# your code`. Run the cell below it: `check(…)`
-# tries your function on new numbers each time and tells you what is wrong, if something is. The
-# grader does the same and tries a few things more. A task that builds on an earlier one is graded
-# with a right answer to the earlier one, so a mistake costs you only once.
+# tries your function on new numbers each time and tells you what is wrong, if something is. Where
+# there is no `check`, the visible test looks at a few things only: add tests of your own. The grader
+# runs the same and more.
 #
 # Use `torch`'s basic operations, not its ready-made norms. Hand in this one notebook under its own
 # name; `transformer-lib verify-submission norms.ipynb` says whether it can be graded.
@@ -46,12 +46,13 @@ from torch import nn
 
 from transformer_lib.checks import check, run_test
 from transformer_lib.plots.measurements import lines
+from transformer_lib.plots.notebook import show
 
 # %% [markdown]
 # ## 1 · Group norm (5 points)
 #
 # The channels of each position are divided into `num_groups` groups of neighbours, and each group
-# is normalized by its own mean and biased variance. `scale` and `shift` have a number per channel,
+# is normalized by its own mean and biased variance. `scale` and `shift` have one number per channel,
 # as in layer norm; `x` is (batch, length, d_model), and `eps` is added to the variance.
 
 # %% answer="group_norm"
@@ -75,12 +76,11 @@ torch.testing.assert_close(group_norm(x, scale, shift, 4, 1e-5), expected)
 ### END HIDDEN TESTS
 
 # %% [markdown]
-# ## 2 · The way back through RMSNorm (6 points)
+# ## 2 · The backward pass of RMSNorm (6 points)
 #
-# $y = \gamma\, x / r$ with $r = \sqrt{\frac1d \sum_i x_i^2 + \varepsilon}$. `upstream` is $\partial
-# L/\partial y$. Return the gradients by `x`, of its shape, and by `scale`, (d_model,), without
-# autograd, which is switched off here. (One part of chapter 8's gradient is missing. Which, and
-# why?)
+# $y = \gamma\, x / r$ with $r = \sqrt{\frac1d \sum_i x_i^2 + \varepsilon}$; `scale` is $\gamma$, and
+# `upstream` is $\partial L/\partial y$. Return the gradients with respect to `x`, of its shape, and
+# to `scale`, (d_model,), without autograd, which is switched off here.
 
 # %% answer="rms_norm_backward"
 def rms_norm_backward(x, upstream, scale, eps):
@@ -105,12 +105,12 @@ torch.testing.assert_close(list(got), list(expected), atol=1e-4, rtol=1e-4)
 ### END HIDDEN TESTS
 
 # %% [markdown]
-# ## 3 · Batch norm that leaves padding out (7 points)
+# ## 3 · Batch norm that leaves padding out (9 points)
 #
 # `MaskedBatchNorm(d_model)` is called as `norm(x, real)`: `x` is (batch, length, d_model), and
-# `real`, (batch, length), is True where a position is no padding. Each channel is normalized by the
+# `real`, (batch, length), is True where a position is not padding. Each channel is normalized by the
 # mean and the biased variance over the *real* positions of the batch, ε = 10⁻⁵, then scaled and
-# shifted by the parameters `scale` and `shift`. The output at padding is of no interest. Gradients
+# shifted by the parameters `scale` and `shift`. The output at padding is ignored. Gradients
 # flow through mean and variance, as in every batch norm. In training it keeps `running = 0.9 ·
 # running + 0.1 · batch`, of the mean (from 0) and of the *unbiased* variance (from 1), over real
 # positions again; in evaluation it uses these and does not change them.
@@ -137,7 +137,10 @@ class MaskedBatchNorm(nn.Module):
         return self.scale * (x - mean) / torch.sqrt(variance + 1e-5) + self.shift
         ### END SOLUTION
 
-# %% test="test_masked_training" points=4
+# %% [markdown]
+# There is no `check` for this one: write tests of your own; these are only a start.
+
+# %% test="test_masked_training" points=5
 def test_masked_training():
     x, real = 5 + 3 * torch.randn(6, 7, 4), torch.ones(6, 7, dtype=torch.bool)
     real[:, 5:] = False
@@ -145,6 +148,8 @@ def test_masked_training():
     assert output is not None, "not attempted yet"
     assert output.shape == (6, 7, 4), f"the shape is {tuple(output.shape)}"
     assert output[real].mean(dim=0).abs().max() < 1e-4, "real positions have a mean of 0"
+    spread = output[real].std(dim=0, correction=0)
+    assert (spread - 1).abs().max() < 1e-3, "real positions have a standard deviation of 1"
 
 
 verdict = run_test(test_masked_training)
@@ -175,13 +180,17 @@ assert torch.allclose(mine(x, real)[real], mine(other, real)[real], atol=1e-5), 
 )
 ### END HIDDEN TESTS
 
-# %% test="test_masked_evaluation" points=3
+# %% test="test_masked_evaluation" points=4
 def test_masked_evaluation():
     norm = MaskedBatchNorm(4)
     norm.eval()
     x, real = torch.randn(2, 3, 4), torch.ones(2, 3, dtype=torch.bool)
     assert norm(x, real) is not None, "not attempted yet"
     assert torch.allclose(norm(x, real), x, atol=1e-4), "a new one changes next to nothing in use"
+    norm.train()
+    norm(x + 100, real)
+    norm.eval()
+    assert norm(x, real).max() < 0, "after a batch around 100, 0 is far below the running mean"
 
 
 verdict = run_test(test_masked_evaluation)
@@ -201,10 +210,10 @@ assert torch.equal(mine(x, real), mine(x, real)), "evaluation changes the runnin
 ### END HIDDEN TESTS
 
 # %% [markdown]
-# ## 4 · Scaled post-norm, and a sandwich (6 points)
+# ## 4 · Scaled post-norm, and a sandwich (4 points)
 #
 # `sublayer`, `norm` and `dropout` are functions of one tensor. DeepNorm (Wang et al. 2022) is
-# post-norm in which the way around counts more: LayerNorm(α·x + dropout(Sublayer(x))).
+# post-norm in which the residual path counts more: LayerNorm(α·x + dropout(Sublayer(x))).
 
 # %% answer="scaled_post_norm"
 def scaled_post_norm(x, sublayer, norm, dropout, alpha):
@@ -212,16 +221,16 @@ def scaled_post_norm(x, sublayer, norm, dropout, alpha):
     return norm(alpha * x + dropout(sublayer(x)))
     ### END SOLUTION
 
-# %% test="test_scaled_post_norm" points=3
+# %% test="test_scaled_post_norm" points=2
 verdict = check(scaled_post_norm)
 verdict
 ### BEGIN HIDDEN TESTS
-3 * verdict.share
+2 * verdict.share
 ### END HIDDEN TESTS
 
 # %% [markdown]
 # Gemma 2 has two norms per sublayer: `norm_in` before it, `norm_out` on its output, both on the
-# branch. Dropout comes last on the branch. The way around is free.
+# branch. Dropout comes last on the branch. The residual path is free.
 
 # %% answer="sandwich"
 def sandwich(x, sublayer, norm_in, norm_out, dropout):
@@ -229,11 +238,11 @@ def sandwich(x, sublayer, norm_in, norm_out, dropout):
     return x + dropout(norm_out(sublayer(norm_in(x))))
     ### END SOLUTION
 
-# %% test="test_sandwich" points=3
+# %% test="test_sandwich" points=2
 verdict = check(sandwich)
 verdict
 ### BEGIN HIDDEN TESTS
-3 * verdict.share
+2 * verdict.share
 ### END HIDDEN TESTS
 
 # %% [markdown] question="q_gradient"
@@ -241,16 +250,21 @@ verdict
 #
 # Build stacks of N = 2, 4, 8, 16 and 32 sublayers, each a linear layer of width 64 without bias
 # (weights by `nn.init.xavier_uniform_`) and a ReLU. Combine them in three ways: one after the other
-# without any way around, with your `scaled_post_norm` and α = 1, and with it and α = N^¼, which is
-# DeepNorm's α for N sublayers (its smaller weights are left out here). Take `nn.LayerNorm` and no
-# dropout. Send one random batch through, take the mean squared difference to random targets as the
-# loss, go backward, and note the norms of the gradients at the **first** sublayer's weights and at
-# the **last** one's. Repeat this with three seeds, the first of which is your student number, and
-# draw the mean of the first sublayer's norm over the depth, a line for each way, both axes
-# logarithmic (`lines(series, labels, "xy")` helps). Below, give your seed and both norms of the
-# three ways at 32 sublayers. What does the figure show, and why? Is the gradient without a way
-# around small at the first sublayer only? And does α do what its authors say, as far as these
-# numbers can tell?
+# without a residual connection; with your `scaled_post_norm` and α = 1; and with it and α = N^¼,
+# which is DeepNorm's α for N sublayers (its smaller weights are left out here). Use `nn.LayerNorm`
+# and no dropout. Send one random batch of 32 vectors through, take the mean squared difference to
+# random targets as the loss, run the backward pass, and note the norms of the gradients at the
+# **first** sublayer's weights and at the **last** one's. Repeat this with three seeds, the first of
+# which is your student number, and draw the mean of the first sublayer's norm over the depth, one
+# line for each way of combining, both axes logarithmic (`show(lines(series, labels, "xy"), "…")`
+# helps, with a sentence that replaces the picture). Below, give your seed and, for the three ways at
+# 32 sublayers, both norms as means over the seeds.
+#
+# What does the figure show, and why? Without a residual connection, is the gradient small at the
+# first sublayer only? In chapter 9 post-norm gave the *top* layer more; here it is the other way
+# round: what do these sublayers do that those did not? (What is the mean of a ReLU's outputs, and
+# what becomes of it in the norm?) The authors say that α bounds how much a sublayer can change what
+# goes through the stack: do your numbers agree, as far as they can tell?
 #
 # ### BEGIN MARK SCHEME
 # | points | for |
@@ -258,8 +272,8 @@ verdict
 # | 2 | the measurement is right: same input, targets and weights for the three ways, first and last, three seeds |
 # | 1 | three lines, labelled, logarithmic axes, with the student's own seed |
 # | 1 | the norms of the text are those of the student's own run |
-# | 1 | without a way around: a factor of about 1/√2 per sublayer, forward (states shrink) and backward (gradients shrink); so it is small at the last one, too |
-# | 1 | post-norm grows with the depth to several times that of the last one, with α it hardly changes with the depth; and not more than three seeds of an untrained stack allow |
+# | 1 | without a residual connection: a factor of about 1/√2 per sublayer, forward (states shrink) and backward (gradients shrink); so it is small at the last one, too |
+# | 1 | post-norm: the first one's grows with the depth, since the norm removes the ReLU's mean (the sum has variance 1.34, the gradient grows by 1.5); with α it hardly changes; and no more than three seeds of an untrained stack allow |
 # ### END MARK SCHEME
 
 # %% manual="gradient_figure" points=3
@@ -285,7 +299,7 @@ def first_and_last(form, depth, seed):
 
 depths, seeds = [2, 4, 8, 16, 32], [4711, 1, 2]
 forms = {
-    "no way around": lambda depth: plain,
+    "no residual": lambda depth: plain,
     "post-norm": lambda depth: post(1.0),
     "post-norm, α": lambda depth: post(depth**0.25),
 }
@@ -295,28 +309,36 @@ for name, form in forms.items():
     series[name] = depths, norms[:, :, 0].mean(dim=1).tolist()
     for which, three in zip(("first", "last"), norms[-1].T.tolist()):
         print(f"{name:14} at 32, {which:5}:", " ".join(f"{norm:.2g}" for norm in three))
-lines(series, ("sublayers", "norm of the gradient at the first one"), "xy")
+show(
+    lines(series, ("sublayers", "norm of the gradient at the first one"), "xy"),
+    "Gradient at the first sublayer over the depth: it falls without a residual connection, rises "
+    "with post-norm and stays with α.",
+)
 ### END SOLUTION
 
 # %% [markdown] manual="gradient_words" points=3
-# My seed is 4711; the norms are printed above the figure. Without a way around the gradient at the
-# first of 32 sublayers is a few millionths. But it is as small at the last one! A linear layer with
-# these weights and a ReLU makes a vector smaller by about 1/√2, forward and backward: at the last
-# sublayer the *state* that its weights are multiplied by is tiny, at the first one the *gradient*
-# that comes back is. The product of both has 31 such factors everywhere. With a way around,
-# α·x + Sublayer(x) followed by a norm, states keep their size, and the derivative has a term that
-# does not depend on the sublayer. Plain post-norm gives the first sublayer more the deeper the
-# stack is, about six times what the last one gets at 32, with all three seeds; with α it stays near
-# 0.1 from 2 to 32 sublayers, and both ends get about the same. So α evens out the gradients at the
-# start. That this is what makes deep stacks train is more than these numbers say: nothing was
-# trained.
+# My seed is 4711; the norms are printed above the figure. Without a residual connection the gradient
+# at the first of 32 sublayers is a few millionths, but it is as small at the last one. A linear
+# layer with these weights and a ReLU makes a vector smaller by about 1/√2, forward and backward: at
+# the last sublayer the *state* that its weights are multiplied by is tiny, at the first one the
+# *gradient* that comes back is. The product of both has 31 such factors everywhere.
+#
+# With a residual connection and a norm, states keep their size. Plain post-norm gives the first
+# sublayer more the deeper the stack is, about six times what the last one gets at 32, with all three
+# seeds. Each sublayer adds a ReLU's output, of mean square ½, to a vector of size 1. On the way back
+# the square of the gradient grows by 1.5; the norm divides by the variance of the sum, and since the
+# ReLU's outputs have a mean of 0.4, which the norm takes off, that is only 1.34. So the gradient
+# grows by √(1.5/1.34) = 1.06 per sublayer, 5.7 times in 31. In chapter 9 the sublayers ended in a
+# linear layer, whose outputs have no mean. With α, what a sublayer adds is a small part of the sum,
+# so this factor is near 1: the norm stays near 0.1 from 2 to 32 sublayers, and both ends get about
+# the same. That agrees with the authors, at the start: nothing was trained here.
 
 # %% [markdown] question="q_plan"
 # ## 6 · Plan an experiment (4 points, graded by hand)
 #
-# In chapter 8 batch norm did harm in the decoder and hardly any in the encoder. Two explanations
-# offer themselves: in the decoder the statistics contain the *future*; or the decoder's lengths vary
-# more, so that it is *padding* after all. Plan an experiment that tells them apart. Which cases, how
+# In chapter 8 batch norm hurt the decoder and hardly affected the encoder. Two explanations suggest
+# themselves: in the decoder the statistics contain the *future*; or the decoder's lengths vary more,
+# so that *padding* is to blame after all. Plan an experiment that tells them apart. Which cases, how
 # many seeds, which measure, what does each explanation predict, and which result would convince you
 # that both are wrong? Your task 3 may be of use.
 #

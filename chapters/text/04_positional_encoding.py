@@ -632,8 +632,8 @@ for name, positions in {"right": sinusoidal_positions(100, 64), "wrong": wrong}.
 # 6. Rotary encoding turns queries and keys, so that scores depend on distances alone; ALiBi
 #    subtracts the distance.
 #
-# **Assignment 1** belongs to this chapter and to chapter 3: the matrix of a step between positions,
-# learned positions and similarities, with your own numbers.
+# Now you can do **assignment 1**: relative, learned and interpolated positions, and the sinusoids
+# with a base of your own.
 #
 # **In the paper:** section 3.5, and row E of table 3. **Read on:** Shaw et al. 2018 give attention
 # distances instead of positions; Kazemnejad et al. 2023 compare encodings, and no encoding at all,

@@ -120,7 +120,7 @@ def _shape_of_another(expected: Any, got: Any, names: tuple[str, ...]) -> str:
         if one.shape != expected[i].shape:
             for name, other in zip(names, expected, strict=True):
                 if one.shape == other.shape:
-                    return f"your {names[i]} has the shape of {name}: is the order right?"
+                    return f"{names[i]} has the shape of {name}: is the order right?"
     return ""
 
 
@@ -214,7 +214,8 @@ def _explain_shape(expected: Tensor, got: Tensor, axes: tuple[str, ...]) -> str:
             return f"{shapes}: {count} of length 1 in front too many"
         if tuple(expected.shape) == (*ones, *got.shape):
             return f"{shapes}: {count} of length 1 in front missing"
-        return f"{shapes}: {got.ndim} axes, not {expected.ndim}"
+        axes = "one axis" if got.ndim == 1 else f"{got.ndim} axes"
+        return f"{shapes}: {axes}, not {expected.ndim}"
     wrong = [i for i, (a, b) in enumerate(zip(expected.shape, got.shape, strict=True)) if a != b]
     if len(wrong) == 1:
         place, axis = wrong[0], axes[wrong[0]]

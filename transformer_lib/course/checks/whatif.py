@@ -239,7 +239,9 @@ def _by_root(axis: int, exponent: float) -> Callable[[Tensor], Tensor]:
 
 
 def _size(axis: int) -> str:
-    return {1: "last size", 2: "last size but one"}.get(axis, f"{axis}th size from the end")
+    return {1: "last size", 2: "last size but one", 3: "third size from the end"}.get(
+        axis, f"{axis}th size from the end"
+    )
 
 
 def _always(pairs: list[tuple[Any, Any]]) -> str:

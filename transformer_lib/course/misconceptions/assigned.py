@@ -7,11 +7,11 @@ import torch
 from transformer_lib.course.misconceptions.bank import also, misconception
 
 
-def _relative(query, key, table, sign=1, clipped=True, scale=True, of_key=False):
+def _relative(query, key, table, sign=1, clipped=True, scale=True, of_key=False, start=True):
     length, reach = query.size(2), table.size(0) // 2
     place = torch.arange(length)
     offset = sign * (place[None, :] - place[:, None])
-    offset = offset.clamp(-reach, reach) + reach if clipped else offset % table.size(0)
+    offset = offset.clamp(-reach, reach) + reach * start if clipped else offset % table.size(0)
     if of_key:
         relative = torch.einsum("bhkd,qkd->bhqk", key, table[offset])
     else:
@@ -68,6 +68,34 @@ def relative_not_scaled(query, key, table):
 )
 def table_with_keys(query, key, table):
     return _relative(query, key, table, of_key=True)
+
+
+@misconception(
+    "M401",
+    "relative_scores",
+    title="the offset itself is the row",
+    source="a plausible slip: negative indices count from the end, so nothing fails",
+    effect="Row 0 is that of the token itself, and the last rows are those of the tokens before.",
+    hint="You look up the offset itself, and Python takes −1 for the last row. In which row is the "
+    "offset 0, if row 0 is the offset −r?",
+)
+def offset_is_the_row(query, key, table):
+    return _relative(query, key, table, start=False)
+
+
+@misconception(
+    "M402",
+    "relative_scores",
+    title="the table is a bias",
+    source="a habit from T5, whose table has one number for each offset and head",
+    effect="A distance is preferred whatever the query is.",
+    hint="What your table adds does not depend on the query. What is its row multiplied by?",
+)
+def table_as_bias(query, key, table):
+    length, reach = query.size(2), table.size(0) // 2
+    place = torch.arange(length)
+    offset = (place[None, :] - place[:, None]).clamp(-reach, reach) + reach
+    return (query @ key.transpose(-2, -1) + table[offset].sum(-1)) / math.sqrt(query.size(-1))
 
 
 @misconception(
@@ -140,17 +168,46 @@ def global_rows(length, width, num_global):
     return _window(length, width, num_global, global_queries=True)
 
 
-def _capped(query, key, value, mask, cap, order="cap first", cleaned=True, scaled=True):
+@misconception(
+    "M403",
+    "global_window_mask",
+    title="a window without global tokens",
+    source="a plausible slip: num_global is not used",
+    effect="The first tokens fall out of the window.",
+    hint="Your mask is the same whatever num_global is. Which tokens stay visible to all?",
+)
+def no_global_tokens(length, width, num_global):
+    return _window(length, width, 0)
+
+
+@misconception(
+    "M404",
+    "global_window_mask",
+    title="the last tokens are global",
+    source="a plausible slip: columns counted from the end",
+    effect="Under a causal mask hardly anybody can see them.",
+    hint="Your global tokens are the last ones. Which ones does the task name?",
+)
+def last_tokens_global(length, width, num_global):
+    place = torch.arange(length)
+    distance = place[:, None] - place[None, :]
+    last = place[None, :] >= length - num_global
+    return ((distance >= 0) & ((distance < width) | last))[None, None]
+
+
+def _capped(query, key, value, mask, cap, order="cap first", cleaned=True, scaled=True, outer=True):
     scores = query @ key.transpose(-2, -1)
-    scores = scores / math.sqrt(query.size(-1)) if scaled else scores
+    scores = scores / math.sqrt(query.size(-1)) if scaled is True else scores
     low = torch.finfo(scores.dtype).min
     if order == "mask first" and mask is not None:
         scores = scores.masked_fill(~mask, low)
-    scores = cap * torch.tanh(scores / cap)
+    scores = torch.tanh(scores / cap) * (cap if outer else 1.0)
+    if scaled == "afterwards":
+        scores = scores / math.sqrt(query.size(-1))
     if order == "cap first" and mask is not None:
         scores = scores.masked_fill(~mask, low)
     weights = scores.softmax(dim=-1)
-    if mask is not None and cleaned and order == "cap first":
+    if mask is not None and cleaned:
         weights = weights.masked_fill(~mask, 0.0)
     return weights @ value, weights
 
@@ -164,7 +221,7 @@ def _capped(query, key, value, mask, cap, order="cap first", cleaned=True, scale
     hint="What is blocked has weight in yours. What does tanh make of the smallest number?",
 )
 def cap_after_mask(query, key, value, mask, cap):
-    return _capped(query, key, value, mask, cap, order="mask first")
+    return _capped(query, key, value, mask, cap, order="mask first", cleaned=False)
 
 
 @misconception(
@@ -199,6 +256,50 @@ def capped_not_scaled(query, key, value, mask, cap):
 )
 def empty_rows_equal(query, key, value, mask, cap):
     return _capped(query, key, value, mask, cap, cleaned=False)
+
+
+@misconception(
+    "M405",
+    "capped_attention",
+    title="capped, then divided by the root",
+    source="a plausible slip: the two steps exchanged",
+    effect="Scores are bent earlier than at the cap, and never get beyond cap/√d_k.",
+    hint="Your scores never get beyond cap/√d_k. Which comes first, the division or the cap?",
+)
+def cap_before_the_root(query, key, value, mask, cap):
+    return _capped(query, key, value, mask, cap, scaled="afterwards")
+
+
+@misconception(
+    "M406",
+    "capped_attention",
+    title="tanh(s/cap), without the cap before it",
+    source="a plausible slip",
+    effect="No score is above 1, whatever the cap: attention is nearly uniform.",
+    hint="All of your scores lie between −1 and 1. What does the formula have before the tanh?",
+)
+def cap_inside_only(query, key, value, mask, cap):
+    return _capped(query, key, value, mask, cap, outer=False)
+
+
+@misconception(
+    "M407",
+    "capped_attention",
+    title="masked before the cap, and emptied after the softmax",
+    source="a plausible slip: the weights of what is blocked are set to zero, and look right",
+    effect="Blocked keys have a score of −cap in the divisor: the others add up to less than 1.",
+    hint="With a mask, the weights of a query do not add up to 1. What became of the blocked "
+    "scores in the tanh?",
+)
+def masked_before_cap_and_emptied(query, key, value, mask, cap):
+    return _capped(query, key, value, mask, cap, order="mask first")
+
+
+@also("M36", "capped_attention")
+def capped_mask_after_softmax(query, key, value, mask, cap):
+    _, weights = _capped(query, key, value, None, cap)
+    weights = weights if mask is None else weights * mask
+    return weights @ value, weights
 
 
 def _grouped(x, scale, shift, num_groups, eps, correction=0, outside=False, strided=False):
@@ -245,10 +346,34 @@ def group_norm_of_all(x, scale, shift, num_groups, eps):
     return _grouped(x, scale, shift, 1, eps)
 
 
-def _rms_backward(x, upstream, scale, eps, along=True, mean=False, scaled=True, root=True):
+@misconception(
+    "M408",
+    "group_norm",
+    title="one mean for all positions of a sentence",
+    source="what nn.GroupNorm does with (batch, channels, length)",
+    effect="A position's result depends on the other positions, padding and future included.",
+    hint="Your mean runs over the positions, too. Which numbers share one here?",
+)
+def group_norm_over_positions(x, scale, shift, num_groups, eps):
+    return torch.nn.functional.group_norm(x.mT, num_groups, scale, shift, eps).mT
+
+
+@misconception(
+    "M409",
+    "group_norm",
+    title="groups of that size, not that many",
+    source="a plausible slip: the number of groups and their size exchanged",
+    effect="Right where both are equal, and for no other number.",
+    hint="Your groups have num_groups channels each. How many groups are there to be?",
+)
+def group_norm_by_size(x, scale, shift, num_groups, eps):
+    return _grouped(x, scale, shift, x.size(-1) // num_groups, eps)
+
+
+def _rms_backward(x, upstream, scale, eps, along=1.0, mean=False, scaled=True, root=True):
     r = torch.sqrt(x.square().mean(dim=-1, keepdim=True) + eps)
     normed, g = x / r, upstream * scale if scaled else upstream
-    of_x = g - normed * (g * normed).mean(dim=-1, keepdim=True) if along else g
+    of_x = g - along * normed * (g * normed).mean(dim=-1, keepdim=True)
     if mean:
         of_x = of_x - g.mean(dim=-1, keepdim=True)
     return of_x / r if root else of_x, (upstream * normed).sum(dim=(0, 1))
@@ -268,7 +393,7 @@ def rms_backward_with_mean(x, upstream, scale, eps):
 
 @also("M373", "rms_norm_backward")
 def rms_backward_constant_root(x, upstream, scale, eps):
-    return _rms_backward(x, upstream, scale, eps, along=False)
+    return _rms_backward(x, upstream, scale, eps, along=0.0)
 
 
 @also("M374", "rms_norm_backward")
@@ -279,6 +404,44 @@ def rms_backward_without_scale(x, upstream, scale, eps):
 @also("M375", "rms_norm_backward")
 def rms_backward_without_root(x, upstream, scale, eps):
     return _rms_backward(x, upstream, scale, eps, root=False)
+
+
+@misconception(
+    "M410",
+    "rms_norm_backward",
+    title="a sum along the vector in place of the mean",
+    source="common: the 1/d of the mean square is lost on the way",
+    effect="The part along the vector is not taken off but turned round, and d − 1 times as long.",
+    hint="What you take off along the normalized vector is d times too much. Where does the mean "
+    "under the root leave its 1/d?",
+)
+def rms_backward_sum(x, upstream, scale, eps):
+    return _rms_backward(x, upstream, scale, eps, along=x.size(-1))
+
+
+@misconception(
+    "M411",
+    "rms_norm_backward",
+    title="the part along the vector is added",
+    source="a plausible slip: the sign of the derivative of 1/r",
+    effect="A step makes the vector longer, which the norm undoes.",
+    hint="The part along the normalized vector has the wrong sign: does r grow or shrink with x?",
+)
+def rms_backward_sign(x, upstream, scale, eps):
+    return _rms_backward(x, upstream, scale, eps, along=-1.0)
+
+
+@misconception(
+    "M412",
+    "rms_norm_backward",
+    title="the scale outside of the bracket",
+    source="a plausible slip: γ taken out of the mean, as if it were one number",
+    effect="Right as long as all scales are equal.",
+    hint="With one scale for all channels you would be right. What is averaged over channels?",
+)
+def rms_backward_scale_outside(x, upstream, scale, eps):
+    of_x, of_scale = _rms_backward(x, upstream, scale, eps, scaled=False)
+    return scale * of_x, of_scale
 
 
 @misconception(
@@ -296,10 +459,11 @@ def branch_scaled(x, sublayer, norm, dropout, alpha):
 @misconception(
     "M396",
     "scaled_post_norm",
-    title="the sum is scaled",
-    source="a plausible slip: α·(x + f(x))",
-    effect="None: the norm undoes it.",
-    hint="Your α makes no difference: what follows the sum?",
+    title="α makes no difference",
+    source="a plausible slip: α·(x + f(x)), or no α at all",
+    effect="The paper's post-norm: what multiplies the whole sum is undone by the norm.",
+    hint="Your result does not depend on α: is it missing, or on the whole sum, where the norm "
+    "undoes it?",
 )
 def sum_scaled(x, sublayer, norm, dropout, alpha):
     return norm(alpha * (x + dropout(sublayer(x))))

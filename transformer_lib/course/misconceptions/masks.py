@@ -182,7 +182,7 @@ def padding_forgotten(tokens):
     title="the future is not masked",
     source="a plausible slip: the encoder's mask used for the decoder",
     effect="Each position sees the token that it should predict.",
-    hint="Your mask blocks padding only. What else must a decoder not see?",
+    hint="Your mask lets positions see what comes after them. What must a decoder not see?",
 )
 def future_forgotten(tokens):
     return padding_mask(tokens).expand(-1, -1, tokens.size(1), -1).clone()

@@ -524,7 +524,8 @@ def mean_is_constant(x, upstream, scale, eps):
     title="the deviation is taken for a constant",
     source="common: the derivative of a quotient without that of its divisor",
     effect="A gradient by which the vector would become longer, which the norm undoes.",
-    hint="Your gradient is not at right angles to the normalized vector. Does σ depend on x?",
+    hint="Your gradient is not at right angles to the normalized vector. Does what you divide by "
+    "depend on x?",
 )
 def deviation_is_constant(x, upstream, scale, eps):
     return _backward(x, upstream, scale, eps, along=False)
@@ -548,7 +549,8 @@ def scale_forgotten(x, upstream, scale, eps):
     title="not divided by the deviation",
     source="a plausible slip",
     effect="The gradient of a long vector is too long, that of a short one too short.",
-    hint="Your gradient points the right way, and each row is σ times too long.",
+    hint="Your gradient points the right way, but the length of each row is off by what the norm "
+    "divides by.",
 )
 def root_forgotten(x, upstream, scale, eps):
     return _backward(x, upstream, scale, eps, root=False)

@@ -27,9 +27,11 @@ def mine(name: str) -> Callable[..., Any]:
     A line says which. A file that does not run is left alone, and the line says what is wrong.
 
     Raises:
-        ValueError: there is no such exercise.
+        ValueError: there is no such exercise, or no chapter has it.
     """
     reference = find_exercise(name).reference
+    if name not in order():
+        raise ValueError(f"{name} is not an exercise of a chapter, so there is none to lend")
     path = own_file()
     try:
         own: Any = getattr(module.load(path), name, None) if path.exists() else None
@@ -46,10 +48,10 @@ def mine(name: str) -> Callable[..., Any]:
 def remember(verdict: Verdict) -> Verdict:
     """Count a try, and keep what passed; the verdict comes back with a line that says so.
 
-    Outside of a notebook nothing is kept.
+    Outside of a notebook nothing is kept, and neither is a task of an assignment.
     """
     notebook = _notebook()
-    if notebook is None:
+    if notebook is None or verdict.exercise not in order():
         return verdict
     if not verdict.attempted:
         kept = verdict.exercise in _own_parts()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from transformer_lib.course.checks import EXPERIMENTS, find_exercise
 from transformer_lib.course.own import module
-from transformer_lib.course.own.course import MARKS, Task, tasks, title
+from transformer_lib.course.own.course import MARKS, Task, order, tasks, title
 from transformer_lib.errors import UserError
 from transformer_lib.files import write_text
 
@@ -146,6 +146,8 @@ def solution(name: str) -> Solution:
     """
     if name not in EXPERIMENTS:
         find_exercise(name)
+    if name not in order():
+        return Solution(f"`{name}` is not an exercise of a chapter: its solution is not shown.")
     folder = Path.cwd()
     if name not in read_record(folder):
         return Solution(
