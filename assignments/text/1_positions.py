@@ -30,8 +30,8 @@
 #
 # **How it works.** Write your code where it says `# your code`. Run the cell below it: `check(…)`
 # tries your function on new numbers each time and tells you what is wrong, if something is. Where
-# there is no `check`, the visible test looks at a few things only: add tests of your own. The grader
-# runs the same and more.
+# there is no `check`, the visible test looks at a few things only: add tests of your own. The
+# grader runs the same and more.
 #
 # Hand in this one notebook under its own name; `transformer-lib verify-submission positions.ipynb`
 # says whether it can be graded.
@@ -129,8 +129,8 @@ verdict
 # A model has been trained on texts of up to `trained` tokens and is then given a longer one.
 # **Position interpolation** (Chen et al. 2023, for rotary positions) keeps all positions within the
 # range of the training: they are multiplied by trained / length, so that the last one stays below
-# `trained`. A text that is not longer keeps its positions. Write `interpolated_encoding(length, d_model, trained)`, (length,
-# d_model), with the paper's sines and cosines at those positions:
+# `trained`. A text that is not longer keeps its positions. Write `interpolated_encoding(length,
+# d_model, trained)`, (length, d_model), with the paper's sines and cosines at those positions:
 #
 # $$PE_{p,\,2i} = \sin\left(p / 10000^{2i/d_{model}}\right) \qquad
 # PE_{p,\,2i+1} = \cos\left(p / 10000^{2i/d_{model}}\right)$$
@@ -260,19 +260,19 @@ print({f"{base:,.0f}": distance for base, distance in zip(bases, distances, stri
 # ### END MARK SCHEME
 
 # %% [markdown] manual="factor" points=3
-# **a.** With 20 letters d_model is 320. A number of the table has size 1/√320 = 0.056; times √320 it
-# is 1, beside a position of 0.71: both can be read. My friend's sum has the word at 1, too, but the
-# position at 0.71 · √320 = 12.6. The word is a twelfth of the whole, and the model has to find out
-# which word it is from the last digits, so to say.
+# **a.** With 20 letters d_model is 320. A number of the table has size 1/√320 = 0.056; times √320
+# it is 1, beside a position of 0.71: both can be read. My friend's sum has the word at 1, too, but
+# the position at 0.71 · √320 = 12.6. The word is a twelfth of the whole, and the model has to find
+# out which word it is from the last digits, so to say.
 
 # %% [markdown] manual="longer" points=3
-# **b.** With relative positions every offset beyond 16 has a row that was trained, so nothing new is
-# seen at all; I expect it to hold up best. The learned table has rows 41 to 64, but they are as
+# **b.** With relative positions every offset beyond 16 has a row that was trained, so nothing new
+# is seen at all; I expect it to hold up best. The learned table has rows 41 to 64, but they are as
 # random as on the first day, and behind 64 all share the last one: order is lost there. The
-# sinusoids can be computed for all positions, but the slow channels have values that never occurred.
-# I am least sure of the first: the model has never seen a word with so many others at the far end,
-# and the softmax is spread over twice as many keys. I would translate the same sentences alone and
-# behind forty tokens of another one, with three seeds, and compare.
+# sinusoids can be computed for all positions, but the slow channels have values that never
+# occurred. I am least sure of the first: the model has never seen a word with so many others at the
+# far end, and the softmax is spread over twice as many keys. I would translate the same sentences
+# alone and behind forty tokens of another one, with three seeds, and compare.
 
 # %% [markdown]
 # Done? Run everything once from the top (*Restart Kernel and Run All Cells*), save, and let

@@ -35,8 +35,8 @@
 #
 # **How it works.** Write your code where it says `# your code`. Run the cell below it: `check(…)`
 # tries your function on new numbers each time and tells you what is wrong, if something is. Where
-# there is no `check`, the visible test looks at a few things only: add tests of your own. The grader
-# runs the same and more.
+# there is no `check`, the visible test looks at a few things only: add tests of your own. The
+# grader runs the same and more.
 #
 # Use `torch`'s basic operations, not its ready-made attention. Hand in this one notebook under its
 # own name; `transformer-lib verify-submission attention.ipynb` says whether it can be graded.
@@ -57,8 +57,8 @@ from transformer_lib.plots.measurements import heat_map
 # Long texts make attention expensive: every position looks at all earlier ones. A window lets a
 # position look at itself and at the `width` − 1 positions before it. Models that write long texts
 # turned out to break down once the very first tokens leave the window, so these stay visible to
-# every position (Xiao et al. 2024). Write `global_window_mask(length, width, num_global)`, of shape (1,
-# 1, length, length), True where a query may look: within the window, or at one of the first
+# every position (Xiao et al. 2024). Write `global_window_mask(length, width, num_global)`, of shape
+# (1, 1, length, length), True where a query may look: within the window, or at one of the first
 # `num_global` positions, and never into the future.
 
 # %% answer="global_window_mask"
@@ -84,11 +84,11 @@ assert global_window_mask(9, 3, 2)[0, 0, 8].sum() == 5, "the last query sees 3 +
 # %% [markdown]
 # ## 2 · Attention with a cap (6 points)
 #
-# Scores that grow during training make a softmax that is nearly one-hot. Gemma 2 caps them smoothly: after
-# the division by √d_k each score *s* becomes cap · tanh(s / cap), and then the softmax is taken.
-# Return the output and the weights. `mask` is `None` or a boolean tensor that can be broadcast to
-# (batch, heads, queries, keys), True where a query may look. A query that may look at no key at all
-# gets weights of zero and an output of zero.
+# Scores that grow during training make a softmax that is nearly one-hot. Gemma 2 caps them
+# smoothly: after the division by √d_k each score *s* becomes cap · tanh(s / cap), and then the
+# softmax is taken. Return the output and the weights. `mask` is `None` or a boolean tensor that can
+# be broadcast to (batch, heads, queries, keys), True where a query may look. A query that may look
+# at no key at all gets weights of zero and an output of zero.
 
 # %% answer="capped_attention"
 def capped_attention(query, key, value, mask, cap):
@@ -122,8 +122,8 @@ assert not output.isnan().any(), "large scores must not overflow"
 #
 # A model without an encoder reads a question in both directions and writes its answer from left to
 # right. Write `prefix_mask(prefix_lengths, length)`: `prefix_lengths`, (batch,), says how many of
-# the `length` positions of each row are the question. Every position may look at the question; apart
-# from that, none looks into the future. The shape is (batch, 1, length, length).
+# the `length` positions of each row are the question. Every position may look at the question;
+# apart from that, none looks into the future. The shape is (batch, 1, length, length).
 
 # %% answer="prefix_mask"
 def prefix_mask(prefix_lengths, length):
@@ -226,8 +226,8 @@ assert tuple(module.query.weight.shape) == tuple(module.output.weight.shape) == 
 # %% [markdown]
 # With as many groups as heads it is multi-head attention. So the grader loads weights into your
 # module and into PyTorch's own `nn.MultiheadAttention` and compares. You can do the same: the rows
-# of its `in_proj_weight` are those of `query`, `key` and `value`, one after the other. The test below
-# cannot tell which heads share which keys, nor what the mask does: there is no `check` here.
+# of its `in_proj_weight` are those of `query`, `key` and `value`, one after the other. The test
+# below cannot tell which heads share which keys, nor what the mask does: there is no `check` here.
 
 # %% test="test_grouped_attention" points=6
 def test_shape():
@@ -289,11 +289,12 @@ assert torch.allclose(few(x, memory, None), expected, atol=1e-5), (
 # Compute the weights with your `capped_attention`: without a mask, with a prefix of 5, and with a
 # window of 3 and one global token, each with a cap of 50 and with a cap of 1. Show the three with
 # cap 50 as heat maps side by side, axes labelled (`heat_map(axes, weights, "weight", vmin=0,
-# vmax=1)` helps, in `plt.subplots(1, 3, layout="constrained")`). Print for all six the mean over the
-# rows of the entropy −Σ w ln w. Below, give your seed and the six entropies. Explain the order of
-# the masks (or why yours come in another one) by how many keys a row can see, and the effect of the
-# cap by what it does to your largest score. With the window and cap 50, for which row is the entropy
-# furthest below ln n, where n is the number of keys that it can see, and which scores make it so?
+# vmax=1)` helps, in `plt.subplots(1, 3, layout="constrained")`). Print for all six the mean over
+# the rows of the entropy −Σ w ln w. Below, give your seed and the six entropies. Explain the order
+# of the masks (or why yours come in another one) by how many keys a row can see, and the effect of
+# the cap by what it does to your largest score. With the window and cap 50, for which row is the
+# entropy furthest below ln n, where n is the number of keys that it can see, and which scores make
+# it so?
 #
 # ### BEGIN MARK SCHEME
 # | points | for |
@@ -352,8 +353,8 @@ print(f"row {row}: {gap[row]:.2f} below ln {seen[row].sum()}, scores {scores[row
 # none of this work: why, and what would a program have to do instead?
 #
 # **b.** A colleague replaces cap · tanh(s / cap) by `clamp(-cap, cap)`, “because it is the same and
-# cheaper”. Compare the two, and their gradients, at s = 0, at s = cap and at s = 3 · cap. What could
-# go wrong in training with the colleague's, and what experiment would show it?
+# cheaper”. Compare the two, and their gradients, at s = 0, at s = cap and at s = 3 · cap. What
+# could go wrong in training with the colleague's, and what experiment would show it?
 #
 # ### BEGIN MARK SCHEME
 # | points | for |

@@ -34,8 +34,8 @@
 #
 # **How it works.** Write your code where it says `# your code`. Run the cell below it: `check(…)`
 # tries your function on new numbers each time and tells you what is wrong, if something is. Where
-# there is no `check`, the visible test looks at a few things only: add tests of your own. The grader
-# runs the same and more.
+# there is no `check`, the visible test looks at a few things only: add tests of your own. The
+# grader runs the same and more.
 #
 # Use `torch`'s basic operations, not its ready-made norms. Hand in this one notebook under its own
 # name; `transformer-lib verify-submission norms.ipynb` says whether it can be graded.
@@ -52,8 +52,8 @@ from transformer_lib.plots.notebook import show
 # ## 1 · Group norm (5 points)
 #
 # The channels of each position are divided into `num_groups` groups of neighbours, and each group
-# is normalized by its own mean and biased variance. `scale` and `shift` have one number per channel,
-# as in layer norm; `x` is (batch, length, d_model), and `eps` is added to the variance.
+# is normalized by its own mean and biased variance. `scale` and `shift` have one number per
+# channel, as in layer norm; `x` is (batch, length, d_model), and `eps` is added to the variance.
 
 # %% answer="group_norm"
 def group_norm(x, scale, shift, num_groups, eps):
@@ -78,9 +78,9 @@ torch.testing.assert_close(group_norm(x, scale, shift, 4, 1e-5), expected)
 # %% [markdown]
 # ## 2 · The backward pass of RMSNorm (6 points)
 #
-# $y = \gamma\, x / r$ with $r = \sqrt{\frac1d \sum_i x_i^2 + \varepsilon}$; `scale` is $\gamma$, and
-# `upstream` is $\partial L/\partial y$. Return the gradients with respect to `x`, of its shape, and
-# to `scale`, (d_model,), without autograd, which is switched off here.
+# $y = \gamma\, x / r$ with $r = \sqrt{\frac1d \sum_i x_i^2 + \varepsilon}$; `scale` is $\gamma$,
+# and `upstream` is $\partial L/\partial y$. Return the gradients with respect to `x`, of its shape,
+# and to `scale`, (d_model,), without autograd, which is switched off here.
 
 # %% answer="rms_norm_backward"
 def rms_norm_backward(x, upstream, scale, eps):
@@ -108,12 +108,12 @@ torch.testing.assert_close(list(got), list(expected), atol=1e-4, rtol=1e-4)
 # ## 3 · Batch norm that leaves padding out (9 points)
 #
 # `MaskedBatchNorm(d_model)` is called as `norm(x, real)`: `x` is (batch, length, d_model), and
-# `real`, (batch, length), is True where a position is not padding. Each channel is normalized by the
-# mean and the biased variance over the *real* positions of the batch, ε = 10⁻⁵, then scaled and
-# shifted by the parameters `scale` and `shift`. The output at padding is ignored. Gradients
-# flow through mean and variance, as in every batch norm. In training it keeps `running = 0.9 ·
-# running + 0.1 · batch`, of the mean (from 0) and of the *unbiased* variance (from 1), over real
-# positions again; in evaluation it uses these and does not change them.
+# `real`, (batch, length), is True where a position is not padding. Each channel is normalized by
+# the mean and the biased variance over the *real* positions of the batch, ε = 10⁻⁵, then scaled and
+# shifted by the parameters `scale` and `shift`. The output at padding is ignored. Gradients flow
+# through mean and variance, as in every batch norm. In training it keeps `running = 0.9 · running +
+# 0.1 · batch`, of the mean (from 0) and of the *unbiased* variance (from 1), over real positions
+# again; in evaluation it uses these and does not change them.
 
 # %% answer="MaskedBatchNorm"
 class MaskedBatchNorm(nn.Module):
@@ -257,8 +257,8 @@ verdict
 # **first** sublayer's weights and at the **last** one's. Repeat this with three seeds, the first of
 # which is your student number, and draw the mean of the first sublayer's norm over the depth, one
 # line for each way of combining, both axes logarithmic (`show(lines(series, labels, "xy"), "…")`
-# helps, with a sentence that replaces the picture). Below, give your seed and, for the three ways at
-# 32 sublayers, both norms as means over the seeds.
+# helps, with a sentence that replaces the picture). Below, give your seed and, for the three ways
+# at 32 sublayers, both norms as means over the seeds.
 #
 # What does the figure show, and why? Without a residual connection, is the gradient small at the
 # first sublayer only? In chapter 9 post-norm gave the *top* layer more; here it is the other way
@@ -317,30 +317,30 @@ show(
 ### END SOLUTION
 
 # %% [markdown] manual="gradient_words" points=3
-# My seed is 4711; the norms are printed above the figure. Without a residual connection the gradient
-# at the first of 32 sublayers is a few millionths, but it is as small at the last one. A linear
-# layer with these weights and a ReLU makes a vector smaller by about 1/√2, forward and backward: at
-# the last sublayer the *state* that its weights are multiplied by is tiny, at the first one the
-# *gradient* that comes back is. The product of both has 31 such factors everywhere.
+# My seed is 4711; the norms are printed above the figure. Without a residual connection the
+# gradient at the first of 32 sublayers is a few millionths, but it is as small at the last one. A
+# linear layer with these weights and a ReLU makes a vector smaller by about 1/√2, forward and
+# backward: at the last sublayer the *state* that its weights are multiplied by is tiny, at the
+# first one the *gradient* that comes back is. The product of both has 31 such factors everywhere.
 #
 # With a residual connection and a norm, states keep their size. Plain post-norm gives the first
-# sublayer more the deeper the stack is, about six times what the last one gets at 32, with all three
-# seeds. Each sublayer adds a ReLU's output, of mean square ½, to a vector of size 1. On the way back
-# the square of the gradient grows by 1.5; the norm divides by the variance of the sum, and since the
-# ReLU's outputs have a mean of 0.4, which the norm takes off, that is only 1.34. So the gradient
-# grows by √(1.5/1.34) = 1.06 per sublayer, 5.7 times in 31. In chapter 9 the sublayers ended in a
-# linear layer, whose outputs have no mean. With α, what a sublayer adds is a small part of the sum,
-# so this factor is near 1: the norm stays near 0.1 from 2 to 32 sublayers, and both ends get about
-# the same. That agrees with the authors, at the start: nothing was trained here.
+# sublayer more the deeper the stack is, about six times what the last one gets at 32, with all
+# three seeds. Each sublayer adds a ReLU's output, of mean square ½, to a vector of size 1. On the
+# way back the square of the gradient grows by 1.5; the norm divides by the variance of the sum, and
+# since the ReLU's outputs have a mean of 0.4, which the norm takes off, that is only 1.34. So the
+# gradient grows by √(1.5/1.34) = 1.06 per sublayer, 5.7 times in 31. In chapter 9 the sublayers
+# ended in a linear layer, whose outputs have no mean. With α, what a sublayer adds is a small part
+# of the sum, so this factor is near 1: the norm stays near 0.1 from 2 to 32 sublayers, and both
+# ends get about the same. That agrees with the authors, at the start: nothing was trained here.
 
 # %% [markdown] question="q_plan"
 # ## 6 · Plan an experiment (4 points, graded by hand)
 #
 # In chapter 8 batch norm hurt the decoder and hardly affected the encoder. Two explanations suggest
-# themselves: in the decoder the statistics contain the *future*; or the decoder's lengths vary more,
-# so that *padding* is to blame after all. Plan an experiment that tells them apart. Which cases, how
-# many seeds, which measure, what does each explanation predict, and which result would convince you
-# that both are wrong? Your task 3 may be of use.
+# themselves: in the decoder the statistics contain the *future*; or the decoder's lengths vary
+# more, so that *padding* is to blame after all. Plan an experiment that tells them apart. Which
+# cases, how many seeds, which measure, what does each explanation predict, and which result would
+# convince you that both are wrong? Your task 3 may be of use.
 #
 # ### BEGIN MARK SCHEME
 # | points | for |
@@ -358,9 +358,9 @@ show(
 # training mode on the same held-out batches. If it is padding, the second case has (nearly) no
 # difference and the third one keeps it; if it is the future, it is the other way round. I call two
 # cases different if their means differ by more than twice the standard error of the difference. If
-# the difference stays in both, neither explanation is enough, and I would look at the running means:
-# perhaps they lag behind a decoder that changes quickly, which batches of a smaller learning rate
-# would show.
+# the difference stays in both, neither explanation is enough, and I would look at the running
+# means: perhaps they lag behind a decoder that changes quickly, which batches of a smaller learning
+# rate would show.
 
 # %% [markdown]
 # Done? Run everything once from the top (*Restart Kernel and Run All Cells*), save, and let

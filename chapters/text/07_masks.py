@@ -13,8 +13,8 @@
 # %% [markdown]
 # # 7 · Masks
 #
-# A mask says who may look at whom. It is a handful of ones and zeros, and most of the bugs that
-# raise no error live in it. In this chapter you write the masks of the Transformer, the attention
+# A mask says who may look at whom. It is a handful of ones and zeros, and many of the bugs that
+# raise no error live there. In this chapter you write the masks of the Transformer, the attention
 # that obeys them, and a test that finds out who cheats. By the end you can
 #
 # - build the padding mask, the causal mask and both together, with the right shapes,
@@ -50,8 +50,8 @@ from transformer_lib.vocabulary import EOS, PAD
 # %% [markdown]
 # ## Padding
 #
-# Sentences of a batch are filled up to one length with `<pad>`, token 0. Padding means nothing, and
-# nobody should look at it.
+# The sentences of a batch are padded to one length with `<pad>`, token 0. Padding means nothing,
+# and nobody should look at it.
 
 # %%
 trained = load_trained("transformer")
@@ -134,8 +134,8 @@ print(as_text(causal_mask(5)[0, 0]))
 
 # %% [markdown]
 # (A description that says “an upper triangle”, without saying whether its ones allow or block, can
-# be read both ways. One of the five in chapter 16 does, and one of its readers will build the
-# mirror image.)
+# be read both ways. One of the five in chapter 16 does, and a reader may well build the mirror
+# image.)
 #
 # ### Both
 #
@@ -177,19 +177,23 @@ for name, matrix in zip(sentences[:2], both[:2, 0]):
 # head of the trained model's encoder.
 
 # %%
+everything = torch.ones_like(both)
 masks = {
-    "no mask": None,
-    "padding": padding_mask(tokens),
-    "causal": causal_mask(tokens.size(1)),
+    "no mask": everything,
+    "causal": everything & causal_mask(tokens.size(1)),
     "both": both,
+    "padding": everything & padding_mask(tokens),
 }
 weights = first_head(trained.model, tokens, masks)
-show_chart(mask_explorer(weights, [trained.tokenizer.pieces(row) for row in tokens]))
+allowed = {name: mask[:, 0] for name, mask in masks.items()}
+show_chart(mask_explorer(weights, allowed, [trained.tokenizer.pieces(row) for row in tokens]))
+of_words = weights["no mask"][0][:5]
+print(f"without a mask, padding gets {of_words[:, 5:].sum() / 5:.0%} in the rows of the first sentence")
 
 # %% [markdown]
-# Without a mask, padding takes a large share of nearly every row: in training it was always masked,
-# so nothing taught the model to look away. With the mask, what is blocked gets exactly zero, and
-# the rest grows so that each row still adds up to 1: a mask acts *before* the softmax.
+# Without a mask, padding takes a large share: in training it was always masked, so nothing taught
+# the model to look away. With the mask, what is blocked gets exactly zero, and the rest grows so
+# that each row still adds up to 1: a mask acts *before* the softmax.
 #
 # ## What happens without
 #
@@ -206,7 +210,7 @@ def without_mask(query, key, value, mask=None, is_causal=False):
 
 
 def translations(forgetful):
-    """Greedy translations, with no padding mask in attentions whose name ends like this."""
+    """Greedy translations, with no padding mask in the modules whose names end like this."""
     layers = [m for name, m in trained.model.named_modules() if name.endswith(forgetful)]
     for layer in layers:
         layer.attention_function = without_mask
@@ -236,9 +240,8 @@ assert change["(alone instead of in a batch)"] < 3 < 50 < min(list(change.values
 # %% [markdown]
 # With its masks, the model returns the same translation whether a sentence comes alone or among 199
 # others. Without them nearly every translation depends on how long the longest sentence of the
-# batch happens to be. Both places matter, cross-attention more: there, padding is what the decoder
-# attends to instead of words. If your model is better with a batch of one than with a batch of a
-# hundred, look here first.
+# batch happens to be. Both places matter, cross-attention more. If your model is better with a
+# batch of one than with a batch of a hundred, look here first.
 #
 # ## Two opposite conventions
 #
@@ -267,8 +270,8 @@ with torch.no_grad():
 # With the wrong polarity, query 1 sees exactly the future and nothing else. The last query has no
 # future: all its keys are blocked, and its weights are NaN. So here the loss would be NaN at once.
 # But ask the same module for no weights (`need_weights=False`, as `nn.TransformerEncoderLayer`
-# does), and there is no NaN: the row is zero, nothing complains, and a decoder trained like this
-# reads what it must predict. The next section tells when which happens.
+# does), and in training the row is zero: nothing complains, and a decoder trained like this reads
+# what it must predict. The next section says when each happens.
 #
 # A third form, found in older code, is a float mask that is **added** to the scores: 0 where
 # allowed, −∞ where not. Each converter fits on one line:
@@ -340,15 +343,20 @@ with torch.no_grad():
         "nn.MultiheadAttention, need_weights=False": reference(
             q[0], k[0], v[0], attn_mask=~nothing[0, 0], need_weights=False
         )[0],
+        "the same on its fast path": nn.MultiheadAttention(8, 2, batch_first=True).eval()(
+            q[0], q[0], q[0], attn_mask=~nothing[0, 0], need_weights=False
+        )[0],
         "the mean of all values": v.mean(dim=2),
     }
 for name, output in answers.items():
     print(f"{name:42}", output.flatten()[:3].numpy().round(2))
 
 # %% [markdown]
-# Three answers: NaN, zero, and the mean of all values, for which a query looks equally at all the
-# keys that it must not see. (In the version of PyTorch that this page was made with. The zeros are
-# rather new: the versions before 2.5 returned NaN there, too.)
+# Three answers: NaN, zero, and the mean of all values, where the query looks equally at every key
+# that it must not see. And one module gives two of them: in evaluation without gradients,
+# self-attention with an even number of heads takes a fast path of its own, and is NaN again. (All
+# this in the version of PyTorch that this page was made with. The zeros are rather new: the
+# versions before 2.5 returned NaN there, too.)
 #
 # Does such a row occur? In a sentence that was emptied by cleaning; in a padded query under padding
 # *and* causal masks when padding comes first; with an error in the mask. NaN at least shows, and
@@ -364,7 +372,8 @@ for name, fill in {"−∞": -torch.inf, "smallest number": torch.finfo(torch.fl
 
 # %% [markdown]
 # The unused row's NaN is multiplied by a gradient of 0 on the way back, and NaN times 0 is NaN. One
-# empty sentence in a batch, and after the next step every weight of the model is NaN.
+# empty sentence in a batch, and after the next step nearly every weight of the model is NaN. (To
+# replace the NaN afterwards does not help: the gradient still passes the place where it arose.)
 #
 # ### Attention, with its mask
 #
@@ -374,7 +383,8 @@ for name, fill in {"−∞": -torch.inf, "smallest number": torch.finfo(torch.fl
 # keys, d_k) and `value` (batch, heads, keys, d_v). The mask, True where a key may be attended to,
 # can be broadcast to (batch, heads, queries, keys), or is None. Return the output and the weights.
 # The weights of what is masked are zero, and so are all weights of a query that may see nothing:
-# neither NaN nor a mean of what is forbidden.
+# neither NaN nor a mean of what is forbidden, and no NaN in the gradients either. It is to work in
+# fp32, fp16 and bf16.
 
 # %%
 def attention(query, key, value, mask):
@@ -402,7 +412,7 @@ print("weights", weights[0, 0, 0].tolist(), " output", output[0, 0, 0, :3].tolis
 #
 # One of the descriptions of chapter 16 adds its mask first and divides by √d_k afterwards. With −∞
 # there is no difference. With a small number there is: −10 becomes −10/8 at d_k = 64, and a blocked
-# key keeps e^−1.25 = 29% of its weight:
+# key still gets e^−1.25 = 29% of what an allowed key with the same score gets:
 
 # %%
 scores = torch.zeros(1, 4)
@@ -440,8 +450,8 @@ with torch.no_grad():
 # %% [markdown]
 # ### Masks of other models
 #
-# A Transformer for translation needs two masks. Models since then have made others, all of them
-# from the same two ideas, a block and a triangle:
+# A Transformer for translation needs two masks. Later models use others, all made from the same two
+# ideas, a block and a triangle:
 
 # %%
 show(mask_gallery(), ALTERNATIVE)
@@ -452,19 +462,19 @@ show(mask_gallery(), ALTERNATIVE)
 #   information still travels further.
 # - A **prefix** is read in both directions, the rest is written: one stack that is encoder and
 #   decoder at once ([Raffel et al. 2020](https://arxiv.org/abs/1910.10683)).
-# - **Packed** sentences share a row, so that nothing is padding; each may see only itself. You
-#   write this one below.
-# - Models without an encoder write all sentences of a batch on at once, so their ends must stand
-#   side by side: **padding in front**. Then the causal mask does not hide it any more, the rows of
-#   the padding see nothing at all (NaN, in a softmax by hand), and positions must be counted from
-#   the first real token.
+# - **Packed** sentences share a row, so that little is padding; each may see only itself. You write
+#   this one below.
+# - Models without an encoder continue all sentences of a batch at once, so they must end in the
+#   same column: **padding in front**. Then the causal mask no longer hides it, the rows of the
+#   padding see nothing at all (NaN, in a softmax by hand), and positions must be counted from the
+#   first real token.
 
 # %%
 for name, batch in {"padding last": tokens, "padding first": tokens.flip(1)}.items():
     empty = (~decoder_mask(batch).any(dim=-1)).sum()
     hidden_by_causal = (causal_mask(batch.size(1)) & ~decoder_mask(batch)).any(dim=-1)
-    of_words = (hidden_by_causal[:, 0] & (batch != PAD)).sum()
-    print(f"{name:13}: {empty} queries see nothing; {of_words} words need the padding mask")
+    of_tokens = (hidden_by_causal[:, 0] & (batch != PAD)).sum()
+    print(f"{name:13}: {empty} queries see nothing; {of_tokens} tokens need the padding mask")
 
 # %% [markdown]
 # ### Packed sentences
@@ -506,8 +516,9 @@ print(as_text(packed_mask(torch.tensor([[1, 1, 1, 2, 2, 3, 0]]))[0, 0]))
 #
 # `model` is a function from tokens, (batch, length), numbers from 0 to 19, to outputs, (batch,
 # length, d). Return the sorted list of the positions whose output depends on a *later* token; for
-# an honest model it is empty. Five dishonest ones are waiting, and not all of them are crude: one
-# looks a single token ahead, one leaks at one position only, one mixes in a thousandth of the mean.
+# an honest model it is empty, but for rounding. Five dishonest ones are waiting, and not all of
+# them are crude: one looks a single token ahead, one leaks at one position only, one mixes in a
+# thousandth of the mean.
 
 # %%
 def leaks(model, length):
@@ -524,8 +535,8 @@ check(leaks)
 #
 # </details>
 #
-# Now the test on four models, with the attention that you have written. They differ in their mask
-# alone:
+# Now the test on four models, with the attention that you have written. They differ only in their
+# masks:
 
 # %%
 leaks, multi_head_attention = mine("leaks"), mine("multi_head_attention")
@@ -562,7 +573,9 @@ for name, mask in MASKS.items():
 # %% [markdown]
 # So your masked attention does not leak, and three other masks do. What does a leak do in training?
 # We let each of these models predict **random** letters. There is nothing to learn: the best
-# possible loss is ln 20 = 3.0. A model that gets below it has cheated:
+# possible loss is ln 20 = 3.0. A model that gets clearly below it has cheated. (Not down to zero:
+# the last answer is nowhere in the input, so that ln 20/8 = 0.37 is the best that a cheat can
+# reach.)
 
 # %% tags=["nbval-ignore-output"]
 def train(mask, seed, steps=300):
@@ -587,14 +600,15 @@ assert min(losses["lower triangle"]) > 2.9 and max(losses["one too many"]) < 2.0
 )
 
 # %% [markdown]
-# The honest model stays at 3.0 with all three seeds, the other three get far below it, and not one
-# of them has learned anything. A model that sees one token too many does as well as one that sees
-# everything. On real text it is less obvious: there, a loss that is too low looks like success.
+# The honest model stays at 3.0 with all three seeds, the other three get far below it, and all they
+# have learned is to copy the answer. A model that sees one token too many does as well as one that
+# sees everything. On real text it is less obvious: there, a loss that is too low looks like
+# success.
 #
 # ## Common mistakes
 #
 # **Masked after the softmax.** The weights of blocked keys become zero, as they should; the others
-# do not grow, so that a row adds up to less than 1, and the less, the more is blocked:
+# do not grow, so that a row adds up to less than 1: the more is blocked, the less:
 
 # %%
 weights = (q @ k.mT / math.sqrt(8)).softmax(dim=-1)
@@ -634,7 +648,7 @@ print("masked after the softmax: leaks at", leaks(leaky, 6))
 # 4. −1e9 does not fit into fp16. A fully blocked row is NaN, zero or a mean, depending on who
 #    computes it; zero is right, and a NaN spreads through the gradient even from an unused row.
 # 5. Change the future one token at a time, watch the past: the test that finds leaks. On random
-#    data a loss below ln V is a leak.
+#    data a loss clearly below ln V is a leak.
 #
 # Now you can do **assignment 2**, which asks for attention with other masks.
 #

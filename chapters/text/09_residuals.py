@@ -13,21 +13,21 @@
 # %% [markdown]
 # # 9 · Residuals, and where the norm goes
 #
-# $x + f(x)$ is the smallest idea in the Transformer, and without it no deep one can be trained.
+# $x + f(x)$ is the smallest idea in the Transformer, and hardly any deep one is trained without it.
 # Where the norm is placed looks like a detail. It decides whether training starts at all.
 # By the end you can
 #
 # - write the forms that are found in practice, and say which of them is a bug,
 # - tell by experiments which form somebody else's block has,
-# - predict from one picture which of them needs a warm-up, and from which depth on,
+# - say which of them needs a warm-up, and measure from which depth on,
 # - say what the final norm is for, and when there must be one,
-# - make a stack of 32 layers train that does not.
+# - rescue a stack of 32 layers that does not train.
 #
 # Reading takes about thirty minutes, computing about one.
 #
-# **Predict first.** Four encoders of sixteen layers differ only in the place of the norm. Each is
-# trained with a learning rate that starts low (warm-up) and with one that starts at its full
-# height. Which of the eight will not learn?
+# **Predict first.** Four encoders of sixteen layers differ in the place of the norm. Each is
+# trained with a learning rate that starts low (warm-up) and with one that starts at its full value.
+# Which of the eight will not learn?
 
 # %%
 import pandas as pd
@@ -59,19 +59,20 @@ from transformer_lib.course.figures.residual_forms import ALTERNATIVE, residual_
 # $1 + f'(x)$: whatever $f$ does, the 1 is there.
 
 # %%
-def gradient_at_the_bottom(residual, gain, layers, d=64):
-    """Norm of the gradient of one output by the input, through a stack of random layers.
+def gradient_at_the_bottom(residual, gain, layers, d=64, draws=20):
+    """Norm of the gradient of one output by the input of random layers; the median of 20 draws.
 
     ``gain`` is how much longer a layer makes a short vector, before the tanh.
     """
     torch.manual_seed(0)
-    x = torch.randn(1, d, requires_grad=True)
-    y = x
-    for _ in range(layers):
-        f = torch.tanh(nn.functional.linear(y, torch.randn(d, d) * gain * d**-0.5))
-        y = y + f if residual else f
-    (gradient,) = torch.autograd.grad(y[0, 0], x)
-    return gradient.norm().item()
+    norms = []
+    for _ in range(draws):
+        y = x = torch.randn(1, d, requires_grad=True)
+        for _ in range(layers):
+            f = torch.tanh(nn.functional.linear(y, torch.randn(d, d) * gain * d**-0.5))
+            y = y + f if residual else f
+        norms.append(torch.autograd.grad(y[0, 0], x)[0].norm())
+    return torch.stack(norms).median().item()
 
 # %%
 DEPTHS = (1, 2, 4, 8, 16, 32)
@@ -81,7 +82,7 @@ arriving = {
         [gradient_at_the_bottom(residual, gain, depth) for depth in DEPTHS],
     )
     for name, residual in {"f(x)": False, "x + f(x)": True}.items()
-    for gain in (0.5, 1.0, 1.5)
+    for gain in (0.5, 1.0, 3.0)
 }
 show(
     lines(
@@ -90,25 +91,28 @@ show(
         logarithmic="xy",
     ),
     "Gradient that reaches the input over the number of layers, for three gains: without residual "
-    "connections it vanishes, shrinks or grows, with them it hardly depends on the gain.",
+    "connections it vanishes, shrinks or grows by factors of a thousand and more; with them it "
+    "arrives with all three, and grows.",
 )
 for name, (_, values) in arriving.items():
     print(f"{name:18} after 32 layers {values[-1]:.0e}")
 
 # %% [markdown]
 # Without residual connections everything depends on the size of the weights: with a gain of one
-# half nothing is left of the gradient after 32 layers, and only a gain chosen with care lets it
-# through. With residual connections it arrives with all three, some times larger than at the
-# beginning: what is added in each layer comes on top of the 1. (A vanishing gradient was not the
-# only reason for them. He et al. found that deep plain networks *with* well chosen weights train
-# worse than shallow ones, too.)
+# half nothing is left of the gradient after 32 layers, with a gain of 3 it is a thousand times as
+# large, and only a gain near 1 lets it through. With residual connections it never vanishes: what
+# is added in each layer comes on top of the 1. It grows with the depth, and the more, the larger
+# the weights are; norms see to that. (A vanishing gradient was not the only reason for them. He et
+# al. found that deep plain networks *with* batch norm and well-chosen weights train worse than
+# shallow ones, too.)
 #
-# ## Four places for one norm
+# ## Where the norm goes
 #
 # Every sublayer $f$, attention or feed-forward, is wrapped in such a connection, together with a
-# layer norm. Where? The paper writes $\text{LayerNorm}(x + \text{Sublayer}(x))$; the code that came
-# with it does something else; readers of The Annotated Transformer have asked about it again and
-# again (its issues [1](https://github.com/harvardnlp/annotated-transformer/issues/1),
+# layer norm. Where? The paper writes $\text{LayerNorm}(x + \text{Sublayer}(x))$; the authors'
+# program did so at first, and later changed its default; The Annotated Transformer has the later
+# form, and its readers have asked about it again and again (its issues
+# [1](https://github.com/harvardnlp/annotated-transformer/issues/1),
 # [13](https://github.com/harvardnlp/annotated-transformer/issues/13),
 # [92](https://github.com/harvardnlp/annotated-transformer/issues/92),
 # [100](https://github.com/harvardnlp/annotated-transformer/issues/100) and
@@ -121,23 +125,25 @@ show(residual_forms(), ALTERNATIVE)
 # %% [markdown]
 # - **Post-norm**, the paper's: add, then normalize the sum. Every path from the bottom to the top
 #   goes through every norm.
-# - **Pre-norm**, what the authors' own program and nearly all models since use, GPT-2 and Llama
-#   among them: normalize what $f$ gets to see. The path around (green) is free: from the first
-#   layer to the last, nothing is done to $x$ but adding.
+# - **Pre-norm**, the later default of the authors' program, and the form of most large language
+#   models since GPT-2, Llama among them (BERT still has post-norm): normalize the input of $f$. The
+#   path around (green) is free: from the first layer to the last, all that happens to $x$ is
+#   addition.
 # - **Norm on the branch**: normalize what $f$ returns. The path around is free as well. Swin v2
 #   ([Liu et al. 2022](https://arxiv.org/abs/2111.09883)) and OLMo 2
 #   ([2024](https://arxiv.org/abs/2501.00656)) have it; Gemma 2
-#   ([2024](https://arxiv.org/abs/2408.00118)) normalizes before *and* behind $f$, which one may
-#   call a **sandwich**.
-# - **A bug**: normalize first, and then use the normalized $x$ for both ways (`x = norm(x)`, then
-#   `x + f(x)`). It looks like pre-norm. The path around is not free: it goes through the norm, just
-#   as in post-norm.
+#   ([2024](https://arxiv.org/abs/2408.00118)) normalizes before *and* after $f$, a form known as a
+#   **sandwich**.
+# - **A bug**, “added back”: normalize first, and then use the normalized $x$ for both paths (`x =
+#   norm(x)`, then `x + f(x)`). It looks like pre-norm. The path around is not free: it goes through
+#   the norm, just as in post-norm.
 #
-# So the answer to the questions: the paper's text says the first one, most code does the second
+# So the answer to the questions: the paper's text has the first one, most code since has the second
 # one, both are right, and what matters is whether the green line is there.
 #
 # In each of the exercises `sublayer`, `norm` and `dropout` are functions of one tensor, and dropout
-# is applied to the sublayer's output (section 5.4). What passes its `check` is kept in
+# is applied to the sublayer's output (section 5.4; in training, **dropout** sets random numbers to
+# zero, for reasons that chapter 11 gives). What passes its `check` is kept in
 # `my_transformer.py` beside this notebook. After a first try, `solution("post_norm")` in a cell of
 # its own shows one way.
 #
@@ -225,7 +231,7 @@ check(which_form)
 #
 # </details>
 #
-# Yours, in the form that the library's layers want them; the fourth one is the bug:
+# Your functions, wrapped as the library's layers expect; the fourth one is the bug:
 
 # %%
 post_norm, pre_norm, branch_norm = mine("post_norm"), mine("pre_norm"), mine("branch_norm")
@@ -298,71 +304,77 @@ def states(model, tokens):
         xs.append(layer(xs[-1], None))
     return xs
 
+
+def over_six_seeds(measure, *arguments):
+    """For each layer the mean of what is measured of six new models."""
+    found = []
+    for seed in range(6):
+        torch.manual_seed(seed)
+        found.append(measure(Deep(*arguments), torch.randint(VOCABULARY, (64, LENGTH))))
+    return torch.tensor(found).mean(dim=0).tolist()
+
 # %%
-def of_the_input(model):
+def of_the_input(model, tokens):
     """Mean cosine between what enters the stack and what leaves each layer."""
-    torch.manual_seed(1)
-    xs = states(model, torch.randint(VOCABULARY, (64, LENGTH)))
+    xs = states(model, tokens)
     return [nn.functional.cosine_similarity(xs[0], x, dim=-1).mean().item() for x in xs]
 
 
-remaining = {}
-for form in FORMS:
-    torch.manual_seed(0)
-    remaining[form] = (range(17), of_the_input(Deep(form)))
+remaining = {form: (range(17), over_six_seeds(of_the_input, form)) for form in FORMS}
 show(
-    lines(remaining, ("layers", "cosine with the input")),
-    "Cosine with the input over 16 layers: with post-norm and with the bug it falls to 0.2, with "
-    "pre-norm to 0.6, with the norm on the branch to 0.3.",
+    lines(remaining, ("layers", "cosine with the input (6 seeds)")),
+    "Cosine with the input over 16 layers: it falls slowly with pre-norm, and far more with "
+    "post-norm, with the bug and with the norm on the branch.",
 )
-print({form: round(values[-1], 1) for form, (_, values) in remaining.items()})
+print({form: round(values[-1], 2) for form, (_, values) in remaining.items()})
 
 # %% [markdown]
-# The curves of post-norm and of the bug coincide, and at the top hardly anything of the input is
-# left. Each norm shrinks what came before to make room for what the branch has added, 32 times
-# over. With pre-norm the input stays; it is only joined by more and more. With the norm on the
-# branch it falls, too, although the path around is free: there each of the 32 branches adds a
-# vector of size 1, and pre-norm's are smaller.
+# The curves of post-norm and of the bug lie close together (the bug *is* post-norm, with its norms
+# shifted by half a sublayer), and at the top little of the input is left. Each norm shrinks what
+# came before to make room for what the branch has added, 32 times over. With pre-norm the input
+# stays; it is only joined by more and more. With the norm on the branch it falls as well, although
+# the path around is free: there each of the 32 branches adds a vector of size 1, and pre-norm's are
+# smaller.
 #
-# And the gradient, by depth?
+# And the gradient, by depth? A fifth curve has the norm on the branch and a norm at the very end,
+# as pre-norm has:
 
 # %%
-def gradients(form):
+def gradients(model, tokens):
     """Norm of the gradient of each layer's last matrix, at the start."""
-    torch.manual_seed(0)
-    model = Deep(form)
-    tokens = torch.randint(VOCABULARY, (64, LENGTH))
     logits = model(tokens)[:, BACK:]
     nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, :-BACK].flatten()).backward()
     return [layer.feed_forward.output.weight.grad.norm().item() for layer in model.encoder.layers]
 
 
-by_layer = {form: gradients(form) for form in FORMS}
+by_layer = {form: over_six_seeds(gradients, form) for form in FORMS}
+by_layer["branch, final norm"] = over_six_seeds(gradients, "branch", 16, True)
 show(
     lines(
         {form: (range(1, 17), norms) for form, norms in by_layer.items()},
-        ("layer", "norm of the gradient"),
+        ("layer", "norm of the gradient (6 seeds)"),
         logarithmic="y",
     ),
-    "Gradient norm by layer at the start: with post-norm and the bug it rises from the bottom to "
-    "the top, with pre-norm it is even, with the norm on the branch it is ten times larger.",
+    "Gradient norm by layer at the start: about even with post-norm and the bug, falling a little "
+    "with pre-norm; with the norm on the branch it falls from more than ten times as much.",
 )
 
 for form, norms in by_layer.items():
-    print(f"{form:11} top layer / bottom layer: {norms[-1] / norms[0]:.1f}")
+    ends = f"bottom layer {norms[0]:.2f}, top layer {norms[-1]:.2f}"
+    print(f"{form:18} {ends}, top / bottom {norms[-1] / norms[0]:.1f}")
 
 # %% [markdown]
-# With post-norm the top layer gets more than twice the gradient of the bottom one; with pre-norm
-# all layers get about the same ([Xiong et al. 2020](https://arxiv.org/abs/2002.04745) derive it).
-# That alone would not be a catastrophe. Adam evens such differences out.
+# With post-norm the top layer gets a little more than the bottom one, with pre-norm a little less
+# ([Xiong et al. 2020](https://arxiv.org/abs/2002.04745) derive how both depend on the depth). That
+# alone would not be a catastrophe. Adam evens such differences out.
 #
-# The norm on the branch has a large gradient for another reason: without a norm at the end its
-# output grows with the depth, and so do its logits.
+# The norm on the branch has by far the largest gradient: without a norm at the end its output grows
+# with the depth, and so do its logits. With one more norm at the end most of it is gone.
 #
 # ## Training
 #
-# Now the opening question. 150 steps of Adam; the learning rate is at its full height from the
-# first step on, or reaches it after 75 (**warm-up**). A model that knows nothing has a loss of ln
+# Now the opening question. 150 steps of Adam; the learning rate has its full value from the first
+# step on, or reaches it after 75 (**warm-up**). A model that knows nothing has a loss of ln
 # 20 ≈ 3.0.
 
 # %%
@@ -398,7 +410,7 @@ print(outputs[:3, :4])
 # %% [markdown]
 # It has learned nothing, and whatever goes in, the same vector comes out. Is it so for all forms,
 # and was it bad luck? All eight, each from six different random weights (measured before, by
-# `make results`; change `fit`, and your machine measures). Beside the loss stands the share of the
+# `make results`; change `fit`, and your machine measures). Next to the loss is the share of the
 # output that still depends on the token:
 
 # %%
@@ -444,63 +456,111 @@ assert loss.loc["post, warm-up", "max"] < loss.loc["post, no warm-up", "min"] - 
 )
 
 # %% [markdown]
-# That is the catastrophe. The first steps were too large. They made the branches so large that the
-# norms drowned out the input. Whatever goes in, the same vector comes out. Such a model cannot
-# learn any more, since nothing that it sees makes a difference. Pre-norm took the same steps, and
-# its free path saved it.
+# That is the catastrophe. What happened in the first steps? How much of the output depends on the
+# token, how large the branches are beside what they are added to, and how much of what the upper
+# half of the branches returns depends on the token, over three seeds:
+
+# %%
+def varying(x):
+    """The share of some vectors that differs from their mean."""
+    x = x.flatten(0, -2)
+    return ((x - x.mean(dim=0)).square().sum() / x.square().sum()).item()
+
+
+@torch.no_grad()
+def branches(model, tokens):
+    """Of the output, of the sizes of the branches, of what the upper branches return."""
+    seen = []
+    residuals = [m for m in model.modules() if isinstance(m, Residual)]
+    parts = [p for m in model.encoder.layers for p in (m.self_attention, m.feed_forward)]
+    inputs = [m.register_forward_pre_hook(lambda m, x: seen.append(x[0])) for m in residuals]
+    outputs = [m.register_forward_hook(lambda m, x, f: seen.append(f)) for m in parts]
+    output = states(model, tokens)[-1]
+    for hook in (*inputs, *outputs):
+        hook.remove()
+    ratios = [(f.norm() / x.norm()).item() for x, f in zip(seen[::2], seen[1::2])]
+    upper = [varying(f) for f in seen[1::2][len(ratios) // 2 :]]
+    return varying(output), sum(ratios) / len(ratios), sum(upper) / len(upper)
+
+# %% tags=["nbval-ignore-output"]
+rows = []
+for steps in range(4):
+    found = []
+    for seed in range(3):
+        torch.manual_seed(seed)
+        model = Deep("post")
+        fit(model, warmup=1, steps=steps)
+        found.append(branches(model, torch.randint(VOCABULARY, (64, LENGTH))))
+    rows.append([steps, *torch.tensor(found).mean(dim=0).tolist()])
+columns = ["steps", "output that varies", "size of f(x) / size of x", "upper branches that vary"]
+assert rows[3][1] < 0.02, "not as on our machines: restart the kernel and run all cells"
+pd.DataFrame(rows, columns=columns).set_index("steps").round(3)
+
+# %% [markdown]
+# After two or three steps the upper branches return nearly the same vector for every token. They
+# are only a third as large as what they are added to; but each norm shrinks the rest, which tells
+# the tokens apart, to make room for them, 32 times over. In five of the six runs with each of the
+# two forms, the same vector comes out whatever goes in. At this rate it does not recover in 150
+# steps. Pre-norm took steps of the same size, and on its free path nothing shrinks the input.
 #
-# With warm-up post-norm learns: small steps at first, until the branches have learned something
-# useful. So two of the eight do not learn: post-norm without warm-up and the bug, its double,
-# without warm-up. Pre-norm learns either way. (Which way is better for it? Without warm-up the mean
-# is lower, and so are five of the six seeds; but the means differ by less than the runs of one kind
-# do, and two standard errors of the difference would be needed to say so.)
+# With warm-up post-norm learns: its first steps are small. So two of the eight do not learn:
+# post-norm without warm-up and the bug, its double, without warm-up. The norm on the branch learns
+# with both and is no better than post-norm with a warm-up. Pre-norm learns either way. (Which way
+# is better for it? Without warm-up the mean is lower, and so are five of the six seeds; but the
+# means differ by less than the runs of one kind do. That is too little to say so: it should be two
+# standard errors of the difference.)
 #
 # ### From which depth on?
 #
 # Sixteen layers are many. The paper has six on each side. The same, without warm-up, at other
-# depths:
+# depths and other rates:
 
 # %%
 depths = (2, 4, 6, 8, 12, 16)
 
 
-def train_at(form, layers, seed):
+def train_at(form, layers, rate, seed):
     torch.manual_seed(seed)
-    return {"loss": fit(Deep(form, layers), warmup=1)}
+    return {"loss": fit(Deep(form, layers), warmup=1, learning_rate=rate)}
 
 
-cases = {f"{form}, {n} layers": (form, n) for form in ("post", "pre") for n in depths}
+curves = {"post-norm, rate 0.001": ("post", 1e-3), "post-norm, rate 0.004": ("post", 4e-3)}
+curves |= {"post-norm, rate 0.01": ("post", 1e-2), "pre-norm, rate 0.004": ("pre", 4e-3)}
+cases = {
+    f"{name}, {n} layers": (form, n, rate) for name, (form, rate) in curves.items() for n in depths
+}
 runs = over_seeds(train_at, cases, "09_depth", seeds=6)
 means = runs.groupby("case")["loss"].agg(["mean", "min", "max"])
-curves = {
-    form: (depths, means.loc[[f"{form}, {n} layers" for n in depths], "mean"])
-    for form in ("post", "pre")
-}
 show(
     lines(
-        curves,
+        {
+            name: (depths, means.loc[[f"{name}, {n} layers" for n in depths], "mean"])
+            for name in curves
+        },
         ("layers", "loss after 150 steps (6 seeds)"),
     ),
-    "Loss without warm-up over the number of layers: post-norm learns at few layers and not at all "
-    "at sixteen, pre-norm at all depths.",
+    "Loss without warm-up over the number of layers: at a rate of 0.004 post-norm learns at few "
+    "layers and not at all at sixteen, at 0.01 it fails from fewer on; pre-norm learns at all "
+    "depths.",
 )
-means.loc[list(cases)].round(2)
+means.loc[[case for case in cases if "0.004" in case]].round(2)
 
 # %% [markdown]
-# Up to six layers post-norm does nearly as well as pre-norm, without any warm-up. At eight it begins
-# to depend on the seed, and at twelve it is over with all six: such is the character of this
-# collapse, it comes suddenly. Pre-norm learns at every depth, though sixteen layers do worse than
-# two after these 150 steps. The game needs a single layer, and a deep stack takes longer to train;
-# what depth is good for shows on tasks that are harder than this one.
+# At a rate of 0.004, up to six layers, post-norm does nearly as well as pre-norm, without any
+# warm-up. At eight it begins to depend on the seed, and at twelve it is over with all six: the
+# collapse is sudden. With a higher rate it comes at fewer layers; with a lower one everything
+# learns more slowly, and nothing collapses within this range. Pre-norm learns at every depth, though sixteen layers do worse than two after
+# these 150 steps. The game needs a single layer, and a deep stack takes longer to train; what depth
+# is good for shows on tasks that are harder than this one.
 #
 # The paper has both: post-norm, and a schedule that warms up for 4,000 steps (chapter 11). Combine
-# the paper's norm with a schedule that lacks a warm-up, and somewhere between a few layers and a
-# dozen or so you meet this collapse; the depth depends on the rate. ([Xiong et al.
-# 2020](https://arxiv.org/abs/2002.04745) saw the base model's six layers fail.)
+# the paper's norm with a schedule that lacks a warm-up, and somewhere you meet this collapse; the
+# depth depends on the rate. ([Xiong et al. 2020](https://arxiv.org/abs/2002.04745) saw it with six
+# layers on each side.)
 #
 # ## What the final norm is for
 #
-# With pre-norm nothing is ever normalized on the free way. Each layer adds something, the numbers
+# With pre-norm nothing is ever normalized on the free path. Each layer adds something, the numbers
 # grow with the depth, and so do the scores that the output projection makes of them. One norm after
 # the last layer makes them the same for every depth:
 
@@ -528,17 +588,17 @@ mean_and_spread(runs[["case", "seed", "loss"]])
 
 # %% [markdown]
 # No: without it the mean is even lower, by less than the seeds differ. The final norm is there so
-# that the numbers do not grow with the depth, whatever it is; GPT-2, T5 and Llama have it. Post-norm
-# ends in a norm anyway and needs no other.
+# that the numbers do not grow with the depth, whatever it is; GPT-2, T5 and Llama have it.
+# Post-norm ends in a norm anyway and needs no other.
 #
 # ## A stack of 32
 #
-# Is post-norm lost at depth, without a warm-up? [Wang et al.
-# 2022](https://arxiv.org/abs/2203.00555) trained a thousand layers of it, with two changes that they
-# call **DeepNorm**. The sum is $\text{LN}(\alpha x + f(x))$ with $\alpha > 1$, so that each norm
-# shrinks less of what came before. And some matrices begin smaller, by a factor $\beta$: those of
-# the feed-forward network, those of the values, and the output projection of attention. For an
-# encoder of N layers, $\alpha = (2N)^{1/4}$ and $\beta = (8N)^{-1/4}$.
+# Is post-norm lost at depth? [Wang et al. 2022](https://arxiv.org/abs/2203.00555) trained a
+# thousand layers of it, with a warm-up and with two changes that they call **DeepNorm**. The sum is
+# $\text{LN}(\alpha x + f(x))$ with $\alpha > 1$, so that each norm shrinks less of what came
+# before. And some matrices begin smaller, by a factor $\beta$: those of the feed-forward network,
+# those of the values, and the output projection of attention. For an encoder of N layers, $\alpha =
+# (2N)^{1/4}$ and $\beta = (8N)^{-1/4}$.
 #
 # ### Make it train
 #
@@ -560,10 +620,11 @@ check_experiment("deep_norm", runs, conclusion)
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# A class like `Residual` with α in it, and `Deep("post", 32)` with its `residual` modules replaced
-# or built with it. Under `torch.no_grad()`, `weight.mul_(beta)` makes a matrix smaller. Queries,
-# keys and values are the three thirds of `qkv_proj.weight`, by rows; only the last third is the
-# values'.
+# A class like `Residual` with α in it, and `Deep("post", 32)`, in each of whose layers
+# `self_attention_residual` and `feed_forward_residual` are replaced by it. Under `torch.no_grad()`,
+# `weight.mul_(beta)` makes a matrix smaller. They are `feed_forward.hidden`, `feed_forward.output`,
+# `self_attention.out_proj` and, of `self_attention.qkv_proj`, whose rows are the queries', the
+# keys' and the values', the last third.
 #
 # </details>
 #
@@ -579,8 +640,8 @@ mean_and_spread(places)
 # %% [markdown]
 # BLEU does not tell them apart, by twice the standard error of the difference. The loss does, and
 # not the way round that one might expect: with two layers and a warm-up, the paper's post-norm is a
-# little *better*. So the place of the norm decides from which depth on a model gets started, not
-# which one is better once it has.
+# little *better*. So a free path is not free of charge. It pays where post-norm does not get
+# started.
 #
 # ## Common mistakes
 #
@@ -597,7 +658,7 @@ for form in FORMS:
 
 # %% [markdown]
 # **Dropout on the sum.** Section 5.4 puts it on the sublayer's output. On $x + f(x)$ it also drops
-# from the path around, once in each sublayer, and after a few layers little is left of any channel:
+# parts of the free path, once in each sublayer, and after a few layers few channels are left:
 
 # %%
 torch.manual_seed(0)
@@ -614,12 +675,13 @@ for layers in (2, 12, 32):
 #
 # ## Summary
 #
-# 1. x + f(x) leaves the gradient a path along which it is multiplied by nothing.
-# 2. Post-norm normalizes the sum, pre-norm what f gets to see; a path from bottom to top without a
+# 1. x + f(x) leaves the gradient a path along which it is multiplied by 1.
+# 2. Post-norm normalizes the sum, pre-norm the input of f; a path from bottom to top without a
 #    norm exists only with pre-norm and with the norm on the branch.
-# 3. Deep post-norm without warm-up collapses: every input gives the same output. Pre-norm does not.
+# 3. Deep post-norm without warm-up collapses: every input gives the same output. From which depth
+#    on depends on the rate. Pre-norm does not.
 # 4. Adding the normalized input back looks like pre-norm and behaves like post-norm.
-# 5. Pre-norm wants one more norm at the very end, because its numbers grow with the depth.
+# 5. Pre-norm needs one more norm at the very end, because its numbers grow with the depth.
 #
 # Now you can do **assignment 3**, on norms and residual connections.
 #

@@ -63,7 +63,7 @@ from transformer_lib.vocabulary import BOS, EOS, PAD
 #
 # ### A network for every position
 #
-# ●○○ · 10 minutes · two thirds of a layer's parameters
+# ●○○ · 10 minutes · two thirds of an encoder layer's parameters
 #
 # A module with two `nn.Linear`, called `hidden` and `output`, from d_model to d_ff and back. (The
 # names matter: at the end of the chapter the weights of another program are to fit.) Residual
@@ -160,16 +160,17 @@ assert known["with ReLU"][-1].min() > 0.95 and known["without ReLU"].max() < 0.3
 # With the ReLU, more units know more, until all is known. Without it, two matrices are one matrix:
 # however many units there are, a fifth is all that a linear map can memorize.
 #
-# How can 128 units know a thousand facts, if a unit is one key with one value? They do not divide
-# the facts among themselves. Every question wakes about half of the units, and it is the *pattern*
-# of those awake that stands for the fact, so that each unit serves many (**superposition**). The
-# last matrix, from d_model to the fifty answers, stores as well.
+# How can so few units know a thousand facts, if a unit is one key with one value? They do not
+# divide the facts among themselves. A random question wakes many units at once, and what is read
+# out is the *pattern* of those awake, so that each unit serves many facts: a **distributed** code.
+# The last matrix, from d_model to the fifty answers, stores as well.
 #
 # ### What is stored
 #
 # And in a model that has learned to translate? We take the small trained Transformer of the course,
 # let it read 500 test sentences, and look at the hidden units of the encoder's second feed-forward
-# network: which pieces wake which unit?
+# network: which pieces wake which unit? (A **hook** is a function that a module calls after its
+# `forward`, with what went in and what came out. So one can look into a model without changing it.)
 
 # %%
 trained = load_trained("transformer")
@@ -178,20 +179,34 @@ test = load_corpus(DataConfig()).test
 src = pad_sequences([[*tokens, EOS] for tokens in tokenizer.encode(test.sources[:500])])
 awake = {}
 network = model.encoder.layers[1].feed_forward.hidden
-hook = network.register_forward_hook(lambda _, x, out: awake.update(units=out.relu()))
-with torch.no_grad():
-    model.encode(src)
-hook.remove()
-units = awake["units"][src != PAD]  # (positions, d_ff)
+
+
+def units_of(src):
+    """What the hidden units give at each piece of some sources: (positions, d_ff)."""
+    hook = network.register_forward_hook(lambda _, x, out: awake.update(units=out.relu()))
+    with torch.no_grad():
+        model.encode(src)
+    hook.remove()
+    return awake["units"][src != PAD]
+
+
+units = units_of(src)
 pieces = tokenizer.pieces(src[src != PAD].tolist())
 times = (units > 0).sum(dim=0)
 print(f"{len(pieces):,} positions, {units.size(1)} units")
 print(f"awake at a position, on average: {(units > 0).sum(dim=1).float().mean():.1f} units")
 print(f"units that never wake: {(times == 0).sum()}")
+again = torch.zeros_like(times)
+english = sorted((source for source, _ in load_corpus(DataConfig()).train[::4]), key=len)
+for start in range(0, len(english), 1000):
+    some = [[*tokens, EOS] for tokens in tokenizer.encode(english[start : start + 1000])]
+    again += (units_of(pad_sequences(some)) > 0).sum(dim=0)
+asleep = ((times == 0) & (again == 0)).sum()
+print(f"nor on {len(english):,} sentences that the model was trained on: {asleep}")
 
 # %% [markdown]
 # Out of 512 units, only four or five are awake at a time. So each of them must be waiting for
-# something particular. For each unit, the pieces that its activity is due to; the table takes every
+# something particular. The table shows which pieces account for a unit's activity, for every
 # twentieth of the units that wake at ten positions or more:
 
 # %%
@@ -217,9 +232,9 @@ rows = [
 pd.DataFrame(rows, columns=["unit", "positions", "first", "second", "third"]).fillna("")
 
 # %% [markdown]
-# Is that more than one would get by chance? The most frequent pieces are awake everywhere. As a
-# baseline, the pieces change places at random, so that each unit is due to whatever happens
-# to be there:
+# Is that more than one would get by chance? A frequent piece would lead by its frequency alone. As
+# a baseline we shuffle the pieces over the positions, so that each unit is credited to whatever
+# happens to stand there:
 
 # %%
 order = torch.randperm(len(pieces), generator=torch.Generator().manual_seed(0)).tolist()
@@ -232,13 +247,16 @@ for name, found in {"as they stand": wakes, "shuffled": shuffled}.items():
 # Much of it is a dictionary. Nearly half of these units belong to a single piece, and hardly any
 # does after shuffling. Others belong to a few that have something in common: *now, only, just*;
 # *laughed, laugh*; *else, yet, still*. Some tell no story (unit 419). More than a third of all
-# units never wake on these sentences: nearly all of them are **dead**, with a ReLU that is below
-# zero whatever comes, so that no gradient reaches them any more.
+# units never wake on these sentences, and nearly all of these do not wake in training either. They
+# are **dead**: the input of their ReLU is negative whatever comes, so that neither an output nor a
+# gradient gets through.
 #
-# Those were the keys. A value is what a unit adds to the state when it wakes. In the last layer of
-# the decoder the state goes straight to the output, so there we can read values: which pieces do
-# they make more likely? Here are the ten units with the sharpest values, among those that wake at
-# thirty positions or more of the right translations, and the pieces at which each is most active:
+# Those were the keys. A value is what a unit adds to the state when it wakes. After the last layer
+# of the decoder only the final norm and the output table follow. The norm takes off the mean and
+# multiplies by its weight; both can be put into the values, and then they can be read: which pieces
+# do they make more likely? Here are the ten units with the sharpest values, among those that wake
+# at thirty positions or more of the right translations, and the pieces at which each is most
+# active:
 
 # %%
 encoded = tokenizer.encode([german[0] for german in test.references[:500]])
@@ -247,7 +265,9 @@ network = model.decoder.layers[1].feed_forward
 hook = network.hidden.register_forward_hook(lambda _, x, out: awake.update(units=out.relu()))
 with torch.no_grad():
     model(src, tgt_input)
-    effect = model.output_weight @ network.output.weight  # (vocabulary, units)
+    values = network.output.weight - network.output.weight.mean(dim=0)
+    values = values * model.decoder.final_norm.weight[:, None]
+    effect = model.output_weight @ values  # (vocabulary, units)
 hook.remove()
 units = awake["units"][tgt_input != PAD]
 read = tokenizer.pieces(tgt_input[tgt_input != PAD].tolist())
@@ -259,19 +279,18 @@ for unit in sharpness.topk(10).indices.tolist():
     print(f"{unit:3} wakes at {' '.join(list(wakes)[:3]):28} and raises {' '.join(more)}")
 
 # %% [markdown]
-# Two units wake at *?* and at the full stop and raise `</s>`; two wake after participles such as
-# *gefunden* and raise the full stop or the end; one wakes in the middle of *anz…*, *ück…* and
-# raises the endings of verbs. So key and value make rules: after this, say that. (The pieces that
-# many of them raise, *Ich* and *Tom*, are the most frequent ones.)
+# Two units wake at *?* and at the full stop and raise `</s>`; one wakes at words that end clauses,
+# such as *gefunden*, and raises their end; one wakes inside words, after *anz* or *ück*, and raises
+# the endings of verbs; after *weiß* or a comma comes *was*, after *ist* comes *sich*. So key and
+# value make rules: after this, say that.
 #
 # ### Is it needed?
 #
 # Now the second half of the opening question. We take one kind of part out of the trained model,
 # which is called an **ablation**, let it translate 200 test sentences and count BLEU. There are two
-# ways to take something out. Its output can become zero; but a zero is something that the parts
-# after it have never met, and some of the damage may come from that. Or its output can become its
-# own mean over many positions: then the size is what the others expect, and only what varies is
-# gone.
+# ways to take something out. Its output can become zero; but the parts after it have never met a
+# zero there, and some of the damage may come from that. Or its output can become its own mean over
+# many positions: then what is the same everywhere stays, and only what varies is gone.
 
 # %%
 references = pad_sequences([[BOS, *tokens] for tokens in encoded[:200]])
@@ -279,18 +298,17 @@ real = {src.size(1): src[:200] != PAD, references.size(1): references != PAD}
 
 
 @torch.no_grad()
-def mean_output(part):
-    """The mean of what a part returns, over the real positions of 200 sentence pairs."""
+def mean_output(part, where=real):
+    """The mean of what a part returns at the real positions of 200 sentence pairs, or others."""
     seen = []
-    hook = part.register_forward_hook(lambda _, x, out: seen.append(out[real[out.size(1)]]))
+    hook = part.register_forward_hook(lambda _, x, out: seen.append(out[where[out.size(1)]]))
     model(src[:200], references)
     hook.remove()
     return torch.cat(seen).mean(dim=0)
 
 
-def without(parts, by_mean, sentences=200):
-    """BLEU and the translations, with the outputs of these modules replaced."""
-    constants = [mean_output(part) * by_mean for part in parts]
+def without(parts, constants, sentences=200):
+    """BLEU and the translations, with the outputs of these modules replaced by constants."""
     hooks = [
         part.register_forward_hook(lambda _, x, out, c=constant: c.expand_as(out))
         for part, constant in zip(parts, constants)
@@ -312,14 +330,17 @@ parts = {
 }
 parts["all attention"] = [part for name in parts if "attention" in name for part in parts[name]]
 parts["all feed-forward"] = [part for name in parts if "forward" in name for part in parts[name]]
-parts["all embeddings"] = [model.tgt_embedding.embed_tokens]
-results = {name: [without(some, by_mean) for by_mean in (0, 1)] for name, some in parts.items()}
+parts["all look-ups of embeddings"] = [model.tgt_embedding.embed_tokens]
+results = {
+    name: [without(some, [by * mean_output(part) for part in some]) for by in (0, 1)]
+    for name, some in parts.items()
+}
 scores = {name: (zero, mean) for name, ((zero, _), (mean, _)) in results.items()}
 assert scores["nothing"][0] - 10 < scores["encoder feed-forward"][0] < scores["nothing"][0], (
     "not as on our machines: restart the kernel and run all cells"
 )
 rows = [[f"{zero:.1f}", f"{mean:.1f}"] for zero, mean in scores.values()]
-pd.DataFrame(rows, index=[f"without {name}" for name in scores], columns=["zero", "mean"])
+pd.DataFrame(rows, index=list(scores), columns=["its output zero", "its output's mean"])
 
 # %% [markdown]
 # And what does it say?
@@ -334,17 +355,18 @@ assert results["nothing"][0][1] == results["nothing"][1][1], (
 )
 
 # %% [markdown]
-# It depends on where. Without the encoder's feed-forward networks, the dictionary above, the model
-# loses five points if zeros take their place. Without the decoder's, or without its self-attention,
-# BLEU says that nothing is right. Look at the sentences: many words *are* right, but it cannot
-# stop, or the forms are gone, and that costs as much BLEU as wrong words (chapter 13). Without
-# cross-attention the decoder does not know what to translate, and says the same for everything.
-# And the answer to the opening question: no group can be spared as a whole. What comes nearest is a
-# part of one.
+# It depends on where. The mildest cases are both in the encoder: its feed-forward networks, the
+# dictionary above, if zeros take their place, and its self-attention. Without the decoder's
+# networks, or without its self-attention, BLEU says that nothing is right. Look at the sentences:
+# many words *are* right, but the model does not stop, or the inflections are gone, and that costs
+# as much BLEU as wrong words (chapter 13). Without cross-attention the decoder does not know what
+# to translate, and says the same for everything. (Of the embeddings only the look-up is taken out;
+# positions and the output table stay.) And the answer to the opening question: no group can be
+# spared as a whole. The nearest thing to it is part of a group.
 #
 # The two columns differ most where one would not expect it. The encoder's networks can nearly be
 # spared if they return zero, but their *mean* destroys everything. Is a mean not the gentler
-# choice? It is, if the mean is typical of something. How long are the vectors that they return?
+# choice? How long are the vectors that they return, and what if the mean is that of words alone?
 
 # %%
 with torch.no_grad():
@@ -361,21 +383,25 @@ for hook in hooks:
     hook.remove()
 for name, length in lengths.items():
     print(f"{name}: {length[words].mean():4.0f} at words, {length[ends].mean():4.0f} at </s>")
+networks = parts["encoder feed-forward"]
+of_words = [mean_output(part, real | {src.size(1): words}) for part in networks]
+print(f"BLEU with the mean over words alone: {without(networks, of_words)[0]:.1f}")
 
 # %% [markdown]
 # At `</s>` they write a vector seven to ten times as long as at words. (Large models have such
-# positions, too: [Sun et al. 2024](https://arxiv.org/abs/2402.17762) call them massive
-# activations, and find them at first tokens and delimiters.) One position in seven is a `</s>`, so
-# the mean is mostly its vector, and after the ablation all words look like the end of the sentence.
-# So a result of an ablation is a result about what was put in place of the part as well. Say which,
-# and look at what you average.
+# positions, too: [Sun et al. 2024](https://arxiv.org/abs/2402.17762) call them massive activations,
+# and find them at first tokens and delimiters.) One position in seven is a `</s>`, so the mean over
+# all positions is mostly its vector. The mean over words alone does far better, and is still far
+# from zero's score: for this part, zero is the gentler choice. So the result of an ablation is also
+# a result about whatever was put in the part's place. Say what it was, and look at what you
+# average.
 #
-# This says what *this trained model* relies on. A model trained without a part might have learned
-# to do without it (chapter 14 has more on that).
+# This says what *this trained model* relies on. A model trained without a part might learn to do
+# without it (chapter 14 has more on that).
 #
 # ## Putting it together
 #
-# Every box below has been built now, in the chapters whose numbers it bears:
+# You have now built every box below, in the chapters whose numbers it carries:
 # [2](02_from_rnn_to_attention.ipynb), [3](03_tokens_and_embeddings.ipynb),
 # [4](04_positional_encoding.ipynb), [5](05_attention.ipynb), [6](06_multi_head_attention.ipynb),
 # [7](07_masks.ipynb), [8](08_layer_norm_and_batch_norm.ipynb), [9](09_residuals.ipynb) and this
@@ -388,9 +414,9 @@ show(architecture(), ALTERNATIVE)
 
 # %% [markdown]
 # The drawing is the paper's, with post-norm. The model that you build now has pre-norm, because the
-# weights that you will load were trained that way: each branch begins with
-# a norm, and each stack ends with one more. Five modules, from the inside out. Your parts of the
-# chapters before are what they are made of; where you have none yet, the course lends its own:
+# weights that you will load were trained that way: each branch begins with a norm, and each stack
+# ends with one more. Five modules, from the inside out. They are made of your parts from earlier
+# chapters; where one is missing, the course lends its own:
 
 # %%
 split_heads, merge_heads = mine("split_heads"), mine("merge_heads")
@@ -430,7 +456,7 @@ check(MultiHeadAttention)
 # ●●○ · 15 minutes · attention and a network, joined by residual connections
 #
 # The parts come from outside, as modules: `self_attention` is called as above, `feed_forward`,
-# `norm1`, `norm2` and `dropout` take one tensor. Keep them under their names. `pre_norm(x,
+# `norm1`, `norm2` and `dropout` take one tensor. Store them under the same names. `pre_norm(x,
 # sublayer, norm, dropout)` is yours from chapter 9.
 
 # %%
@@ -457,7 +483,7 @@ check(EncoderLayer)
 #
 # ●●○ · 20 minutes · three sublayers, two masks
 #
-# It attends to what has been said so far, then to the encoder's memory, then comes the network. The
+# It attends to what has been said so far, then to the encoder's memory; the network comes last. The
 # memory comes from the encoder's final norm and is not normalized once more.
 
 # %%
@@ -545,8 +571,9 @@ check(Transformer)
 
 # %%
 state = trained.model.state_dict()
-for name in list(state)[:13] + ["encoder.final_norm.weight", "decoder.layers.0.cross_attention"]:
-    print(f"{name:50}", tuple(state[name].shape) if name in state else "…")
+for name, tensor in state.items():
+    if "layers.1." not in name:  # called like those of layer 0
+        print(f"{name:58}{tuple(tensor.shape)}")
 
 # %% [markdown]
 # ### Convert
@@ -614,9 +641,8 @@ for sentence in ("Where is my car?", "Tom does not want to go home.", "I would l
 #
 # ## Every shape
 #
-# A **hook** is a function that a module calls after its `forward`. One hook on every module of
-# yours writes down what went in and what came out. Batch 2, src_len 9, tgt_len 8, d_model 192, d_ff
-# 512, 4 heads:
+# One hook on every module of yours writes down what went in and what came out. Batch 2, src_len 9,
+# tgt_len 8, d_model 192, d_ff 512, 4 heads:
 
 # %%
 def shape(x):
@@ -648,11 +674,12 @@ table[table["module"].str.fullmatch(PARTS)]
 
 # %% [markdown]
 # Read it from top to bottom. Whatever runs through the layers is (batch, length, 192), and every
-# part returns the shape that its `x` had. It becomes wider inside the feed-forward network, and at
-# the very end (the last line, of the model itself), where the logits are (2, 8, 4000): a number for
-# each piece. In cross-attention the queries come from the target, and the second tensor is the
-# memory, 9 positions long; the mask is the third. What hooks do not see are the insides of
-# attention: four heads of 48 channels each, and their weights, (batch, heads, queries, keys).
+# part returns the shape that its `x` had. It widens in two places only: inside the feed-forward
+# network, and at the very end (the last line, of the model itself), where the logits are (2, 8,
+# 4000): a number for each piece. In cross-attention the queries come from the target, and the
+# second tensor is the memory, 9 positions long; the mask is the third. What hooks do not see are
+# the insides of attention: four heads of 48 channels each, and their weights, (batch, heads,
+# queries, keys).
 #
 # No shape depends on the number of the layer, and no matrix of *parameters* on the length of a
 # sentence.
@@ -727,7 +754,7 @@ for name, row in counts.iterrows():
 
 # %% [markdown]
 # So attention has 30% of the base model's parameters, as much as the embeddings; the feed-forward
-# networks have the most, 40%. In a tiny model nearly everything is vocabulary. The norms hardly
+# networks have the most, 40%. In the tiny model more than half is vocabulary. The norms hardly
 # count.
 #
 # ## Initialisation: how large is random?
@@ -748,12 +775,12 @@ for name, weight in {
 
 # %% [markdown]
 # With σ = 1 the numbers grow twentyfold in each layer. $1/\sqrt{n}$ keeps the size ([Glorot and
-# Bengio 2010](https://proceedings.mlr.press/v9/glorot10a.html) balance it with the gradient's, on
-# the way back), and with PyTorch's, which is the library's and yours, each layer makes the numbers
-# smaller by $1/\sqrt 3$, to 0.58. (A deep stack adds up many branches; GPT-2 makes the last matrix
-# of each branch smaller by the root of their number.) The paper does not say what it did. What does
-# it matter? A small post-norm Transformer with four layers on each side, 150 steps, the library's
-# matrices multiplied by a factor:
+# Bengio 2010](https://proceedings.mlr.press/v9/glorot10a.html) weigh it against the same condition
+# for the gradient on its way back). With PyTorch's, which the library's matrices and yours have,
+# each layer shrinks the numbers by a factor of $1/\sqrt 3$, 0.58. (A deep stack adds up many
+# branches; GPT-2 makes the last matrix of each branch smaller by the root of their number.) The
+# paper does not say what it did. What difference does it make? A small post-norm Transformer with
+# four layers on each side, 150 steps, the library's matrices multiplied by a factor:
 
 # %% tags=["nbval-ignore-output"]
 from itertools import islice
@@ -766,7 +793,7 @@ data = prepare(DataConfig())
 assert len(data.train) > 40_000, "the bundled text is not whole: install the course again"
 
 # %% [markdown]
-# As in chapter 3, a short training by hand, over five seeds:
+# As in chapter 3, a short training run by hand, over five seeds:
 
 # %%
 def start(model, factor):
@@ -777,7 +804,7 @@ def start(model, factor):
                 matrix.mul_(factor) if factor is not None else matrix.fill_(0.05)
 
 # %% [markdown]
-# Beside the loss, it measures how far apart two hidden units are in the end:
+# Besides the loss, it measures how far apart two hidden units end up:
 
 # %%
 def train(factor, seed, steps=150, warmup=30, learning_rate=2e-3):
@@ -805,7 +832,7 @@ def train(factor, seed, steps=150, warmup=30, learning_rate=2e-3):
     }
 
 # %% [markdown]
-# One number is worth having beside such losses. A model that has learned how frequent each piece
+# One number is worth having next to such losses. A model that has learned how frequent each piece
 # is, and nothing else, has the **unigram entropy** of the text:
 
 # %%
@@ -832,19 +859,21 @@ figure.axes[0].text(-0.4, unigram + 0.06, "unigram entropy", fontsize=8)
 show(
     figure,
     "Loss after 150 steps by the size of the random weights, beside the unigram entropy: well "
-    "below it with the library's, at it or above with three and ten times as large or equal ones.",
+    "below it with the library's, about at it with three times as large or equal ones, above it "
+    "with ten times as large ones.",
 )
 assert loss["mean"].idxmin() == "1 ×" and loss["mean"]["10 ×"] > unigram - 0.3, (
     "not as on our machines: restart the kernel and run all cells"
 )
 
 # %% [markdown]
-# Both sides cost a lot. At zero the branches never contribute anything: both matrices of a branch
-# are zero, so neither gets a gradient, and only the embeddings learn. With a tenth of the size the
-# mean is even worse, but look at the spread: some seeds get going within 150 steps, others do not.
-# Too large, and softmax and ReLU start in places from which there is hardly a way back. The line
-# makes one explanation of several bars: with three or ten times the size, or all equal, 150 steps
-# have taught the model how frequent each piece is, and nothing else.
+# Both sides cost a lot. At zero a branch never looks at its input: both of its matrices are zero,
+# and since the library's biases start at zero, too, neither gets a gradient. Only embeddings, norms
+# and the last biases learn. With a tenth of the size the mean is even worse, but look at the
+# spread: some seeds get going within 150 steps, others do not. Too large, and 150 steps get
+# nowhere. The line makes one explanation of several bars: with three times the size, or all equal,
+# 150 steps have taught the model how frequent each piece is, and nothing else; with ten times, not
+# quite even that.
 #
 # The last case is another mistake: all weights have the same value, and that value is of a sensible
 # size. What has become of the 128 hidden units of a feed-forward network? The second column says
@@ -876,7 +905,7 @@ def to_torch(name):
     return name
 
 # %% [markdown]
-# Its three projections are one matrix, as in the library. So this is the way of `convert`, back:
+# Its three projections are one matrix, as in the library. So this is `convert` in reverse:
 
 # %%
 def fused(state):
@@ -959,10 +988,10 @@ print("each at the encoder layer of its own height:       ", loss_with(first, se
 print("both at the embeddings:                            ", loss_with(bottom, bottom))
 
 # %% [markdown]
-# The first mistake costs a hundredth. With two layers and six words per sentence nobody would
-# notice it, and even with no encoder at all most of the next pieces are still right. A result that
-# looks reasonable proves nothing about the code. A comparison like the one above does, and so does
-# `check`, which tries three layers.
+# The first mistake costs one piece in a hundred. With two layers and six pieces per sentence nobody
+# would notice it, and even with no encoder at all most of the next pieces are still right. A result
+# that looks reasonable proves nothing about the code. A comparison like the one above does, and so
+# does `check`, which tries three layers.
 #
 # **One layer, N times.** `[layer] * 6` in Python is a list of six names for *one* layer. The model
 # has the right depth and a sixth of the parameters, and nothing complains. Count them:
@@ -982,10 +1011,10 @@ print(f"[layer] * 6: {num_parameters(nn.Sequential(*[one] * 6)):,}")
 #    them. It is a memory whose keys and values are weights.
 # 2. All states are (batch, length, d_model). Only the hidden units of the feed-forward networks and
 #    the logits are wider.
-# 3. 12d² parameters per encoder layer, 16d² per decoder layer, and the vocabulary: attention has
-#    less than a third.
-# 4. Random weights of size about 1/√n keep the numbers of a size; with zero or equal ones units
-#    never learn to differ.
+# 3. 12d² parameters per encoder layer, 16d² per decoder layer, and the vocabulary. In the paper's
+#    base model attention has 30% of them.
+# 4. Random weights of size about 1/√n keep the numbers the same size; with equal ones units never
+#    learn to differ.
 # 5. Copied weights and equal outputs show that two implementations compute the same forward pass.
 #
 # **In the paper:** sections 3.1, 3.3 and 3.4, table 3. **Read on:** Geva et al. 2021, “Transformer

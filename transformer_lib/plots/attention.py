@@ -6,7 +6,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import matplotlib
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from matplotlib.figure import Figure
 from torch import Tensor
 
@@ -94,18 +94,23 @@ def attention_explorer(
 
 def mask_explorer(
     weights: Mapping[str, Float[Tensor, "sentences queries keys"]],
+    masks: Mapping[str, Bool[Tensor, "sentences queries keys"]],
     pieces: Sequence[Sequence[str]],
 ) -> "altair.Chart":
     """Weights of one head under several masks, by name: choose the sentence and the mask.
 
-    It begins, and stays in a picture, with the last of the masks.
+    What a mask blocks is grey. It begins, and stays in a picture, with the last of the masks.
     """
     names = [" ".join(sentence).replace(" <pad>", "") for sentence in pieces]
     cells = [
-        {"sentence": names[number], "mask": mask, **cell}
+        {"sentence": names[number], "mask": mask, **cell, "blocked": not allowed}
         for mask, matrices in weights.items()
         for number, sentence in enumerate(pieces)
-        for cell in _cells(matrices[number], sentence, sentence, ("query", "key"))
+        for cell, allowed in zip(
+            _cells(matrices[number], sentence, sentence, ("query", "key")),
+            masks[mask][number].flatten().tolist(),
+            strict=True,
+        )
     ]
 
     return _explorer(
@@ -114,7 +119,8 @@ def mask_explorer(
         ("query", "key"),
         ("query (looks)", "key (looked at)"),
         f"Attention weights under the chosen mask, at first “{[*weights][-1]}” on “{names[0]}”; "
-        "blocked keys have weight zero.",
+        "what is blocked is grey and has weight zero.",
+        note="blocked: grey",
     ).properties(width=360, height=300)
 
 
@@ -182,14 +188,20 @@ def _explorer(
     fields: tuple[str, str],
     titles: tuple[str, str],
     description: str,
+    note: str = "",
 ) -> "altair.Chart":
-    """A heat map of those cells whose fields equal the choices; rows first in each pair."""
+    """A heat map of those cells whose fields equal the choices; rows first in each pair.
+
+    A cell that is ``blocked`` is grey, which the ``note`` at the end of the title explains.
+    """
     import altair
     import pandas
 
     said = " + ', ' + ".join(f"'{field} ' + {choice.name}" for field, choice in choices.items())
     words = altair.Axis(labelExpr="substring(datum.label, 3)")
+    said += f" + '; {note}'" if note else ""
     chosen = [altair.datum[field] == choice for field, choice in choices.items()]
+    scale = altair.Scale(scheme=SEQUENTIAL, domain=[0, 1])
     return (
         altair.Chart(
             pandas.DataFrame(cells),
@@ -200,8 +212,10 @@ def _explorer(
         .encode(
             x=altair.X(f"{fields[1]}:O", title=titles[1], axis=words),
             y=altair.Y(f"{fields[0]}:O", title=titles[0], axis=words),
-            color=altair.Color(
-                "weight:Q", scale=altair.Scale(scheme=SEQUENTIAL, domain=[0, 1]), title="weight"
+            color=altair.condition(
+                "datum.blocked",
+                altair.value("#c8c8c8"),
+                altair.Color("weight:Q", scale=scale, title="weight"),
             ),
             tooltip=[*fields, "weight"],
         )

@@ -73,7 +73,8 @@ def observe(function: Callable[..., Any], case: Case, limited: bool = False) -> 
         for number, (before, after) in enumerate(zip(case.args, args, strict=True))
         if _is_changed(before, after)
     ]
-    repeatable = not compare(value, again, tolerance=0.0)
+    # Objects that are no data are never equal, and yet nothing was drawn.
+    repeatable = not compare(value, again, tolerance=0.0) or not (is_data(value) or value is None)
     return Outcome(value, None, changed, repeatable, gradients, args)
 
 

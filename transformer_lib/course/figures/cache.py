@@ -25,18 +25,23 @@ def cache_growth(words: tuple[str, ...] = ("<s>", "Wo", "ist", "mein")) -> Figur
                 _step(axes, words[:step], cached, len(words))
                 if step == 1:
                     axes.text(
-                        -0.4, 1.5, "with a cache" if cached else "without", rotation=90, va="center"
+                        -1.3, 1.0, "with a cache" if cached else "without", rotation=90, va="center"
                     )
                 if row == 0:
                     axes.set_title(f"step {step}", fontsize=10)
+        colours = {"computed in this step": ORANGE, "read from the cache": BLUE}
+        patches = [Rectangle((0, 0), 1, 1, facecolor=colour) for colour in colours.values()]
+        figure.legend(patches, list(colours), loc="outside upper center", ncols=2, fontsize=8)
     return figure
 
 
 def _step(axes: Axes, words: tuple[str, ...], cached: bool, most: int) -> None:
     count = len(words)
-    axes.set(xlim=(-0.6, most + 0.6), ylim=(most + 0.4, -1.9))
+    axes.set(xlim=(-1.4, most + 0.6), ylim=(most + 0.4, -1.9))
     axes.axis("off")
     axes.text(0, -1.65, "keys and values", fontsize=8)
+    if count == 1:
+        axes.text(0, 1.6, "rows of attention", fontsize=8)
     for place, word in enumerate(words):
         new = place == count - 1
         _cell(axes, place, -1.2, ORANGE if new or not cached else BLUE)
@@ -47,7 +52,7 @@ def _step(axes: Axes, words: tuple[str, ...], cached: bool, most: int) -> None:
             if computed:
                 _cell(axes, key, query, ORANGE)
         if query == count - 1:
-            axes.text(count + 0.1, query + 0.6, "next", fontsize=7.5)
+            axes.text(count + 0.1, query + 0.6, "→ next word", fontsize=7.5)
 
 
 def _cell(axes: Axes, x: float, y: float, colour: str) -> None:

@@ -14,21 +14,22 @@ FORMS: dict[str, tuple[list[str], list[str], list[str]]] = {
     "post-norm\nLN(x + f(x))": ([], ["f"], ["norm"]),
     "pre-norm\nx + f(LN(x))": ([], ["norm", "f"], []),
     "norm on the branch\nx + LN(f(x))": ([], ["f", "norm"], []),
-    "a bug\nLN(x) + f(LN(x))": (["norm"], ["f"], []),
+    "sandwich\nx + LN(f(LN(x)))": ([], ["norm", "f", "norm"], []),
+    "a bug, “added back”\nLN(x) + f(LN(x))": (["norm"], ["f"], []),
 }
-BRANCH, AROUND, PLUS = 0.9, 2.4, 4.3  # x of the branch and of the way around it; y of the sum
+BRANCH, AROUND, PLUS = 0.9, 2.4, 4.5  # x of the branch and of the path around it; y of the sum
 ALTERNATIVE = (
-    "Four ways from x up. Post-norm: x goes to f and around it, both are added, then the norm. "
-    "Pre-norm: the norm stands on the branch before f, x goes around both. Norm on the branch: the "
-    "norm stands on the branch behind f. The bug: the norm stands before the fork, so that the way "
-    "around f passes through it as well."
+    "Five ways from x up. Post-norm: x goes to f and around it, both are added, then the norm. "
+    "Pre-norm: the norm is on the branch before f, x goes around both. Norm on the branch: the norm "
+    "is on the branch after f. Sandwich: one before f and one after it. The bug: the norm is before "
+    "the fork, so that the path around f passes through it as well."
 )
 
 
 def residual_forms() -> Figure:
-    """What is normalized, and which way stays free, in the forms found in practice."""
+    """What is normalized, and which path stays free, in the forms found in practice."""
     with matplotlib.rc_context(RC):
-        figure = new_figure(9.0, 3.9, len(FORMS))
+        figure = new_figure(11.0, 3.9, len(FORMS))
         for axes, (title, (before, on_branch, after)) in zip(
             figure.axes, FORMS.items(), strict=True
         ):

@@ -162,18 +162,18 @@ FORMS: dict[str, Callable[[Tensor, Function, Function], Tensor]] = {
 class _Block:
     """One of the forms, called as ``block(x, sublayer)``; its norms are new ones."""
 
-    def __init__(self, form: str):
-        self.form = form
+    def __init__(self, form: str, d_model: int):
+        self.form, self.d_model = form, d_model
 
     def __call__(self, x: States, sublayer: Function) -> States:
-        return FORMS[self.form](x, sublayer, lambda y: F.layer_norm(y, y.shape[-1:]))
+        return FORMS[self.form](x, sublayer, lambda y: F.layer_norm(y, (self.d_model,)))
 
 
 def _block_cases(random: torch.Generator) -> dict[str, Case]:
     names = ("norm on the branch", "post-norm", "pre-norm", "sandwich", "added back")
     labels = ("values", "another one", "a third one", "a fourth one", "a fifth one")
     return {
-        label: Case(_Block(name), 8 + 2 * k)
+        label: Case(_Block(name, 8 + 2 * k), 8 + 2 * k)
         for k, (label, name) in enumerate(zip(labels, names, strict=True))
     }
 

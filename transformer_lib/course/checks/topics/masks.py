@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -35,6 +36,7 @@ def _length_cases(random: torch.Generator) -> dict[str, Case]:
     return {
         "values": Case(int(torch.randint(4, 9, (), generator=random))),
         "one position": Case(1),
+        "a long text": Case(130),
     }
 
 
@@ -65,6 +67,10 @@ def _segment_cases(random: torch.Generator) -> dict[str, Case]:
         "one sentence per row": Case(segments(2, 4)),
         "a batch of one": Case(segments(1, 2, 3)),
         "sentences of one token": Case(torch.tensor([[1, 2, 3, 0]])),
+        "another number in each row": Case(
+            torch.tensor([[1, 1, 1, 1, 2, 2, 0], [1, 1, 2, 3, 4, 5, 5], [1, 2, 2, 2, 3, 0, 0]])
+        ),
+        "no padding": Case(torch.tensor([[1, 1, 2, 2, 2, 3]])),
     }
 
 
@@ -76,14 +82,29 @@ def packed_mask(segments: Int[Tensor, "batch length"]) -> Bool[Tensor, "batch 1 
 
 
 class _Reader:
-    """Logits of every position from the tokens that a matrix of weights lets it see."""
+    """Outputs of every position from the tokens that a matrix of weights lets it see.
 
-    def __init__(self, weights: Callable[[int], Tensor], random: torch.Generator):
-        self.weights = weights
-        self.table = torch.randn(20, 6, generator=random)
+    Args:
+        channels: how many of the six see with these weights; the first ones are honest.
+        normed: whether a layer norm follows, so that changes add up to zero.
+    """
+
+    def __init__(
+        self,
+        weights: Callable[[int], Tensor],
+        random: torch.Generator,
+        size: float = 1.0,
+        channels: int = 6,
+        normed: bool = False,
+    ):
+        self.weights, self.channels, self.normed = weights, channels, normed
+        self.table = size * torch.randn(20, 6, generator=random)
 
     def __call__(self, tokens: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length d"]:
-        return torch.tanh(self.weights(tokens.size(1)) @ self.table[tokens])
+        length, x = tokens.size(1), self.table[tokens]
+        honest, seen = _causal(length) @ x, self.weights(length) @ x
+        mixed = torch.cat([honest[..., : 6 - self.channels], seen[..., 6 - self.channels :]], -1)
+        return F.layer_norm(mixed, (6,)) if self.normed else torch.tanh(mixed)
 
 
 def _causal(length: int) -> Tensor:
@@ -104,7 +125,7 @@ def _upper(length: int) -> Tensor:
 
 def _third_sees_fifth(length: int) -> Tensor:
     weights = _causal(length)
-    weights[2, 4] = 1.0
+    weights[2:3, 4:5] = 1.0
     return weights
 
 
@@ -119,7 +140,9 @@ def _leak_cases(random: torch.Generator) -> dict[str, Case]:
         "no mask": Case(_Reader(_everything, random), 6),
         "the upper triangle": Case(_Reader(_upper, random), 6),
         "position 2 sees position 4": Case(_Reader(_third_sees_fifth, random), 8),
-        "a thousandth of the mean": Case(_Reader(_a_little_of_the_mean, random), 6),
+        "a thousandth of the mean": Case(_Reader(_a_little_of_the_mean, random, size=0.1), 6),
+        "one channel leaks": Case(_Reader(_one_ahead, random, channels=1), 6),
+        "a layer norm at the end": Case(_Reader(_one_ahead, random, normed=True), 6),
     }
 
 

@@ -22,6 +22,7 @@ def _cases(random: torch.Generator) -> dict[str, Case]:
     x, scale, shift = arguments(2, 3, 6)
     small, far = 0.01 * x, 0.1 * x + 30.0
     x[0, 1] = 3.0  # its mean is 3 to the last bit, in whatever order one adds
+    x[1, 0] = 0.0
     return {
         "values": Case(*arguments(3, 4, 6), 1e-5, gradient=True),
         "a vector of equal numbers": Case(x, scale, shift, 1e-5),
@@ -104,18 +105,37 @@ def _as_after_training(norm: nn.Module) -> nn.Module:
 def _use_norm(norm: Callable[[int], nn.Module]):
     """Makes a norm and applies it: new, scaling by 1 and shifting by 0, and as after training."""
 
-    def use(x: Tensor) -> tuple[Any, Any, int]:
+    def use(x: Tensor) -> tuple[Any, Any, int, list[str], list[Tensor]]:
         new, used = norm(x.size(-1)), _as_after_training(norm(x.size(-1)))
         trained = sum(p.numel() for p in new.parameters() if p.requires_grad)
-        return new(x), used(x), trained
+        parameters = dict(sorted(new.named_parameters()))
+        return new(x), used(x), trained, list(parameters), _gradients(used, x)
 
     return use
+
+
+def _gradients(norm: nn.Module, x: Tensor) -> list[Tensor]:
+    """Those that reach the parameters, in the order of their names; zeros where none does."""
+    parameters = [p for _, p in sorted(norm.named_parameters()) if p.requires_grad]
+    with torch.enable_grad():
+        output = norm(x.detach())
+        if not (isinstance(output, Tensor) and output.requires_grad):
+            return [torch.zeros_like(p) for p in parameters]
+        weights = torch.arange(output.numel()).cos().view_as(output)
+        found = torch.autograd.grad((output * weights).sum(), parameters, allow_unused=True)
+    return [torch.zeros_like(p) if g is None else g for p, g in zip(parameters, found, strict=True)]
 
 
 exercise(
     "norms",
     _module_cases,
-    outputs=("a new norm's output", "output with other parameters", "trained numbers"),
+    outputs=(
+        "a new norm's output",
+        "output with other parameters",
+        "trained numbers",
+        "names of the parameters",
+        "gradients of the parameters",
+    ),
     use=_use_norm,
 )(LayerNorm)
 
@@ -132,18 +152,38 @@ def _running_cases(random: torch.Generator) -> dict[str, Case]:
 
 
 def _use_running(norm: Callable[[int], nn.Module]):
-    """Two batches in training mode, then a third in evaluation mode, twice."""
+    """Two batches in training mode, then a third in evaluation mode, twice; and what is kept."""
 
     def use(
         batches: Float[Tensor, "three batch length d_model"],
-    ) -> tuple[Any, Any, Any, Any]:
+    ) -> tuple[Any, Any, Any, Any, Any, Any, Tensor, Tensor]:
         first, second, third = batches
         module = _as_after_training(norm(first.size(-1))).train()
-        trained = module(first), module(second)
+        leaf = first.clone().requires_grad_()
+        trained = module(leaf), module(second)
         module.eval()
-        return *trained, module(third), module(third)
+        in_use = module(third), module(third)
+        loaded = norm(first.size(-1)).eval()
+        loaded.load_state_dict(module.state_dict())
+        flowing = [_gradient(output, leaf) for output in (trained[0], in_use[0])]
+        kept = loaded(third)
+        module.train()
+        for _ in range(80):
+            module(torch.full_like(first, 2.0))
+        return *trained, *in_use, kept, module.eval()(third), *flowing
 
     return use
+
+
+def _gradient(output: Any, leaf: Tensor) -> Tensor:
+    """What reaches the leaf; zeros if nothing does."""
+    if not (isinstance(output, Tensor) and output.requires_grad):
+        return torch.zeros_like(leaf)
+    weights = torch.arange(output.numel()).cos().view_as(output)
+    (found,) = torch.autograd.grad(
+        (output * weights).sum(), leaf, allow_unused=True, retain_graph=True
+    )
+    return torch.zeros_like(leaf) if found is None else found
 
 
 @exercise(
@@ -154,6 +194,10 @@ def _use_running(norm: Callable[[int], nn.Module]):
         "the second batch, in training",
         "the third batch, in use",
         "the third batch once more",
+        "the third batch, with the state loaded into a new one",
+        "the third batch, after eighty without spread",
+        "the gradient that reaches the first batch",
+        "the gradient that reaches the first batch from use",
     ),
     use=_use_running,
 )
