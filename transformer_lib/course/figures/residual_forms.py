@@ -20,9 +20,9 @@ FORMS: dict[str, tuple[list[str], list[str], list[str]]] = {
 BRANCH, AROUND, PLUS = 0.9, 2.4, 4.5  # x of the branch and of the path around it; y of the sum
 ALTERNATIVE = (
     "Five ways from x up. Post-norm: x goes to f and around it, both are added, then the norm. "
-    "Pre-norm: the norm is on the branch before f, x goes around both. Norm on the branch: the norm "
-    "is on the branch after f. Sandwich: one before f and one after it. The bug: the norm is before "
-    "the fork, so that the path around f passes through it as well."
+    "Pre-norm: the norm is on the branch before f, x goes around both. Norm on the branch: the "
+    "norm is on the branch after f. Sandwich: one before f and one after it. The bug: the norm is "
+    "before the fork, so that the path around f passes through it as well."
 )
 
 

@@ -705,3 +705,72 @@ def plain_sum(weights, upstream):
 )
 def divided_by_eight(query, key):
     return (query @ key.transpose(-2, -1) / 8).softmax(dim=-1)
+
+
+@misconception(
+    "M431",
+    "attention",
+    title="NaN replaced after the softmax",
+    source="common: −∞ added, then nan_to_num",
+    effect="The numbers are right, and every gradient that passes the empty row is NaN.",
+    hint="Your numbers are right, and the gradient is NaN where a query may see nothing: it passes "
+    "the place where the NaN arose. Can you keep it from arising?",
+)
+def nan_replaced(query, key, value, mask):
+    scores = _scores(query, key)
+    if mask is not None:
+        scores = scores + torch.zeros(mask.shape, dtype=scores.dtype).masked_fill(~mask, -math.inf)
+    weights = scores.softmax(dim=-1).nan_to_num(0.0)
+    return weights @ value, weights
+
+
+@misconception(
+    "M432",
+    "attention",
+    title="blocked with a number that is not small enough",
+    source="common: −100, −1000 or −1e4 for −∞",
+    effect="Where allowed scores are lower than that, what is blocked gets all the weight.",
+    hint="With scores far below zero, blocked keys get the weight. Which number is below all?",
+)
+def not_small_enough(query, key, value, mask):
+    scores = _scores(query, key)
+    if mask is None:
+        weights = scores.softmax(dim=-1)
+    else:
+        weights = scores.masked_fill(~mask, -1e4).softmax(dim=-1).masked_fill(~mask, 0.0)
+    return weights @ value, weights
+
+
+@misconception(
+    "M433",
+    "attention",
+    title="a number that does not exist in fp16",
+    source="common: −1e9, as in The Annotated Transformer",
+    effect="masked_fill refuses it in half precision.",
+    hint="In half precision your code fails: the largest number there is 65,504. What gives the "
+    "smallest number of a format?",
+)
+def too_large_for_half(query, key, value, mask):
+    scores = _scores(query, key)
+    if mask is None:
+        weights = scores.softmax(dim=-1)
+    else:
+        weights = scores.masked_fill(~mask, -1e9).softmax(dim=-1).masked_fill(~mask, 0.0)
+    return weights @ value, weights
+
+
+@misconception(
+    "M434",
+    "attention",
+    title="scores and weights multiplied by the mask",
+    source="a plausible slip: the mask as a factor, before and after",
+    effect="A blocked score of 0 takes part in the softmax: the rest adds up to less than 1.",
+    hint="With a mask, the weights of a query do not add up to 1: a blocked score of 0 is a score "
+    "like any other. Which one leaves nothing in the softmax?",
+)
+def multiplied_by_the_mask(query, key, value, mask):
+    scores = _scores(query, key)
+    if mask is None:
+        return scores.softmax(dim=-1) @ value, scores.softmax(dim=-1)
+    weights = (scores * mask).softmax(dim=-1) * mask
+    return weights @ value, weights

@@ -264,6 +264,18 @@ def only_neighbours(segments):
     return _packed(segments) & band
 
 
+@misconception(
+    "M428",
+    "packed_mask",
+    title="earlier sentences of a row are seen, and padding sees nothing",
+    source="a plausible slip: numbers compared by ≥, or by their product",
+    effect="A sentence depends on which others happen to be packed before it.",
+    hint="Your mask is causal and hides padding. May the second sentence see the first?",
+)
+def compared_by_order(segments):
+    return _packed(segments, same=False) & (segments != PAD)[:, None, :, None]
+
+
 def _leaks(model, length, places, limit=1e-6, later=True):
     tokens = torch.randint(20, (4, length))
     before, found = model(tokens), set()
@@ -298,7 +310,7 @@ def last_token_only(model, length):
     hint="Large leaks are found. How small a difference does your test take for none?",
 )
 def generous_tolerance(model, length):
-    return _leaks(model, length, lambda length: range(1, length), limit=0.03)
+    return _leaks(model, length, lambda length: range(1, length), limit=0.002)
 
 
 @misconception(
@@ -343,4 +355,43 @@ def the_other_side(model, length):
         changed[:, place] = (changed[:, place] + 7) % 20
         difference = (model(changed) - before).abs().amax(dim=(0, 2))
         found |= {p for p in range(place + 1, length) if difference[p] > 1e-6}
+    return sorted(found)
+
+
+@misconception(
+    "M429",
+    "leaks",
+    title="the changed position is returned, not the one that noticed",
+    source="a plausible slip: the loop's variable is kept",
+    effect="The leak is reported in the wrong place.",
+    hint="You return the positions that were changed. Which ones are asked for?",
+)
+def the_changed_position(model, length):
+    tokens = torch.randint(20, (4, length))
+    before, found = model(tokens), set()
+    for place in range(1, length):
+        changed = tokens.clone()
+        changed[:, place] = (changed[:, place] + 7) % 20
+        if (model(changed) - before)[:, :place].abs().amax() > 1e-6:
+            found.add(place)
+    return sorted(found)
+
+
+@misconception(
+    "M430",
+    "leaks",
+    title="differences are added up before they are compared",
+    source="common: the sum of an output in place of its largest change",
+    effect="Behind a layer norm all changes add up to zero, and no leak is ever found.",
+    hint="Your test is blind where the changes of a position add up to zero. How do you make one "
+    "number of them?",
+)
+def differences_added(model, length):
+    tokens = torch.randint(20, (4, length))
+    before, found = model(tokens), set()
+    for place in range(1, length):
+        changed = tokens.clone()
+        changed[:, place] = (changed[:, place] + 7) % 20
+        difference = (model(changed) - before).sum(dim=-1).abs().amax(dim=0)
+        found |= {position for position in range(place) if difference[position] > 1e-5}
     return sorted(found)

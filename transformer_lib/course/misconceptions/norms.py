@@ -151,8 +151,8 @@ def epsilon_outside(x, scale, shift, eps):
     title="the unbiased variance",
     source="common: x.var() divides by d − 1 unless told otherwise",
     effect="Results are too small by √((d−1)/d).",
-    hint="Your results are slightly too small, and the narrower the vector, the more. By which "
-    "number does x.var() divide?",
+    hint="Your results are slightly too small, and the fewer numbers share a variance, the more. "
+    "By which number does x.var() divide?",
 )
 def unbiased_variance(x, scale, shift, eps):
     mean, variance = x.mean(dim=-1, keepdim=True), x.var(dim=-1, keepdim=True)
@@ -232,21 +232,21 @@ def over_one_sentence(x, scale, shift, eps):
 class _Norm(nn.Module):
     def __init__(self, d_model):
         super().__init__()
-        self.scale = nn.Parameter(torch.ones(d_model))
-        self.shift = nn.Parameter(torch.zeros(d_model))
+        self.weight = nn.Parameter(torch.ones(d_model))
+        self.bias = nn.Parameter(torch.zeros(d_model))
 
 
 @also("M4", "LayerNorm")
 class UnbiasedNorm(_Norm):
     def forward(self, x):
         deviation = x.std(dim=-1, keepdim=True)
-        return self.scale * (x - x.mean(dim=-1, keepdim=True)) / (deviation + 1e-6) + self.shift
+        return self.weight * (x - x.mean(dim=-1, keepdim=True)) / (deviation + 1e-6) + self.bias
 
 
 @also("M61", "LayerNorm")
 class NormOverPositions(_Norm):
     def forward(self, x):
-        return _normalize(x, self.scale, self.shift, 1e-5, -2)
+        return _normalize(x, self.weight, self.bias, 1e-5, -2)
 
 
 @misconception(
@@ -261,10 +261,10 @@ class NormOverPositions(_Norm):
 class NormWithoutParameters(nn.Module):
     def __init__(self, d_model):
         super().__init__()
-        self.scale, self.shift = torch.ones(d_model), torch.zeros(d_model)
+        self.weight, self.bias = torch.ones(d_model), torch.zeros(d_model)
 
     def forward(self, x):
-        return _normalize(x, self.scale, self.shift, 1e-5, -1)
+        return _normalize(x, self.weight, self.bias, 1e-5, -1)
 
 
 @misconception(
@@ -279,11 +279,11 @@ class NormWithoutParameters(nn.Module):
 class NormWithOneScale(nn.Module):
     def __init__(self, d_model):
         super().__init__()
-        self.scale = nn.Parameter(torch.ones(1))
-        self.shift = nn.Parameter(torch.zeros(1))
+        self.weight = nn.Parameter(torch.ones(1))
+        self.bias = nn.Parameter(torch.zeros(1))
 
     def forward(self, x):
-        return _normalize(x, self.scale, self.shift, 1e-5, -1)
+        return _normalize(x, self.weight, self.bias, 1e-5, -1)
 
 
 @misconception(
@@ -418,28 +418,38 @@ def epsilon_as_a_bound(x, scale, eps):
 
 
 class _Running(nn.Module):
-    """Batch norm as it is right; a mistake changes what is asked of ``self``."""
+    """Batch norm as it is right; a mistake changes one of these."""
 
-    keep = 0.9
+    keep = 0.9  # of the running statistics
     correction = 1
     in_use = "running"
     also_in_use = False
+    persistent = True
+    detached = True
+    differentiable = True  # by mean and variance
+    eps_in_use = 1e-5
+    scaled_in_use = True
 
     def __init__(self, d_model):
         super().__init__()
-        self.scale = nn.Parameter(torch.ones(d_model))
-        self.shift = nn.Parameter(torch.zeros(d_model))
-        self.mean, self.variance = torch.zeros(d_model), torch.ones(d_model)
+        self.weight = nn.Parameter(torch.ones(d_model))
+        self.bias = nn.Parameter(torch.zeros(d_model))
+        self.register_buffer("mean", torch.zeros(d_model), self.persistent)
+        self.register_buffer("variance", torch.ones(d_model), self.persistent)
 
     def forward(self, x):
         mean, variance = x.mean(dim=(0, 1)), x.var(dim=(0, 1), correction=0)
         if self.training or self.also_in_use:
-            new = mean.detach(), x.detach().var(dim=(0, 1), correction=self.correction)
+            new = mean, x.var(dim=(0, 1), correction=self.correction)
+            new = [n.detach() for n in new] if self.detached else new
             self.mean = self.keep * self.mean + (1 - self.keep) * new[0]
             self.variance = self.keep * self.variance + (1 - self.keep) * new[1]
-        if not self.training and self.in_use == "running":
-            mean, variance = self.mean, self.variance
-        return self.scale * (x - mean) / torch.sqrt(variance + 1e-5) + self.shift
+        if not self.differentiable:
+            mean, variance = mean.detach(), variance.detach()
+        if self.training or self.in_use == "batch":
+            return self.weight * (x - mean) / torch.sqrt(variance + 1e-5) + self.bias
+        normed = (x - self.mean) / torch.sqrt(self.variance + self.eps_in_use)
+        return self.weight * normed + self.bias if self.scaled_in_use else normed
 
 
 @misconception(
@@ -492,15 +502,174 @@ class BiasedRunningVariance(_Running):
     correction = 0
 
 
-def _backward(x, upstream, scale, eps, mean=True, along=True, scaled=True, root=True):
+@misconception(
+    "M413",
+    "BatchNorm",
+    title="the running statistics are those of the last batch",
+    source="a plausible slip: replaced, not moved by a tenth",
+    effect="Use depends on whichever batch came last in training.",
+    hint="In training you are right, and in use your statistics are those of the last batch alone. "
+    "How much of the old ones stays?",
+)
+class LastBatchOnly(_Running):
+    keep = 0.0
+
+
+@misconception(
+    "M414",
+    "BatchNorm",
+    title="what is kept does not belong to the module's state",
+    source="common: a plain attribute, or a buffer that is not persistent",
+    effect="A saved model forgets its running statistics, and a plain attribute stays on the CPU.",
+    hint="In use you are right, until the state is loaded into a new module. How does a module "
+    "know that a tensor is part of it?",
+)
+class NotInTheState(_Running):
+    persistent = False
+
+
+@misconception(
+    "M415",
+    "BatchNorm",
+    title="the running statistics keep the graph",
+    source="common: mean without detach or no_grad",
+    effect="Memory grows with each batch, and a second backward pass fails.",
+    hint="In use your output still hangs on the first batch of training by its gradient. What is "
+    "kept for later?",
+)
+class KeepsTheGraph(_Running):
+    detached = False
+
+
+@misconception(
+    "M416",
+    "BatchNorm",
+    title="no gradient through mean and variance",
+    source="common: no_grad around more than what is kept",
+    effect="The gradient has the parts that the norm takes off: training becomes unstable.",
+    hint="Your outputs are right, and the gradient in training is not. Through what does it flow "
+    "besides x itself?",
+)
+class NoGradientThroughStatistics(_Running):
+    differentiable = False
+
+
+@misconception(
+    "M417",
+    "BatchNorm",
+    title="no ε in use",
+    source="a plausible slip: the formula written twice, and once without it",
+    effect="A channel that did not vary in training is divided by nearly zero.",
+    hint="In use, a channel without spread comes out too large. What is added to the variance in "
+    "training?",
+)
+class NoEpsilonInUse(_Running):
+    eps_in_use = 0.0
+
+
+@misconception(
+    "M418",
+    "BatchNorm",
+    title="scale and shift in training only",
+    source="a plausible slip: an early return in evaluation mode",
+    effect="In use the next layer gets other numbers than it was trained with.",
+    hint="In training you are right. In use, scale and shift are missing.",
+)
+class NoScaleInUse(_Running):
+    scaled_in_use = False
+
+
+@misconception(
+    "M419",
+    "LayerNorm",
+    title="parameters with other names",
+    source="common: gamma and beta, or a norm of nn inside",
+    effect="The weights of another program do not find their places.",
+    hint="Your numbers are right. What does the task call the two parameters?",
+)
+class OtherNames(nn.Module):
+    def __init__(self, d_model):
+        super().__init__()
+        self.gamma = nn.Parameter(torch.ones(d_model))
+        self.beta = nn.Parameter(torch.zeros(d_model))
+
+    def forward(self, x):
+        return _normalize(x, self.gamma, self.beta, 1e-5, -1)
+
+
+@misconception(
+    "M420",
+    "LayerNorm",
+    title="no gradient reaches scale and shift",
+    source="a plausible slip: weight.data, or detach",
+    effect="They stay at 1 and 0 for ever.",
+    hint="Your numbers are right, and scale and shift never learn. What do you use of them?",
+)
+class ParametersWithoutGradient(_Norm):
+    def forward(self, x):
+        return _normalize(x, self.weight.detach(), self.bias.detach(), 1e-5, -1)
+
+
+@misconception(
+    "M421",
+    "layer_norm",
+    title="the mean is taken off, and divided by the root mean square of x",
+    source="a plausible slip: the square of x in place of that of x − μ",
+    effect="Vectors far from zero come out too small.",
+    hint="Your result has the mean 0 and is too small. Squares of what are under the root?",
+)
+def divided_by_the_size_of_x(x, scale, shift, eps):
+    root = torch.sqrt(x.square().mean(dim=-1, keepdim=True) + eps)
+    return scale * (x - x.mean(dim=-1, keepdim=True)) / root + shift
+
+
+@misconception(
+    "M422",
+    "layer_norm",
+    title="RMSNorm for layer norm",
+    source="common: the norm of newer models",
+    effect="The mean stays in.",
+    hint="You divide by the root mean square and leave the mean in: that is RMSNorm. What does "
+    "layer norm subtract?",
+)
+def rms_norm_for_layer_norm(x, scale, shift, eps):
+    return scale * x / torch.sqrt(x.square().mean(dim=-1, keepdim=True) + eps) + shift
+
+
+@misconception(
+    "M423",
+    "layer_norm",
+    title="no gradient through mean and variance",
+    source="a plausible slip: detach or no_grad around the statistics",
+    effect="The gradient has the parts that the norm takes off.",
+    hint="Your numbers are right, and the gradient is not: mean and variance depend on x, too.",
+)
+def statistics_detached(x, scale, shift, eps):
+    mean = x.mean(dim=-1, keepdim=True).detach()
+    variance = x.var(dim=-1, correction=0, keepdim=True).detach()
+    return scale * (x - mean) / torch.sqrt(variance + eps) + shift
+
+
+@misconception(
+    "M424",
+    "batch_norm",
+    title="one mean for all channels",
+    source="a plausible slip: x.mean() without axes",
+    effect="Channels keep their differences.",
+    hint="You have one mean and one variance for everything. How many are there to be?",
+)
+def one_mean_for_all(x, scale, shift, eps):
+    return _normalize(x, scale, shift, eps, (0, 1, 2))
+
+
+def _backward(x, upstream, scale, eps, mean=True, along=1.0, scaled=True, root=True):
     centred = x - x.mean(dim=-1, keepdim=True)
     deviation = torch.sqrt(centred.square().mean(dim=-1, keepdim=True) + eps)
     normed, g = centred / deviation, upstream * scale if scaled else upstream
     of_x = g
     if mean:
         of_x = of_x - g.mean(dim=-1, keepdim=True)
-    if along:
-        of_x = of_x - normed * (g * normed).mean(dim=-1, keepdim=True)
+    of_x = of_x - along * normed * (g * normed).mean(dim=-1, keepdim=True)
     if root:
         of_x = of_x / deviation
     return of_x, (upstream * normed).sum(dim=(0, 1)), upstream.sum(dim=(0, 1))
@@ -528,7 +697,7 @@ def mean_is_constant(x, upstream, scale, eps):
     "depend on x?",
 )
 def deviation_is_constant(x, upstream, scale, eps):
-    return _backward(x, upstream, scale, eps, along=False)
+    return _backward(x, upstream, scale, eps, along=0.0)
 
 
 @misconception(
@@ -567,3 +736,48 @@ def root_forgotten(x, upstream, scale, eps):
 def scale_from_x(x, upstream, scale, eps):
     of_x, _, of_shift = _backward(x, upstream, scale, eps)
     return of_x, (upstream * x).sum(dim=(0, 1)), of_shift
+
+
+@misconception(
+    "M425",
+    "layer_norm_backward",
+    title="gradients of the parameters not summed",
+    source="common: one gradient per position",
+    effect="Their shape is that of x, and an optimizer refuses them.",
+    hint="The gradients of scale and shift have a value per position. In how many places is each "
+    "number of scale used, and what becomes of those gradients?",
+)
+def not_summed(x, upstream, scale, eps):
+    of_x, _, _ = _backward(x, upstream, scale, eps)
+    centred = x - x.mean(dim=-1, keepdim=True)
+    normed = centred / torch.sqrt(centred.square().mean(dim=-1, keepdim=True) + eps)
+    return of_x, upstream * normed, upstream
+
+
+@misconception(
+    "M426",
+    "layer_norm_backward",
+    title="the parameters' gradients with the scale in them",
+    source="a plausible slip: g for upstream",
+    effect="Scale and shift learn at a rate of their own size.",
+    hint="The gradients of scale and shift are multiplied by the scale. Does it stand between them "
+    "and y?",
+)
+def parameters_from_scaled(x, upstream, scale, eps):
+    of_x, of_scale, of_shift = _backward(x, upstream, scale, eps)
+    return of_x, of_scale * scale, of_shift * scale
+
+
+@misconception(
+    "M427",
+    "layer_norm_backward",
+    title="sums in place of the two means",
+    source="common: the 1/d of mean and variance is lost on the way",
+    effect="What is taken off is d times too much.",
+    hint="What you take off is d times too much. Where do the two means leave their 1/d?",
+)
+def sums_for_means(x, upstream, scale, eps):
+    of_x, of_scale, of_shift = _backward(x, upstream, scale, eps, mean=False, along=x.size(-1))
+    g = (upstream * scale).sum(dim=-1, keepdim=True)
+    deviation = torch.sqrt(x.var(dim=-1, correction=0, keepdim=True) + eps)
+    return of_x - g / deviation, of_scale, of_shift

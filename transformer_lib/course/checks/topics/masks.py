@@ -141,7 +141,7 @@ def _leak_cases(random: torch.Generator) -> dict[str, Case]:
         "the upper triangle": Case(_Reader(_upper, random), 6),
         "position 2 sees position 4": Case(_Reader(_third_sees_fifth, random), 8),
         "a thousandth of the mean": Case(_Reader(_a_little_of_the_mean, random, size=0.1), 6),
-        "one channel leaks": Case(_Reader(_one_ahead, random, channels=1), 6),
+        "one channel leaks": Case(_Reader(_one_ahead, random, size=0.3, channels=1), 6),
         "a layer norm at the end": Case(_Reader(_one_ahead, random, normed=True), 6),
     }
 
