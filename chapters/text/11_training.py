@@ -174,7 +174,8 @@ print("gradient = (p − q) / 4 for each of four tokens, and zero at padding")
 # one step of `optimizer` with the gradient of all batches together, as if they were one large
 # batch: every real token counts the same, whichever batch it is in. Use `label_smoothing`. A
 # gradient whose norm, over all parameters, is above `max_norm` is scaled down to it
-# (`nn.utils.clip_grad_norm_`). Return the loss per token, as a number.
+# (`nn.utils.clip_grad_norm_`). The mode of the model, training or evaluation, is the caller's
+# business. Return the loss per token, as a number.
 
 # %%
 def training_step(model, optimizer, batches, smoothing, max_norm):

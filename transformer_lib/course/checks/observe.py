@@ -66,15 +66,16 @@ def observe(function: Callable[..., Any], case: Case, limited: bool = False) -> 
             value, args = watched(*args) if watched else (function(*args), args)
             again = function(*copy.deepcopy(case.args))
             gradients = _gradients(function, copy.deepcopy(case.args)) if case.gradient else []
-    except Exception as error:
+        changed = [
+            number
+            for number, (before, after) in enumerate(zip(case.args, args, strict=True))
+            if _is_changed(before, after)
+        ]
+        # Objects that are no data are never equal, and yet nothing was drawn.
+        known = is_data(value) or value is None
+        repeatable = not known or not compare(value, again, tolerance=0.0)
+    except Exception as error:  # a list that contains itself cannot be compared either
         return Outcome(error=error)
-    changed = [
-        number
-        for number, (before, after) in enumerate(zip(case.args, args, strict=True))
-        if _is_changed(before, after)
-    ]
-    # Objects that are no data are never equal, and yet nothing was drawn.
-    repeatable = not compare(value, again, tolerance=0.0) or not (is_data(value) or value is None)
     return Outcome(value, None, changed, repeatable, gradients, args)
 
 

@@ -429,3 +429,17 @@ def no_cross_attention(vocab_size, d_model, d_ff, num_layers):
 )
 def without_final_norms(vocab_size, d_model, d_ff, num_layers):
     return _count(vocab_size, d_model, d_ff, num_layers, last=0)
+
+
+@misconception(
+    "M439",
+    "convert",
+    title="the given dictionary is emptied",
+    source="a plausible slip: state.pop(name)",
+    effect="A second use of the same weights finds nothing.",
+    hint="Your result is right, and the dictionary that you were given has lost entries.",
+)
+def emptied(state):
+    found = _chunks(state, lambda tensor, number: tensor.chunk(3)[number])
+    state.clear()
+    return found

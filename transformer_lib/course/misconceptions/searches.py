@@ -21,6 +21,7 @@ def _search(
     of_the_beam=True,
     forced=True,
     width=2,
+    uncounted=0,
 ):
     beam, finished = [([BOS], 0.0)], []
     for length in range(1, max_len + 1):
@@ -37,7 +38,7 @@ def _search(
             if total == -torch.inf:
                 break
             if token == EOS and (rank < beam_size or not of_the_beam):
-                finished.append((total / penalty(length, alpha), tokens[1:]))
+                finished.append((total / penalty(length - uncounted, alpha), tokens[1:]))
             elif token != EOS and len(beam) < beam_size:
                 beam.append(([*tokens, token], total))
         if not goes_on(finished, beam_size) or not beam:
@@ -185,7 +186,7 @@ def left_sorted(probabilities, p):
     return kept / kept.sum(dim=-1, keepdim=True)
 
 
-def _encode(text, pieces, choose, marked=True, together=True, unknown=UNK):
+def _encode(text, pieces, choose, marked=True, together=True, unknown=UNK, leftmost=True):
     numbers = {piece: number for number, piece in enumerate(pieces)}
     words = text.split()
     symbols = list("▁".join(["", *words] if marked else words))
@@ -194,7 +195,8 @@ def _encode(text, pieces, choose, marked=True, together=True, unknown=UNK):
         known = [pair for pair in pairs if pair in numbers]
         if not known:
             break
-        at = pairs.index(choose(known, numbers))
+        chosen = choose(known, numbers)
+        at = pairs.index(chosen) if leftmost else len(pairs) - 1 - pairs[::-1].index(chosen)
         symbols[at : at + 2] = [pairs[at]]
     tokens = [numbers.get(symbol, unknown) for symbol in symbols]
     before = [None, *tokens]
@@ -356,3 +358,52 @@ def space_in_front(text, model, pieces):
 )
 def greedy(text, model, pieces):
     return _translate(text, model, pieces, beam_size=1)
+
+
+@misconception(
+    "M435",
+    "beam_search",
+    title="</s> is not counted in the length",
+    source="common: the length of the translation without its end",
+    effect="Another hypothesis wins where two are close.",
+    hint="Your hypotheses are right, and some are in another order. Is `</s>` counted in the length?",
+)
+def end_not_counted(next_log_p, beam_size, alpha, max_len):
+    return _search(next_log_p, beam_size, alpha, max_len, uncounted=1)
+
+
+@misconception(
+    "M436",
+    "encode_text",
+    title="the rightmost of equal pairs is joined",
+    source="a plausible slip: a dictionary of pairs keeps the last place",
+    effect="Another cut where a pair overlaps itself.",
+    hint="You join the right pair, and of several places the last one. Which one is to be first?",
+)
+def the_rightmost(text, pieces):
+    return _encode(text, pieces, _earliest, leftmost=False)
+
+
+@misconception(
+    "M437",
+    "encode_text",
+    title="the text is made lower case",
+    source="a habit from older tokenizers",
+    effect="Nouns and names lose their pieces.",
+    hint="Capital letters become small ones in yours. Are they pieces of their own?",
+)
+def lower_case(text, pieces):
+    return _encode(text.lower(), pieces, _earliest)
+
+
+@misconception(
+    "M438",
+    "nucleus",
+    title="one token more where p is reached exactly",
+    source="a plausible slip: > for ≥",
+    effect="Not the smallest set.",
+    hint="Where the probabilities add up to exactly p, you keep one token more.",
+)
+def one_more_where_exact(probabilities, p):
+    kept = _sorted_nucleus(probabilities, p, lambda own, sums: sums - own > p)
+    return kept / kept.sum(dim=-1, keepdim=True)

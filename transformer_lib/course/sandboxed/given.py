@@ -32,7 +32,14 @@ class Part(nn.Module):
         self.fields = fields
         self.log: list[tuple[int, list[Any], Any]] = []
 
-    def __call__(self, *arguments: Any) -> Any:
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        if named:  # in the order of the names; what does not fit fails below
+            order = list(inspect.signature(self.forward).parameters)[len(arguments) :]
+            if sorted(named) == sorted(order):
+                arguments, named = (*arguments, *(named[name] for name in order)), {}
+        if named:
+            wanted = ", ".join(inspect.signature(self.forward).parameters)
+            raise TypeError(f"this {type(self).__name__} is called with ({wanted})")
         when, got = next(TICKS), [_copy(x) for x in arguments]
         try:
             result = super().__call__(*arguments)

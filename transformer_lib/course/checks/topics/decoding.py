@@ -152,6 +152,8 @@ class _Chain:
         self.calls += 1
         if self.calls > 200:
             raise RuntimeError("the model has been asked 200 times and is tired")
+        if any(isinstance(token, list | tuple) for prefix in prefixes for token in prefix):
+            raise TypeError("a prefix is a list of tokens, and there is a list in it")
         rows = [
             self.table[(len(prefix) - 1) % len(self.table), prefix[-1]] + self.past[sum(prefix) % 7]
             for prefix in prefixes
@@ -166,6 +168,8 @@ def _beam_cases(random: torch.Generator) -> dict[str, Case]:
         "values": Case(_Chain(9, 4, random), 3, 0.6, 12),
         "a beam of one": Case(_Chain(8, 3, random), 1, 0.6, 10),
         "no length penalty": Case(_Chain(8, 5, random), 4, 0.0, 10),
+        "a large α": Case(_Chain(8, 5, random), 6, 2.0, 8),
+        "another large α": Case(_Chain(8, 5, random), 6, 1.5, 8),
         "a limit that is reached": Case(_Chain(9, 5, random), 3, 0.6, 3),
         "wider than the vocabulary": Case(_Chain(6, 3, random), 9, 1.0, 5),
         "wider than all there is": Case(_Chain(6, 3, random), 40, 1.0, 3),
@@ -209,11 +213,14 @@ def _nucleus_cases(random: torch.Generator) -> dict[str, Case]:
 
     sure = torch.full((2, 6), 0.02)
     sure[0, 4] = sure[1, 1] = 0.9
+    halves = torch.tensor([[0.125, 0.5, 0.0625, 0.25, 0.0625], [0.25, 0.0625, 0.5, 0.0625, 0.125]])
     return {
         "values": Case(probabilities(3, 12, 1.5), 0.8),
         "one token is enough": Case(sure, 0.5),
         "nearly all": Case(probabilities(2, 8, 0.5), 0.999),
         "one row": Case(probabilities(1, 10, 2.0), 0.6),
+        "p is reached exactly": Case(halves, 0.75),
+        "p = 0": Case(probabilities(2, 6, 1.0), 0.0),
     }
 
 
@@ -224,7 +231,9 @@ def nucleus(
     """The fewest of the likeliest tokens that have p together (Holtzman et al. 2020)."""
     likeliest, tokens = probabilities.sort(dim=-1, descending=True)
     before = likeliest.cumsum(dim=-1) - likeliest
-    kept = likeliest.masked_fill(before >= p, 0.0)
+    too_many = before >= p
+    too_many[..., 0] = False
+    kept = likeliest.masked_fill(too_many, 0.0)
     kept = torch.zeros_like(probabilities).scatter(-1, tokens, kept)
     return kept / kept.sum(dim=-1, keepdim=True)
 
@@ -256,7 +265,9 @@ def _text_cases(random: torch.Generator) -> dict[str, Case]:
     return {
         "values": Case(f"gerne {_text(3, random)}.", PIECES),
         "a word": Case(_text(1, random), PIECES),
-        "unknown letters": Case(f"ich könnte Öl {_text(1, random)}", PIECES),
+        "unknown letters": Case(f"ich könnte ÖÄ 日本 Öl {_text(1, random)}", PIECES),
+        "capital letters": Case("ICH BIN Tom", PIECES),
+        "the same pair twice": Case("aaa abab", [*SPECIAL, "aa", "ba", "▁a", *"▁ab"]),
         "spaces at both ends, and two": Case("  nicht  ich ", PIECES),
         "nothing": Case("", PIECES),
     }

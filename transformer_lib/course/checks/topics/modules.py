@@ -37,6 +37,11 @@ def fill(module: nn.Module, like: nn.Module) -> nn.Module:
     expected = {name: tuple(p.shape) for name, p in like.named_parameters()}
     found = {name: tuple(p.shape) for name, p in module.named_parameters()}
     missing = [name for name in expected if name not in found]
+    shared = dict(module.named_parameters(remove_duplicate=False))
+    for name in missing:
+        if name in shared:
+            (first,) = [n for n, p in module.named_parameters() if p is shared[name]]
+            raise ValueError(f"your {name} is your {first} once more: each layer needs its own")
     unknown = [name for name in found if name not in expected]
     if missing:
         said = f"your module has no parameter {missing[0]}"
@@ -114,6 +119,8 @@ exercise("modules", _heads_cases, use=_use_heads)(MultiHeadAttention)
 
 # ---- The layers ----
 
+LAYER = ("the output", "the names of its parts")
+
 
 def _encoder_cases(random: torch.Generator) -> dict[str, Case]:
     def arguments(batch: int, length: int, d_model: int) -> tuple[Any, ...]:
@@ -137,13 +144,14 @@ def _use_encoder_layer(layer: Callable[..., nn.Module]) -> Callable[..., Any]:
         norm1: nn.Module,
         norm2: nn.Module,
         dropout: nn.Module,
-    ) -> States:
-        return layer(self_attention, feed_forward, norm1, norm2, dropout)(x, mask)
+    ) -> tuple[States, list[str]]:
+        made = layer(self_attention, feed_forward, norm1, norm2, dropout)
+        return made(x, mask), sorted(name for name, _ in made.named_children())
 
     return use
 
 
-exercise("modules", _encoder_cases, use=_use_encoder_layer)(EncoderLayer)
+exercise("modules", _encoder_cases, outputs=LAYER, use=_use_encoder_layer)(EncoderLayer)
 
 
 def _decoder_cases(random: torch.Generator) -> dict[str, Case]:
@@ -180,14 +188,16 @@ def _use_decoder_layer(layer: Callable[..., nn.Module]) -> Callable[..., Any]:
         norm2: nn.Module,
         norm3: nn.Module,
         dropout: nn.Module,
-    ) -> States:
+    ) -> tuple[States, list[str]]:
         parts = self_attention, cross_attention, feed_forward, norm1, norm2, norm3, dropout
-        return layer(*parts)(x, memory, tgt_mask, memory_mask)
+        made = layer(*parts)
+        names = sorted(name for name, _ in made.named_children())
+        return made(x, memory, tgt_mask, memory_mask), names
 
     return use
 
 
-exercise("modules", _decoder_cases, use=_use_decoder_layer)(DecoderLayer)
+exercise("modules", _decoder_cases, outputs=LAYER, use=_use_decoder_layer)(DecoderLayer)
 
 
 # ---- The whole model ----
@@ -227,6 +237,7 @@ def _use_transformer(module: Callable[..., nn.Module]) -> Callable[..., Any]:
         Float[Tensor, "batch tgt_len vocab_size"],
         bool,
         Float[Tensor, "batch tgt_len vocab_size"],
+        Float[Tensor, "batch src_len d_model"],
     ]:
         sizes = vocab_size, d_model, d_ff, num_heads, num_layers
         new = module(*sizes, 1.0)  # all is dropped that can be, in training
@@ -234,10 +245,11 @@ def _use_transformer(module: Callable[..., nn.Module]) -> Callable[..., Any]:
         at_first = table.weight.square().mean().item() * d_model if table is not None else 0.0
         model = fill(new, Transformer(*sizes, 1.0))
         dropped = model.train()(src, tgt_input)
+        memory_dropped = model.encode(src)  # type: ignore[operator]
         logits, memory = model.eval()(src, tgt_input), model.encode(src)  # type: ignore[operator]
         decoded = model.decode(tgt_input, memory, padding_mask(src))  # type: ignore[operator]
         of_words = memory * (src != PAD)[..., None]  # the padding is nobody's business
-        return logits, of_words, decoded, 0.4 < at_first < 2.0, dropped
+        return logits, of_words, decoded, 0.4 < at_first < 2.0, dropped, memory_dropped
 
     return use
 
@@ -251,6 +263,7 @@ exercise(
         "what decode returns",
         "whether the table starts at a standard deviation of 1/√d_model",
         "the logits if dropout drops everything",
+        "the memory if dropout drops everything",
     ),
     use=_use_transformer,
 )(Transformer)
@@ -266,20 +279,21 @@ def _convert_cases(random: torch.Generator) -> dict[str, Case]:
 def _use_convert(answer: Callable[[Weights], Weights]) -> Callable[..., Any]:
     def use(
         d_model: int, d_ff: int, num_layers: int
-    ) -> tuple[list[str], list[Float[Tensor, "..."]]]:
+    ) -> tuple[list[str], list[Float[Tensor, "..."]], bool]:
         sizes = d_model, d_ff, 2, num_layers, num_layers
         config = TransformerConfig("transformer", *sizes, norm="pre")
         state = build_transformer(config, VOCAB_SIZE).state_dict()
         for name, numbers in state.items():
-            name = name.replace("src_", "tgt_").replace("output_weight", TABLE)  # one table
-            random = torch.Generator().manual_seed(zlib.crc32(name.encode()))
+            once = name.replace("src_", "tgt_").replace("output_weight", TABLE)  # one table
+            random = torch.Generator().manual_seed(zlib.crc32(once.encode()))
             state[name] = torch.randn(numbers.shape, generator=random)
+        before = sorted(state)
         found = answer(state)
         if found is None or found is ...:
             return found
         if not isinstance(found, dict):
             raise TypeError(f"a dictionary is expected, not a {type(found).__name__}")
-        return sorted(found), [found[name] for name in sorted(found)]
+        return sorted(found), [found[name] for name in sorted(found)], sorted(state) == before
 
     return use
 
@@ -287,7 +301,12 @@ def _use_convert(answer: Callable[[Weights], Weights]) -> Callable[..., Any]:
 TABLE = "tgt_embedding.embed_tokens.weight"
 
 
-@exercise("modules", _convert_cases, outputs=("the names, sorted", "the tensors"), use=_use_convert)
+@exercise(
+    "modules",
+    _convert_cases,
+    outputs=("the names, sorted", "the tensors", "whether the given dictionary is left as it was"),
+    use=_use_convert,
+)
 def convert(state: Weights) -> dict[str, Tensor]:
     """The state dictionary of the course's Transformer with the names of the one above."""
     names = {

@@ -112,6 +112,8 @@ def _batch_cases(random: torch.Generator) -> dict[str, Case]:
         "sentences of one length": Case([4, 3, 4, 3, 4, 3], 8),
         "a batch that is just full": Case([6, 5, 4, 9], 10),
         "sentences longer than a batch": Case([15, 12], 10),
+        "many sentences of one length": Case([3 + k % 2 for k in range(60)], 20),
+        "no sentence": Case([], 10),
     }
 
 
@@ -183,7 +185,7 @@ def _use_step(answer: Callable[..., Any]) -> Callable[..., Any]:
         smoothing: float,
         max_norm: float,
     ) -> tuple[float, list[Tensor]]:
-        model = _Toy(table, output).eval()
+        model = _Toy(table, output).train(max_norm > 1.0)  # the mode is the caller's business
         optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
         for parameter in model.parameters():  # what an earlier step has left
             parameter.grad = torch.ones_like(parameter)
@@ -357,14 +359,16 @@ def _average_cases(random: torch.Generator) -> dict[str, Case]:
 
 
 def _use_average(answer: Callable[..., Any]) -> Callable[..., Any]:
-    def use(checkpoints: list[list[Tensor]]) -> tuple[list[str], list[Tensor]]:
+    def use(checkpoints: list[list[Tensor]]) -> tuple[list[str], list[Tensor], bool]:
         names = ("table", "output")
         found = answer([dict(zip(names, tensors, strict=True)) for tensors in checkpoints])
         if found is None or found is ...:
             return found  # type: ignore[return-value]
         if not isinstance(found, dict):
             raise TypeError(f"a dictionary is expected, not a {type(found).__name__}")
-        return sorted(found), [found[name] for name in sorted(found)]
+        given = {x.data_ptr() for tensors in checkpoints for x in tensors}
+        shared = any(isinstance(x, Tensor) and x.data_ptr() in given for x in found.values())
+        return sorted(found), [found[name] for name in sorted(found)], shared
 
     return use
 
@@ -372,7 +376,7 @@ def _use_average(answer: Callable[..., Any]) -> Callable[..., Any]:
 @exercise(
     "training",
     _average_cases,
-    outputs=("the names, sorted", "the tensors"),
+    outputs=("the names, sorted", "the tensors", "whether memory is shared with a checkpoint"),
     tolerance=1e-5,
     use=_use_average,
 )
