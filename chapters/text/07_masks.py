@@ -188,7 +188,7 @@ weights = first_head(trained.model, tokens, masks)
 allowed = {name: mask[:, 0] for name, mask in masks.items()}
 show_chart(mask_explorer(weights, allowed, [trained.tokenizer.pieces(row) for row in tokens]))
 of_words = weights["no mask"][0][:5]
-print(f"without a mask, padding gets {of_words[:, 5:].sum() / 5:.0%} in the rows of the first sentence")
+print(f"without a mask, padding gets {of_words[:, 5:].sum() / 5:.0%} in the first sentence's rows")
 
 # %% [markdown]
 # Without a mask, padding takes a large share: in training it was always masked, so nothing taught
@@ -330,7 +330,7 @@ scaled_dot_product_attention = nn.functional.scaled_dot_product_attention
 def by_hand(fill):
     return (q @ k.mT / math.sqrt(8)).masked_fill(~nothing, fill).softmax(dim=-1) @ v
 
-
+# %%
 with torch.no_grad():
     answers = {
         "by hand, −∞": by_hand(-torch.inf),
@@ -343,8 +343,8 @@ with torch.no_grad():
         "nn.MultiheadAttention, need_weights=False": reference(
             q[0], k[0], v[0], attn_mask=~nothing[0, 0], need_weights=False
         )[0],
-        "the same on its fast path": nn.MultiheadAttention(8, 2, batch_first=True).eval()(
-            q[0], q[0], q[0], attn_mask=~nothing[0, 0], need_weights=False
+        "the same, two heads, one tensor": nn.MultiheadAttention(8, 2, batch_first=True).eval()(
+            *[q[0]] * 3, attn_mask=~nothing[0, 0], need_weights=False
         )[0],
         "the mean of all values": v.mean(dim=2),
     }
@@ -595,6 +595,7 @@ def train(mask, seed, steps=300):
 losses = {name: [train(mask, seed) for seed in range(3)] for name, mask in MASKS.items()}
 for name, values in losses.items():
     print(f"{name:15} loss", *(f"{loss:.2f}" for loss in values))
+print(f"ln 20 = {math.log(20):.2f}, ln 20/8 = {math.log(20) / 8:.2f}")
 assert min(losses["lower triangle"]) > 2.9 and max(losses["one too many"]) < 2.0, (
     "not as on our machines: restart the kernel and run all cells"
 )

@@ -351,7 +351,7 @@ held_out = plan_batches(*LENGTHS, 512, seed=(0,))[500:540]
 mixed = np.array_split(np.random.default_rng(0).permutation(np.concatenate(held_out)), 40)
 rest = np.setdiff1d(np.arange(len(data.train)), np.concatenate(held_out))
 
-
+# %%
 def loss_of(model, sentences):
     """The sum of −ln p, and the number of tokens."""
     batch = make_batch(data.train, sentences)
@@ -621,7 +621,7 @@ for mistake in wrong_answers("layer_norm"):
 # Assignment 3, after the next chapter, has two more norms, and a question that this one leaves
 # open.
 #
-# **In the paper:** section 3.1, which cites Ba et al. 2016, and 5.4. **Read on:** Ba et al. 2016;
-# Shen et al. 2020 (PowerNorm) on what batch norm would need in language.
+# **In the paper:** sections 3.1 and 5.4. **Read on:** Ba et al. 2016; Shen et al. 2020 (PowerNorm) on
+# what batch norm would need in language.
 #
 # **Next:** [9 · Residuals, and where the norm goes](09_residuals.ipynb)

@@ -530,6 +530,8 @@ cases = {
     f"{name}, {n} layers": (form, n, rate) for name, (form, rate) in curves.items() for n in depths
 }
 runs = over_seeds(train_at, cases, "09_depth", seeds=6)
+
+# %%
 means = runs.groupby("case")["loss"].agg(["mean", "min", "max"])
 show(
     lines(

@@ -189,7 +189,7 @@ def units_of(src):
     hook.remove()
     return awake["units"][src != PAD]
 
-
+# %%
 units = units_of(src)
 pieces = tokenizer.pieces(src[src != PAD].tolist())
 times = (units > 0).sum(dim=0)

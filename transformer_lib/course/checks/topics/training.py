@@ -1,5 +1,6 @@
 """Exercises on targets, the loss, the learning rate, batches, and a training of one's own."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -247,7 +248,8 @@ def _use_loop(answer: Callable[..., Any]) -> Callable[..., Any]:
 
         def note(optimizer: torch.optim.Optimizer, *_: Any) -> None:
             group = optimizer.param_groups[0]
-            settings[:] = [*group.get("betas", ()), group.get("eps", 0.0)]
+            eps = group.get("eps", 0.0)  # its logarithm, or 1e-8 and 1e-9 would count as the same
+            settings[:] = [*group.get("betas", ()), math.log10(eps) if eps > 0 else 0.0]
             rates.append(float(group["lr"]))
 
         hook = register_optimizer_step_pre_hook(note)
@@ -265,7 +267,7 @@ def _use_loop(answer: Callable[..., Any]) -> Callable[..., Any]:
 @exercise(
     "training",
     _loop_cases,
-    outputs=("the losses", "the learning rates", "β₁, β₂ and ε", "the weights at the end"),
+    outputs=("the losses", "the learning rates", "β₁, β₂ and log₁₀ ε", "the weights at the end"),
     tolerance=1e-5,
     use=_use_loop,
 )
