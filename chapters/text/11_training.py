@@ -419,7 +419,7 @@ print(f"the paper's peak: {noam_rate(4000, 512, 4000):.1e}")
 # `lengths` are the lengths of the sentences. Return lists of sentence numbers: from the shortest
 # sentence to the longest, as many in each batch as fit into `batch_tokens`, padding included. Of
 # two sentences of one length, the one with the lower number comes first. A sentence that is too
-# long by itself is a batch of its own.
+# long by itself is a batch of its own; no sentences are no batches.
 
 # %%
 def plan_batches(lengths, batch_tokens):
@@ -1076,10 +1076,10 @@ cases = {program: (program,) for program in PROGRAMS}
 mean_and_spread(over_seeds(trained_by, cases, "11_mended", seeds=3))
 
 # %% [markdown]
-# The broken program measures 2.1 of a model that pays 3.5 per real token: much of what it averages is
-# padding, which is easy to predict. Numbers that are too good make nobody look for a fault. (That
-# its model is the better one here is no excuse. From its first measurement on it trains without
-# dropout, which is of no use in a run that is too short to overfit.)
+# The broken program measures 2.1 of a model that pays 3.5 per real token: much of what it averages
+# is padding, which is easy to predict. Numbers that are too good make nobody look for a fault.
+# (That its model is the better one here is no excuse. From its first measurement on it trains
+# without dropout, which is of no use in a run that is too short to overfit.)
 #
 # ## Common mistakes
 #

@@ -65,8 +65,15 @@ def tensors_in(value: Any) -> list[Tensor]:
 
 def is_data(value: Any) -> bool:
     """Whether a value is plain data, which can be compared: a tensor, number, text, or several."""
+    return _is_data(value, {})
+
+
+def _is_data(value: Any, seen: dict[int, bool]) -> bool:
     if isinstance(value, list | tuple):
-        return all(map(is_data, value))
+        if id(value) not in seen:
+            seen[id(value)] = False  # as long as it is looked at: one that contains itself is none
+            seen[id(value)] = all(_is_data(part, seen) for part in value)
+        return seen[id(value)]
     return isinstance(value, Tensor | str | int | float)
 
 

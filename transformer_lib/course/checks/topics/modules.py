@@ -241,7 +241,7 @@ def _use_transformer(module: Callable[..., nn.Module]) -> Callable[..., Any]:
     ]:
         sizes = vocab_size, d_model, d_ff, num_heads, num_layers
         new = module(*sizes, 1.0)  # all is dropped that can be, in training
-        table = getattr(new, "embed_tokens", None)
+        table = getattr(module(2000, d_model, d_ff, num_heads, 1, 1.0), "embed_tokens", None)
         at_first = table.weight.square().mean().item() * d_model if table is not None else 0.0
         model = fill(new, Transformer(*sizes, 1.0))
         dropped = model.train()(src, tgt_input)
