@@ -703,6 +703,9 @@ TRAINED_ON = [source for source, _ in load_corpus(DataConfig()).train]
 double = sum(any(mark in source for mark in (". ", "? ", "! ")) for source in TRAINED_ON)
 print(f"{double} of the {len(TRAINED_ON):,} sources that it was trained on are two sentences")
 
+# %% [markdown]
+# The pairs, and what becomes of them:
+
 # %%
 JOINED = {"two sentences": " ", "joined by a comma": ", ", "two short ones": " "}
 pieces_of = np.array([len(tokens) for tokens in tokenizer.encode(test.sources)])
