@@ -234,7 +234,7 @@ pd.DataFrame(rows, columns=["unit", "positions", "first", "second", "third"]).fi
 # %% [markdown]
 # Is that more than one would get by chance? A frequent piece would lead by its frequency alone. As
 # a baseline we shuffle the pieces over the positions, so that each unit is credited to whatever
-# happens to stand there:
+# happens to occur there:
 
 # %%
 order = torch.randperm(len(pieces), generator=torch.Generator().manual_seed(0)).tolist()

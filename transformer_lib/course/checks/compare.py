@@ -224,8 +224,8 @@ def _explain_shape(expected: Tensor, got: Tensor, axes: tuple[str, ...]) -> str:
             return f"{shapes}: {count} of length 1 in front too many"
         if tuple(expected.shape) == (*ones, *got.shape):
             return f"{shapes}: {count} of length 1 in front missing"
-        axes = "one axis" if got.ndim == 1 else f"{got.ndim} axes"
-        return f"{shapes}: {axes}, not {expected.ndim}"
+        yours = "one axis" if got.ndim == 1 else f"{got.ndim} axes"
+        return f"{shapes}: {yours}, not {expected.ndim}"
     wrong = [i for i, (a, b) in enumerate(zip(expected.shape, got.shape, strict=True)) if a != b]
     if len(wrong) == 1:
         place, axis = wrong[0], axes[wrong[0]]

@@ -429,6 +429,8 @@ class _Running(nn.Module):
     differentiable = True  # by mean and variance
     eps_in_use = 1e-5
     scaled_in_use = True
+    mean: torch.Tensor
+    variance: torch.Tensor
 
     def __init__(self, d_model):
         super().__init__()
@@ -440,8 +442,9 @@ class _Running(nn.Module):
     def forward(self, x):
         mean, variance = x.mean(dim=(0, 1)), x.var(dim=(0, 1), correction=0)
         if self.training or self.also_in_use:
-            new = mean, x.var(dim=(0, 1), correction=self.correction)
-            new = [n.detach() for n in new] if self.detached else new
+            new = [mean, x.var(dim=(0, 1), correction=self.correction)]
+            if self.detached:
+                new = [statistic.detach() for statistic in new]
             self.mean = self.keep * self.mean + (1 - self.keep) * new[0]
             self.variance = self.keep * self.variance + (1 - self.keep) * new[1]
         if not self.differentiable:

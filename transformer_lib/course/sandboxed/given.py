@@ -38,8 +38,8 @@ class Part(nn.Module):
             if sorted(named) == sorted(order):
                 arguments, named = (*arguments, *(named[name] for name in order)), {}
         if named:
-            wanted = ", ".join(inspect.signature(self.forward).parameters)
-            raise TypeError(f"this {type(self).__name__} is called with ({wanted})")
+            names = ", ".join(inspect.signature(self.forward).parameters)
+            raise TypeError(f"this {type(self).__name__} is called with ({names})")
         when, got = next(TICKS), [_copy(x) for x in arguments]
         try:
             result = super().__call__(*arguments)
