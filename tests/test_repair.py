@@ -81,14 +81,14 @@ def answer(source, file="<a cell>"):
             class LayerNorm(nn.Module):
                 def __init__(self, d_model, eps=1e-3):
                     super().__init__()
-                    self.scale = nn.Parameter(torch.ones(d_model))
-                    self.shift = nn.Parameter(torch.zeros(d_model))
+                    self.weight = nn.Parameter(torch.ones(d_model))
+                    self.bias = nn.Parameter(torch.zeros(d_model))
                     self.eps = eps
 
                 def forward(self, x):
                     centred = x - x.mean(-1, keepdim=True)
                     variance = centred.square().mean(-1, keepdim=True)
-                    return self.scale * centred / torch.sqrt(variance + self.eps) + self.shift
+                    return self.weight * centred / torch.sqrt(variance + self.eps) + self.bias
             """,
             "line 2, `1e-3`: everything passes with another number",
         ),

@@ -383,8 +383,7 @@ for name, fill in {"−∞": -torch.inf, "smallest number": torch.finfo(torch.fl
 # keys, d_k) and `value` (batch, heads, keys, d_v). The mask, True where a key may be attended to,
 # can be broadcast to (batch, heads, queries, keys), or is None. Return the output and the weights.
 # The weights of what is masked are zero, and so are all weights of a query that may see nothing:
-# neither NaN nor a mean of what is forbidden, and no NaN in the gradients either. It is to work in
-# fp32, fp16 and bf16.
+# neither NaN nor a mean of what is forbidden, and no NaN in the gradients either.
 
 # %%
 def attention(query, key, value, mask):

@@ -20,6 +20,8 @@ CROSS = ("target token", "source token")
 SELF = ("token", "looks at")
 """What is at rows and columns, in cross-attention and in self-attention."""
 
+BLOCKED = "#c8c8c8"
+
 
 def attention_heatmap(
     weights: Float[Tensor, "tgt_len src_len"],
@@ -202,6 +204,7 @@ def _explorer(
     said += f" + '; {note}'" if note else ""
     chosen = [altair.datum[field] == choice for field, choice in choices.items()]
     scale = altair.Scale(scheme=SEQUENTIAL, domain=[0, 1])
+    colour = altair.Color("weight:Q", scale=scale, title="weight")
     return (
         altair.Chart(
             pandas.DataFrame(cells),
@@ -212,11 +215,9 @@ def _explorer(
         .encode(
             x=altair.X(f"{fields[1]}:O", title=titles[1], axis=words),
             y=altair.Y(f"{fields[0]}:O", title=titles[0], axis=words),
-            color=altair.condition(
-                "datum.blocked",
-                altair.value("#c8c8c8"),
-                altair.Color("weight:Q", scale=scale, title="weight"),
-            ),
+            color=altair.condition("datum.blocked", altair.value(BLOCKED), colour)
+            if note
+            else colour,
             tooltip=[*fields, "weight"],
         )
         .add_params(*choices.values())

@@ -742,24 +742,6 @@ def not_small_enough(query, key, value, mask):
 
 
 @misconception(
-    "M433",
-    "attention",
-    title="a number that does not exist in fp16",
-    source="common: −1e9, as in The Annotated Transformer",
-    effect="masked_fill refuses it in half precision.",
-    hint="In half precision your code fails: the largest number there is 65,504. What gives the "
-    "smallest number of a format?",
-)
-def too_large_for_half(query, key, value, mask):
-    scores = _scores(query, key)
-    if mask is None:
-        weights = scores.softmax(dim=-1)
-    else:
-        weights = scores.masked_fill(~mask, -1e9).softmax(dim=-1).masked_fill(~mask, 0.0)
-    return weights @ value, weights
-
-
-@misconception(
     "M434",
     "attention",
     title="scores and weights multiplied by the mask",
