@@ -728,7 +728,7 @@ def nan_replaced(query, key, value, mask):
     "M432",
     "attention",
     title="blocked with a number that is not small enough",
-    source="common: −100, −1000 or −1e4 for −∞",
+    source="common: −100 for −∞",
     effect="Where allowed scores are lower than that, what is blocked gets all the weight.",
     hint="With scores far below zero, blocked keys get the weight. Which number is below all?",
 )
@@ -737,7 +737,7 @@ def not_small_enough(query, key, value, mask):
     if mask is None:
         weights = scores.softmax(dim=-1)
     else:
-        weights = scores.masked_fill(~mask, -1e4).softmax(dim=-1).masked_fill(~mask, 0.0)
+        weights = scores.masked_fill(~mask, -100.0).softmax(dim=-1).masked_fill(~mask, 0.0)
     return weights @ value, weights
 
 

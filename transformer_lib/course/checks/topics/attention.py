@@ -39,7 +39,7 @@ def _attention_cases(random: torch.Generator) -> dict[str, Case]:
     query, key, value = qkv(2, 2, 4, 5)
     # Allowed scores far below zero: what is blocked must be smaller still, in 16 bits, too.
     low = [in_steps(x) for x in qkv(2, 2, 4, 6, d_k=4)]
-    low[0][..., 0], low[1][..., 0] = 240.0, -240.0
+    low[0][..., 0], low[1][..., 0] = 24.0, -24.0
     return {
         "values": Case(*qkv(2, 3, 4, 6), None, gradient=True),
         "mask": Case(*qkv(2, 3, 4, 6), random_mask((2, 1, 4, 6), random), gradient=True),
