@@ -37,7 +37,7 @@ def _attention_cases(random: torch.Generator) -> dict[str, Case]:
     nothing_to_see = random_mask((2, 1, 4, 6), random)
     nothing_to_see[1, 0, 2] = False
     query, key, value = qkv(2, 2, 4, 5)
-    # Allowed scores far below zero: what is blocked must be smaller still, in 16 bits, too.
+    # Allowed scores far below zero: what is blocked must be smaller still.
     low = [in_steps(x) for x in qkv(2, 2, 4, 6, d_k=4)]
     low[0][..., 0], low[1][..., 0] = 24.0, -24.0
     return {
