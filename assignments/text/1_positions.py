@@ -71,13 +71,17 @@ def relative_scores(query, key, table):
 verdict = check(relative_scores)
 verdict
 ### BEGIN HIDDEN TESTS
+from transformer_lib.instructor.grading.values import expect
+
 query, key = torch.randn(2, 1, 2, 6, 4)
 plain = query @ key.transpose(-2, -1) / 2
-assert torch.allclose(relative_scores(query, key, torch.zeros(5, 4)), plain, atol=1e-5)
+expect(relative_scores(query, key, torch.zeros(5, 4)), plain, "without a table, plain scores")
+one = torch.zeros(1, 1, 6, 4)
+one[:, :, 2] = torch.tensor([2.0, 0, 0, 0])
 table = torch.randn(5, 4)
-longer = torch.cat([query, query], dim=2), torch.cat([key, key], dim=2)
-whole, part = relative_scores(*longer, table), relative_scores(query, key, table)
-assert torch.allclose(whole[:, :, 6:, 6:], part, atol=1e-5), "only the offset counts"
+rows = torch.zeros(1, 1, 6, 6)
+rows[0, 0, 2] = table[[0, 1, 2, 3, 4, 4], 0]
+expect(relative_scores(one, torch.zeros_like(one), table), rows, "only the offset counts")
 7 * verdict.share
 ### END HIDDEN TESTS
 
@@ -162,18 +166,20 @@ def test_interpolated_encoding():
 verdict = run_test(test_interpolated_encoding)
 verdict
 ### BEGIN HIDDEN TESTS
+from transformer_lib.instructor.grading.values import expect
+
 assert verdict.passed
-short, long = interpolated_encoding(20, 8, 20), interpolated_encoding(40, 8, 20)
-assert torch.allclose(long[::2], short, atol=1e-5), (
-    "in a text of twice the trained length, position 2n has the encoding of position n"
-)
-angle = torch.tensor(29 * 10 / 30.0)
-got = interpolated_encoding(30, 8, 10)[29]
-assert torch.allclose(got[:2], torch.stack([angle.sin(), angle.cos()]), atol=1e-4), (
-    "the last position of 30, trained on 10, is 29/3"
-)
-slow = torch.stack([(angle / 1000).sin(), (angle / 1000).cos()])
-assert torch.allclose(got[6:], slow, atol=1e-5), "its slowest pair of channels"
+cases = {
+    (20, 8, 20): "a text of the trained length keeps its positions",
+    (7, 6, 20): "a short text keeps its positions",
+    (40, 8, 20): "in twice the trained length, position 2n has the encoding of position n",
+    (30, 8, 10): "the last position of 30, trained on 10, is 29/3",
+}
+for (length, width, trained), says in cases.items():
+    place = torch.arange(length) * min(1.0, trained / length)
+    angle = place[:, None] / 10000.0 ** (torch.arange(0, width, 2) / width)
+    expected = torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)
+    expect(interpolated_encoding(length, width, trained), expected, says, atol=1e-4)
 ### END HIDDEN TESTS
 
 # %% [markdown] question="q_base"

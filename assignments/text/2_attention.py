@@ -74,10 +74,14 @@ def global_window_mask(length, width, num_global):
 verdict = check(global_window_mask)
 verdict
 ### BEGIN HIDDEN TESTS
-causal = torch.ones(7, 7, dtype=torch.bool).tril()
-assert torch.equal(global_window_mask(7, 1, 7)[0, 0], causal), "all tokens are global"
-assert torch.equal(global_window_mask(7, 7, 0)[0, 0], causal), "a window as wide as the text"
-assert global_window_mask(9, 3, 2)[0, 0, 8].sum() == 5, "the last query sees 3 + 2"
+from transformer_lib.instructor.grading.values import expect
+
+causal = torch.ones(1, 1, 7, 7, dtype=torch.bool).tril()
+expect(global_window_mask(7, 1, 7), causal, "all tokens are global")
+expect(global_window_mask(7, 7, 0), causal, "a window as wide as the text")
+band = causal.triu(-2)
+band[..., :2] = causal[..., :2]
+expect(global_window_mask(7, 3, 2), band, "the last query sees 3 + 2")
 5 * verdict.share
 ### END HIDDEN TESTS
 
@@ -107,13 +111,15 @@ def capped_attention(query, key, value, mask, cap):
 verdict = check(capped_attention)
 verdict
 ### BEGIN HIDDEN TESTS
+from transformer_lib.instructor.grading.values import expect
+
 query, key, value = torch.randn(3, 2, 4, 9, 16).unbind(0)
 mask = torch.ones(9, 9, dtype=torch.bool).tril()
-expected = nn.functional.scaled_dot_product_attention(query, key, value, mask)
-output = capped_attention(query, key, value, mask, 1e4)[0]
-torch.testing.assert_close(output, expected, atol=1e-4, rtol=1e-4)
-output, weights = capped_attention(1000 * query, key, value, mask, 30.0)
-assert not output.isnan().any(), "large scores must not overflow"
+for factor, cap, says in ((1, 1e4, "without an effect"), (1000, 30.0, "of large scores")):
+    scores = cap * torch.tanh(factor * query @ key.mT / 4.0 / cap)
+    weights = scores.masked_fill(~mask, -torch.inf).softmax(dim=-1)
+    got = capped_attention(factor * query, key, value, mask, cap)
+    expect(got, (weights @ value, weights), f"a cap {says}", atol=1e-4)
 6 * verdict.share
 ### END HIDDEN TESTS
 
@@ -148,14 +154,17 @@ def test_prefix_mask():
 verdict = run_test(test_prefix_mask)
 verdict
 ### BEGIN HIDDEN TESTS
+from transformer_lib.instructor.grading.values import expect
+
 assert verdict.passed
-causal = torch.ones(6, 6, dtype=torch.bool).tril()
-mask = prefix_mask(torch.tensor([0, 6, 4]), 6)
-assert torch.equal(mask[0, 0], causal), "no question: causal"
-assert mask[1, 0].all(), "nothing but a question: everything"
-expected = causal.clone()
-expected[:, :4] = True
-assert torch.equal(mask[2, 0], expected), "a question of four"
+lengths = {0: "no question: causal", 6: "nothing but a question", 4: "a question of four"}
+masks = []
+for length, says in lengths.items():
+    expected = torch.ones(1, 1, 6, 6, dtype=torch.bool).tril()
+    expected[..., :length] = True
+    expect(prefix_mask(torch.tensor([length]), 6), expected, says)
+    masks.append(expected)
+expect(prefix_mask(torch.tensor([*lengths]), 6), torch.cat(masks), "three in one batch")
 ### END HIDDEN TESTS
 
 # %% [markdown]
@@ -217,10 +226,28 @@ def test_parameters():
 verdict = run_test(test_parameters)
 verdict
 ### BEGIN HIDDEN TESTS
+from transformer_lib.instructor.grading.values import expect
+
 assert verdict.passed
 module = GroupedQueryAttention(12, 6, 2)
-assert tuple(module.key.weight.shape) == (4, 12), "two heads of two channels"
-assert tuple(module.query.weight.shape) == tuple(module.output.weight.shape) == (12, 12)
+rows = {"query": 12, "key": 4, "value": 4, "output": 12}  # two groups of two channels
+shapes = {f"{part}.weight": (n, 12) for part, n in rows.items()}
+shapes |= {f"{part}.bias": (n,) for part, n in rows.items()}
+got = {name: tuple(parameter.shape) for name, parameter in module.named_parameters()}
+expect(got, shapes, "the shapes of the parameters")
+bias, weight, last = torch.randn(2), torch.randn(12, 12), torch.randn(12)
+with torch.no_grad():
+    for parameter in module.parameters():
+        parameter.zero_()
+    module.value.bias.copy_(bias.repeat(2))
+    module.output.weight.copy_(weight)
+    module.output.bias.copy_(last)
+expected = (weight @ bias.repeat(6) + last).expand(2, 5, 12)
+expect(
+    module(torch.randn(2, 5, 12), torch.randn(2, 4, 12), None),
+    expected,
+    "with all other weights zero, each head is the bias of `value`, whatever x and memory are",
+)
 ### END HIDDEN TESTS
 
 # %% [markdown]
@@ -245,40 +272,52 @@ def test_shape():
 verdict = run_test(test_shape)
 verdict
 ### BEGIN HIDDEN TESTS
+from transformer_lib.instructor.grading.values import expect
+
 assert verdict.passed
+
+
+def give_weights(mine, right, heads, groups):
+    """The same ones to both: PyTorch's has a row for each head, shared or not."""
+    for number, (part, shared) in enumerate(zip((mine.query, mine.key, mine.value), groups)):
+        rows = torch.randn(shared, 12 // heads, 13) / 2  # weights, and a bias at the end
+        part.weight.copy_(rows.flatten(0, 1)[:, :12])
+        part.bias.copy_(rows.flatten(0, 1)[:, 12])
+        rows = rows.repeat_interleave(heads // shared, dim=0).flatten(0, 1)
+        right.in_proj_weight[12 * number : 12 * number + 12] = rows[:, :12]
+        right.in_proj_bias[12 * number : 12 * number + 12] = rows[:, 12]
+    mine.output.weight.copy_(right.out_proj.weight)
+    mine.output.bias.copy_(right.out_proj.bias.normal_())
+
+
+x, memory = torch.randn(2, 5, 12), torch.randn(2, 7, 12)
 mine, right = GroupedQueryAttention(12, 3, 3), nn.MultiheadAttention(12, 3, batch_first=True)
 with torch.no_grad():
-    for number, part in enumerate((mine.query, mine.key, mine.value)):
-        part.weight.copy_(right.in_proj_weight[12 * number : 12 * number + 12])
-        part.bias.copy_(right.in_proj_bias[12 * number : 12 * number + 12].normal_())
-    mine.output.weight.copy_(right.out_proj.weight)
-    mine.output.bias.copy_(right.out_proj.bias)
-x, memory = torch.randn(2, 5, 12), torch.randn(2, 7, 12)
-expected = right(x, memory, memory)[0]
-assert torch.allclose(mine(x, memory, None), expected, atol=1e-5), (
-    "not what nn.MultiheadAttention gives where x attends to another sequence"
-)
-causal = torch.ones(5, 5, dtype=torch.bool).tril()
-expected = right(x, x, x, attn_mask=~causal)[0]
-assert torch.allclose(mine(x, x, causal[None, None]), expected, atol=1e-5), (
-    "not what nn.MultiheadAttention gives with a causal mask"
-)
-nothing = mine(x, x, torch.zeros(2, 1, 5, 5, dtype=torch.bool))
-assert torch.allclose(nothing, mine.output.bias.expand_as(nothing), atol=1e-5), (
-    "where nothing may be seen, the heads give zero, and the output is the bias of `output`"
-)
-few, many = GroupedQueryAttention(12, 6, 2), GroupedQueryAttention(12, 6, 6)
+    give_weights(mine, right, 3, (3, 3, 3))
+    expect(
+        mine(x, memory, None),
+        right(x, memory, memory)[0],
+        "not what nn.MultiheadAttention gives where x attends to another sequence",
+    )
+    causal = torch.ones(5, 5, dtype=torch.bool).tril()
+    expect(
+        mine(x, x, causal[None, None].expand(2, 1, 5, 5)),
+        right(x, x, x, attn_mask=~causal)[0],
+        "not what nn.MultiheadAttention gives with a causal mask",
+    )
+    expect(
+        mine(x, x, torch.zeros(2, 1, 5, 5, dtype=torch.bool)),
+        right.out_proj.bias.expand(2, 5, 12),
+        "where nothing may be seen, the heads give zero, and the output is the bias of `output`",
+    )
+mine, right = GroupedQueryAttention(12, 6, 2), nn.MultiheadAttention(12, 6, batch_first=True)
 with torch.no_grad():
-    for part, other in zip((few.query, few.output), (many.query, many.output)):
-        other.load_state_dict(part.state_dict())
-    for part, other in zip((few.key, few.value), (many.key, many.value)):
-        rows = part.weight.view(2, 2, 12).repeat_interleave(3, dim=0)
-        other.weight.copy_(rows.reshape(12, 12))
-        other.bias.copy_(part.bias.view(2, 2).repeat_interleave(3, dim=0).flatten())
-expected = many(x, memory, None)
-assert torch.allclose(few(x, memory, None), expected, atol=1e-5), (
-    "adjacent query heads do not share a head of keys and values"
-)
+    give_weights(mine, right, 6, (6, 2, 2))
+    expect(
+        mine(x, memory, None),
+        right(x, memory, memory)[0],
+        "adjacent query heads do not share a head of keys and values",
+    )
 ### END HIDDEN TESTS
 
 # %% [markdown] question="q_masks"

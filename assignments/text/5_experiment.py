@@ -113,11 +113,13 @@ verdict
 ### BEGIN HIDDEN TESTS
 from sacrebleu.metrics import BLEU
 
+from transformer_lib.instructor.grading.values import expect
+
 hypotheses = ["der Hund läuft in das rote Haus", "ein Haus ist rot", "ein Hund und ein Hund"]
 references = ["der Hund läuft in ein rotes Haus", "ein rotes Haus ist rot", "ein Hund, ein Haus"]
 expected = BLEU(tokenize="none").corpus_score(hypotheses, [references]).score
 got = corpus_bleu([h.split() for h in hypotheses], [r.split() for r in references])
-assert abs(got - expected) < 1e-6, "as sacreBLEU"
+expect(got, expected, "not what sacreBLEU gives")
 5 * verdict.share
 ### END HIDDEN TESTS
 
@@ -178,14 +180,18 @@ def test_crossing():
 verdict = run_test(test_crossing)
 verdict
 ### BEGIN HIDDEN TESTS
+from transformer_lib.instructor.grading.values import expect
+
 assert verdict.passed
-between = crossing([2.0, 6.0, 8.0], [1.0, 4.0, 9.0], [3.0, 5.0, 6.0])
-assert abs(between - 6.5) < 1e-6, "by linear interpolation of both"
-assert crossing([1.0, 2.0], [5.0, 6.0], [4.0, 5.0]) == 1.0, "ahead from the start"
-assert crossing([1.0, 2.0], [5.0, 4.0], [4.0, 5.0]) is None, "behind at the end"
-assert crossing([1.0, 2.0], [5.0, 5.0], [4.0, 5.0]) is None, "equal at the end is not ahead"
-twice = crossing([1.0, 2.0, 3.0, 4.0], [2.0, 0.0, 0.0, 3.0], [1.0, 1.0, 1.0, 1.0])
-assert abs(twice - (3 + 1 / 3)) < 1e-6, "for good: the last crossing counts"
+for budgets, ours, theirs, expected, says in (
+    ([2, 6, 8], [1, 4, 9], [3, 5, 6], 6.5, "by linear interpolation of both"),
+    ([1, 2], [5, 6], [4, 5], 1.0, "ahead from the start"),
+    ([1, 2], [5, 4], [4, 5], None, "behind at the end"),
+    ([1, 2], [5, 5], [4, 5], None, "equal at the end is not ahead"),
+    ([1, 2, 3, 4], [2, 0, 0, 3], [1, 1, 1, 1], 10 / 3, "for good: the last crossing counts"),
+):
+    curves = (list(map(float, row)) for row in (budgets, ours, theirs))
+    expect(crossing(*curves), expected, says)
 ### END HIDDEN TESTS
 
 # %% [markdown] question="q_experiment"

@@ -150,8 +150,9 @@ def _build(value: Any, tensors: dict[str, Tensor], counter: _Counter, depth: int
         fields = _build(value.fields, tensors, counter, depth + 1)
         return {"part": {type(value).__name__: fields}}
     if type(value) in (Tensor, torch.nn.Parameter):
-        if value.dtype not in DTYPES or value.layout != torch.strided:
-            raise WireError(f"a tensor of {value.dtype}, {value.layout} does not cross")
+        if value.dtype not in DTYPES or value.layout != torch.strided or value.is_meta:
+            kind = "meta" if value.is_meta else value.layout
+            raise WireError(f"a tensor of {value.dtype}, {kind} does not cross")
         name = str(len(tensors))
         # A copy of its own, or tensors that share memory could not be stored.
         tensors[name] = value.detach().cpu().clone(memory_format=torch.contiguous_format)

@@ -183,8 +183,8 @@ class Worker:
         if not callable(built):
             raise TypeError(f"{name} makes something that cannot be called")
         self.objects.append(built)
-        parameters = list(built.named_parameters()) if isinstance(built, nn.Module) else []
-        return [len(self.objects) - 1, [[name, p.detach()] for name, p in parameters]]
+        parameters = _parameters(built) if isinstance(built, nn.Module) else {}
+        return [len(self.objects) - 1, [[name, p.detach()] for name, p in parameters.items()]]
 
     def do_call(self, name: str, arguments: list[Any], leaves: list[list[int]] | None) -> list[Any]:
         """Call a function; ``leaves`` are the places of the tensors that want a gradient.
@@ -208,9 +208,8 @@ class Worker:
         if not isinstance(module, nn.Module):
             return self._called(module, arguments, leaves)
         module.train(training)
-        names = [name for name, _ in module.named_parameters()]
         given = [p.requires_grad_(p.is_floating_point()) for p in parameters]
-        named = dict(zip(names, given, strict=True))
+        named = dict(zip(_parameters(module), given, strict=True))
 
         def call(*passed: Any) -> Any:
             return torch.func.functional_call(module, named, passed)
@@ -253,6 +252,23 @@ class Worker:
         )
 
 
+def _parameters(module: nn.Module) -> dict[str, Tensor]:
+    """A module's parameters as they are kept in it, whatever its own methods say of them."""
+    found: dict[str, Tensor] = {}
+    _collect_parameters(module, "", found)
+    return found
+
+
+def _collect_parameters(module: nn.Module, prefix: str, found: dict[str, Tensor]) -> None:
+    held = object.__getattribute__(module, "__dict__")
+    for name, parameter in held["_parameters"].items():
+        if parameter is not None and not any(parameter is other for other in found.values()):
+            found[prefix + name] = parameter
+    for name, child in held["_modules"].items():
+        if child is not None:
+            _collect_parameters(child, f"{prefix}{name}.", found)
+
+
 def _at(values: Any, place: list[int]) -> Any:
     for index in place:
         values = values[index]
@@ -289,8 +305,8 @@ def serve(worker: Worker, reader: BufferedIOBase, writer: BufferedIOBase) -> Non
             os._exit(0)
         try:
             wire.write(writer, reply)
-        except wire.WireError as error:
-            wire.write(writer, [question[0], "error", "WireError", str(error)])
+        except Exception as error:  # it cannot cross; so that the next question has an answer
+            wire.write(writer, [question[0], "error", "WireError", str(error)[:400]])
 
 
 def stand_in_for_checks() -> None:

@@ -26,6 +26,7 @@ from transformer_lib.instructor.grading.sandbox import (
     Sandbox,
     StudentError,
 )
+from transformer_lib.instructor.grading.values import UnexpectedError
 
 Output = dict[str, Any]
 
@@ -282,6 +283,8 @@ def _say(error: Exception) -> str:
 
 def _say_little(error: Exception) -> str:
     """Why a hidden test failed, without its numbers: only what its author wrote for students."""
+    if isinstance(error, UnexpectedError):
+        return f"a hidden test failed: {error}"
     if hasattr(error, "explanation"):
         kind = "an exception" if isinstance(error, StudentError) else type(error).__name__
         return f"a hidden test failed: your code raised {kind}"
