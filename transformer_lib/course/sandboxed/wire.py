@@ -9,6 +9,7 @@ and a message that is not exactly of this form is refused with a :class:`WireErr
 
 import json
 import math
+import re
 import struct
 from collections.abc import Callable
 from io import BufferedIOBase
@@ -23,6 +24,8 @@ from transformer_lib.course.sandboxed.given import PARTS
 
 MAX_BYTES = 64 * 2**20
 MAX_DOCUMENT = 12 * 2**20  # of that, JSON: parsed, it takes up to twenty times as much
+MAX_HEADER = 2**20  # of that, what safetensors says of the tensors; JSON, too
+MAX_AXIS = 2**40
 MAX_DEPTH = 16
 MAX_NODES = 100_000
 DTYPES = (
@@ -35,6 +38,7 @@ DTYPES = (
     torch.uint8,
     torch.bool,
 )
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _HEAD = struct.Struct(">QQ")  # bytes of the JSON document, bytes of the tensors
 
 
@@ -87,15 +91,27 @@ def decode(message: bytes, parts: bool = False) -> Any:
         WireError: it is not exactly what :func:`encode` writes.
     """
     document, blob = _split(message)
-    try:
-        tree = json.loads(document, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
-        raise WireError("the message's document is not JSON") from error
+    tree = parse(document, 4 * MAX_NODES)  # a number takes two, a list of one another
     reader = _Reader(_tensors(blob), parts)
     value = reader.rebuild(tree)
     if reader.used != reader.tensors.keys():
         raise WireError("the message has tensors that nothing refers to")
     return value
+
+
+def parse(document: bytes, parts: int) -> Any:
+    """JSON that anybody may have written: its parts are counted before any of them is made.
+
+    Raises:
+        WireError: it is no JSON, or has more than so many objects, lists and commas.
+    """
+    bare = _STRING.sub(b"", document)
+    if sum(bare.count(mark) for mark in (b"{", b"[", b",")) > parts:
+        raise WireError("the document has too many parts")
+    try:
+        return json.loads(document, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise WireError("the document is not JSON") from error
 
 
 def write(stream: BufferedIOBase, value: Any) -> None:
@@ -104,8 +120,8 @@ def write(stream: BufferedIOBase, value: Any) -> None:
     stream.flush()
 
 
-def read(stream: BufferedIOBase, parts: bool = False) -> Any:
-    """Receive a value; never takes more than one message, nor more than ``MAX_BYTES``.
+def read(stream: BufferedIOBase, parts: bool = False, most: int = MAX_BYTES) -> Any:
+    """Receive a value; never takes more than one message, nor more than ``most`` bytes.
 
     Args:
         parts: as for :func:`decode`.
@@ -115,8 +131,8 @@ def read(stream: BufferedIOBase, parts: bool = False) -> Any:
     """
     head = _exactly(stream, _HEAD.size)
     sizes = _HEAD.unpack(head)
-    if _HEAD.size + sum(sizes) > MAX_BYTES or sizes[0] > MAX_DOCUMENT:
-        raise WireError(f"the message claims more than {MAX_BYTES} bytes")
+    if _HEAD.size + sum(sizes) > most or sizes[0] > MAX_DOCUMENT:
+        raise WireError(f"the message claims more than {most} bytes")
     return decode(head + _exactly(stream, sum(sizes)), parts)
 
 
@@ -215,8 +231,9 @@ def _tensors(blob: bytes) -> dict[str, Tensor]:
     if not blob:
         return {}
     try:
+        _look_at_header(blob)
         tensors = safetensors.torch.load(blob)
-    except (safetensors.SafetensorError, ValueError, KeyError, RuntimeError) as error:
+    except Exception as error:  # of a library that reads what anybody may have written
         raise WireError("the message's tensors cannot be read") from error
     for tensor in tensors.values():
         if tensor.dtype not in DTYPES:
@@ -224,6 +241,17 @@ def _tensors(blob: bytes) -> dict[str, Tensor]:
         if math.prod(tensor.shape) * tensor.element_size() > MAX_BYTES or tensor.ndim > MAX_DEPTH:
             raise WireError("a tensor is too large")
     return tensors
+
+
+def _look_at_header(blob: bytes) -> None:
+    """Refuse sizes that a library might stumble over. Raises some exception."""
+    (size,) = struct.unpack_from("<Q", blob)
+    if size > MAX_HEADER:
+        raise ValueError("a long header")
+    header = json.loads(blob[8 : 8 + size])
+    for name, tensor in header.items():
+        if name != "__metadata__" and not all(0 <= n < MAX_AXIS for n in tensor["shape"]):
+            raise ValueError("a long axis")
 
 
 def _exactly(stream: BufferedIOBase, size: int) -> bytes:

@@ -5,11 +5,10 @@ are plain data, so that any executor can carry them to another process or machin
 """
 
 import ast
-import json
 import random
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +16,14 @@ from transformer_lib.course.checks import check
 from transformer_lib.course.checks.diagnosis import Trial, draw_trial, find_exercise
 from transformer_lib.course.checks.diagnosis import judge as judge_exercise
 from transformer_lib.course.checks.verdict import Verdict
-from transformer_lib.instructor.grading.master import Cell, Master, loaded_names
+from transformer_lib.course.sandboxed import wire
+from transformer_lib.instructor.grading.master import (
+    Cell,
+    Master,
+    bound_names,
+    loaded_names,
+    touches,
+)
 from transformer_lib.instructor.grading.remote import remote
 from transformer_lib.instructor.grading.sandbox import (
     Connection,
@@ -26,9 +32,15 @@ from transformer_lib.instructor.grading.sandbox import (
     Sandbox,
     StudentError,
 )
+from transformer_lib.instructor.grading.shown import plain
 from transformer_lib.instructor.grading.values import UnexpectedError
 
 Output = dict[str, Any]
+MAX_SHOWN = 8_000_000  # characters of all outputs of a notebook
+MAX_OUTPUTS = 200  # of a cell
+MAX_PARTS = 50_000  # of the JSON that says what they are
+MAX_TEXT = 100_000  # characters of one output
+MAX_LINES, MAX_LINE = 100, 2_000  # of a traceback
 
 
 @dataclass
@@ -95,23 +107,21 @@ class Judge:
             self._trials.clear()
 
     def judge(self, cells: Sequence[Cell]) -> Result:
-        """Run the cells of a submission, in the master's order, and judge its answers.
+        """Run the cells of a submission for what they show, then judge each of its tests.
 
-        A cell or call that ends the process costs only its own task: the rest goes on in a new one.
+        Each in a process of its own, which knows nothing of the others: what a test gives to an
+        answer is gone when the test is over, and no process that has met a test or a reference
+        shows anything. What ends a process costs only its own cell or test.
         """
         started = time.monotonic()
-        run = _Run(self, cells, Result(isolation=self.sandbox.isolation))
-        while not run.finished:
-            left = self.master.limits.total_seconds - (time.monotonic() - started)
-            if left <= 0:
-                run.give_up(
-                    f"it took more than {self.master.limits.total_seconds:g} seconds in all"
-                )
-                break
-            with self.sandbox.open() as connection:
-                run.go_on(connection)
-        run.result.seconds = time.monotonic() - started
-        return run.result
+        result = Result(isolation=self.sandbox.isolation)
+        left_out = _show(self, cells, result)
+        until = time.monotonic() + self.master.limits.total_seconds
+        for cell in self.master.cells:
+            if cell.is_test:
+                result.tests[cell.grade_id] = _judge_test(self, cells, cell, left_out, until)
+        result.seconds = time.monotonic() - started
+        return result
 
     def check(self, candidate: Any, name: str | None = None, seed: int | None = None) -> Verdict:
         """The students' ``check``, with the numbers of this run."""
@@ -134,83 +144,87 @@ class Judge:
         return dict(self._environments[test])
 
 
-class _Run:
-    """One submission on its way through, which may need several processes."""
+def _show(judge: Judge, cells: Sequence[Cell], result: Result) -> dict[int, str]:
+    """What the cells show, as for the student: no test runs here, and nothing is put right.
 
-    def __init__(self, judge: Judge, cells: Sequence[Cell], result: Result):
-        self.judge = judge
-        self.master = judge.master
-        self.cells = cells
-        self.result = result
-        self.finished = False
-        self._left_out: dict[int, str] = {}
+    Returns:
+        the numbers of the cells that ended their process, and how.
+    """
+    left_out: dict[int, str] = {}
+    until = time.monotonic() + judge.master.limits.total_seconds
+    room = MAX_SHOWN
+    finished = False
+    while not finished:
+        with judge.sandbox.open(until) as connection:
+            number = 0
+            try:
+                for number, cell in enumerate(cells):
+                    manual = cell.is_manual and judge.master.keeps_outputs
+                    if cell.kind != "code" or cell.is_test or manual or number in left_out:
+                        continue
+                    text = connection.ask("run", cell.source, reply_bytes=MAX_SHOWN)
+                    if number not in result.outputs:
+                        result.outputs[number] = read_outputs(text, room)
+                        room -= len(text)
+                finished = True
+            except (Ended, StudentError) as error:  # the second: of the worker itself
+                left_out[number] = str(error)
+                result.outputs[number] = [error_output("ProcessEnded", str(error))]
+    return left_out
 
-    def go_on(self, connection: Connection) -> None:
-        """From the top until the end, or until the process ends; what is known stays."""
-        number = 0
-        given: set[str] = set()
-        try:
-            for number, cell in enumerate(self.cells):
-                if cell.kind != "code" or (cell.is_manual and self.master.keeps_outputs):
-                    continue
-                if cell.is_test:
-                    if cell.grade_id not in self.result.tests:
-                        self.result.tests[cell.grade_id] = self._test(connection, cell)
-                    continue
-                if cell.is_answer:
-                    self._give_earlier_references(connection, cell, given)
-                if number not in self._left_out:
-                    outputs = self._outputs(connection.ask("run", cell.source))
-                    self.result.outputs.setdefault(number, outputs)
-            self.finished = True
-        except Ended as error:
-            self._note_end(number, str(error))
-        except StudentError as error:
-            # Something in the notebook keeps the worker itself from running cells.
-            self._note_end(number, error.explanation)
 
-    def give_up(self, reason: str) -> None:
-        for cell in self.cells:
-            if cell.is_test:
-                self.result.tests.setdefault(cell.grade_id, _ended(cell, reason))
+def _judge_test(
+    judge: Judge, cells: Sequence[Cell], cell: Cell, left_out: dict[int, str], until: float
+) -> TestResult:
+    """The result of one of the master's test cells, in a fresh process."""
+    if time.monotonic() > until:
+        seconds = judge.master.limits.total_seconds
+        return _ended(cell, f"it took more than {seconds:g} seconds in all")
+    master = judge.master
+    answers = {answer.grade_id for answer in master.answers_of(master.task_of(cell.grade_id))}
+    for number, reason in left_out.items():
+        if cells[number].grade_id in answers:
+            return _ended(cell, f"the cell {cells[number].grade_id} ended the process: {reason}")
+    try:
+        with judge.sandbox.open(until) as connection:
+            for number, source, is_reference in _preparation(master, cells, cell):
+                if is_reference:
+                    connection.ask("give", source)
+                    connection.is_quiet = True
+                elif number not in left_out:
+                    connection.ask("run", source, reply_bytes=MAX_SHOWN)
+            return _Test(judge, cell).run(connection)
+    except (Ended, StudentError) as error:
+        return _ended(cell, f"the process ended: {error}")
 
-    def _note_end(self, number: int, reason: str) -> None:
-        cell = self.cells[number]
-        if cell.is_test:
-            self.result.tests[cell.grade_id] = _ended(cell, f"the process ended: {reason}")
-        else:
-            self._left_out[number] = reason
-            self.result.outputs[number] = [error_output("ProcessEnded", reason)]
 
-    def _give_earlier_references(self, connection: Connection, cell: Cell, given: set[str]) -> None:
-        """The master's solutions of the tasks before this one, so that one mistake counts once."""
-        for task in self.master.tasks:
-            answers = self.master.answers_of(task)
-            if any(answer.grade_id == cell.grade_id for answer in answers):
-                return
-            for answer in answers:
-                if answer.grade_id not in given:
-                    connection.ask("run", answer.source)
-                    given.add(answer.grade_id)
+def _preparation(
+    master: Master, cells: Sequence[Cell], test: Cell
+) -> Iterator[tuple[int, str, bool]]:
+    """What runs before a test: a cell's number, code, and whether it is the master's solution.
 
-    def _outputs(self, reply: Any) -> list[Output]:
-        match reply:
-            case str(text):
-                return read_outputs(text)
-        raise Ended("it answered for a cell with something else")
-
-    def _test(self, connection: Connection, cell: Cell) -> TestResult:
-        for number in self.master.task_of(cell.grade_id):
-            grade_id = self.master.cells[number].grade_id
-            for left_out, reason in self._left_out.items():
-                if self.cells[left_out].grade_id == grade_id:
-                    return _ended(cell, f"the cell {grade_id} ended the process: {reason}")
-        result = _Test(self.judge, cell).run(connection)
-        if (
-            connection.ask("kinds", []) != []
-        ):  # does the worker still answer? then it may go on with the next cell
-            raise Ended("it answers with something else")
-        return result
+    Of the cells above the test those that its answer needs. The answers to earlier tasks are
+    followed by the master's, so that one mistake counts once.
+    """
+    task = master.task_of(test.grade_id)
+    mine = {answer.grade_id for answer in master.answers_of(task)}
+    references = {cell.grade_id: cell for cell in master.cells if cell.is_answer}
+    last = max(number for number, cell in enumerate(cells) if cell.grade_id == test.grade_id)
+    needed: set[str] = set()
+    chosen: list[tuple[int, str, bool]] = []
+    for number in reversed(range(last)):
+        cell = cells[number]
+        if cell.kind != "code" or cell.is_test or (cell.is_manual and master.keeps_outputs):
+            continue
+        is_earlier = cell.is_answer and cell.grade_id not in mine
+        reference = references[cell.grade_id].source if is_earlier else ""
+        if is_earlier and bound_names(reference) & needed:
+            needed |= loaded_names(reference)
+            chosen.append((number, reference, True))
+        if cell.grade_id in mine or touches(cell.source, needed):
+            needed |= loaded_names(cell.source)
+            chosen.append((number, cell.source, False))
+    return reversed(chosen)
 
 
 class _Test:
@@ -315,21 +329,29 @@ def _verdict_output(verdict: Verdict) -> Output:
     return {"output_type": "display_data", "data": data, "metadata": {}}
 
 
-def read_outputs(text: str) -> list[Output]:
-    """A cell's outputs.
+def read_outputs(text: Any, room: int = MAX_SHOWN) -> list[Output]:
+    """A cell's outputs, or a note in their place if there is no room for them.
+
+    Args:
+        text: what the worker says that they are; JSON, if it is honest.
+        room: characters that may be kept.
 
     Raises:
         Ended: the text is not of the agreed form.
     """
+    if type(text) is not str:
+        raise Ended("it answered for a cell with something else")
+    if len(text) > room:
+        return [error_output("TooMuch", "the notebook shows more than can be kept")]
     try:
-        return harmless(json.loads(text))
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        return harmless(wire.parse(text.encode(), MAX_PARTS))
+    except Exception as error:
         raise Ended("the outputs of a cell were in no known form") from error
 
 
 def harmless(outputs: Any) -> list[Output]:
     """Outputs without what could do something in the browser of whoever looks at them."""
-    kept = [_read_output(output) for output in outputs]
+    kept = [_read_output(output) for output in outputs[:MAX_OUTPUTS]]
     return [output for output in kept if output]
 
 
@@ -337,21 +359,36 @@ def _read_output(output: Any) -> Output | None:
     kind = output["output_type"]
     if kind == "stream":
         name = "stderr" if output["name"] == "stderr" else "stdout"
-        return {"output_type": kind, "name": name, "text": str(output["text"])}
+        return {"output_type": kind, "name": name, "text": _text(output["text"])}
     if kind == "error":
-        lines = [str(line) for line in output["traceback"]]
-        return error_output(str(output["ename"]), str(output["evalue"])) | {"traceback": lines}
-    data = {mime: SAFE[mime](value) for mime, value in output["data"].items() if mime in SAFE}
+        lines = output["traceback"]
+        lines = (
+            [_text(line)[:MAX_LINE] for line in lines[:MAX_LINES]] if type(lines) is list else []
+        )
+        name, value = _text(output["ename"])[:200], _text(output["evalue"])[:1000]
+        return error_output(name, value) | {"traceback": lines}
+    data = {
+        mime: read(output["data"][mime]) for mime, read in SAFE.items() if mime in output["data"]
+    }
     if not data or kind not in ("display_data", "execute_result"):
         return None
     return {"output_type": "display_data", "data": data, "metadata": {}}
 
 
+def _text(value: Any) -> str:
+    """Text that is nothing but text, of a limited length; lines may come as a list of them."""
+    if type(value) is list:
+        value = "".join(part for part in value if type(part) is str)
+    if type(value) is not str:
+        return ""
+    return plain(re.sub(r"\x1b\[[\d;]*m|[^\n]*\r(?!\n)|\r", "", value), MAX_TEXT)
+
+
 def _base64(value: Any) -> str:
-    return re.sub(r"[^A-Za-z0-9+/=]", "", str(value))
+    return re.sub(r"[^A-Za-z0-9+/=]", "", value) if type(value) is str else ""
 
 
 SAFE: dict[str, Callable[[Any], str]] = {
-    "text/plain": str, "text/latex": str, "image/png": _base64, "image/jpeg": _base64
+    "text/plain": _text, "text/latex": _text, "image/png": _base64, "image/jpeg": _base64
 }  # fmt: skip
 """What of a cell's display goes into the graded notebook; HTML, SVG and scripts do not."""

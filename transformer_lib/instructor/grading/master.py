@@ -199,11 +199,48 @@ def _bound_by(statement: ast.stmt) -> Iterator[str]:
             yield from (alias.asname or alias.name.partition(".")[0] for alias in node.names)
 
 
+def touches(source: str, names: set[str]) -> bool:
+    """Whether a student's cell may change what one of these names stands for.
+
+    It binds the name, or does something with it in a statement, such as ``x.append(1)``. A cell
+    that may bind any name, with a ``*`` or ``exec``, touches all; one that is no Python, none.
+    """
+    try:
+        tree = parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    touched: set[str] = set()
+    for statement in tree.body:
+        touched.update(_bound_by(statement))
+        if isinstance(statement, ast.FunctionDef | ast.ClassDef):
+            continue
+        for node in ast.walk(statement):
+            match node:
+                case ast.alias("*") | ast.Name("exec" | "eval" | "globals" | "get_ipython"):
+                    return True
+                case ast.Attribute(owner, ctx=ast.Store()) | ast.Subscript(owner, ctx=ast.Store()):
+                    touched.update(_names_in(owner))
+                case ast.Call(ast.Attribute(owner), arguments):
+                    touched.update(_names_in(owner))
+                    touched.update(name for part in arguments for name in _names_in(part))
+                case ast.Call(_, arguments):
+                    touched.update(name for part in arguments for name in _names_in(part))
+    return bool(touched & names)
+
+
+def _names_in(node: ast.AST) -> set[str]:
+    return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+
+
 def loaded_names(source: str) -> set[str]:
-    """The names that a cell uses."""
+    """The names that a cell uses; none if it is no Python."""
+    try:
+        tree = parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return set()
     return {
         node.id
-        for node in ast.walk(parse(source))
+        for node in ast.walk(tree)
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
     }
 

@@ -9,7 +9,9 @@ import contextlib
 import dataclasses
 import functools
 import json
+import math
 import os
+import re
 import secrets
 import shutil
 import socket
@@ -25,11 +27,13 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 import psutil
+import torch
 
 import transformer_lib
 from transformer_lib.course.sandboxed import wire
 from transformer_lib.course.sandboxed.isolation import PRIVATE, UIDS, Limits, shell_code
 from transformer_lib.errors import UserError
+from transformer_lib.instructor.grading.shown import line
 
 Isolation = Literal["bubblewrap", "none"]
 ISOLATIONS: tuple[Isolation, ...] = ("bubblewrap", "none")
@@ -40,8 +44,11 @@ PACKAGE = Path(transformer_lib.__file__).parent
 OWN_MODULES = (
     "__init__.py", "errors.py", "vocabulary.py", "course/__init__.py", "course/sandboxed"
 )  # fmt: skip
+MANY = 10  # processes; a submission that starts none has up to six around it
 FIRST_UID = 200_000  # for root: users that nobody is, one for each submission
 START_SECONDS = 120
+MAX_GIVEN, MAX_NUMBERS = 100, 10_000  # tensors, and numbers of each, that no text may repeat
+DECIMAL = re.compile(r"-?\d*\.\d{2,15}(?:e-?\d{1,2})?")
 SIGNALS = {
     4: "an illegal instruction", 6: "abort()", 7: "a bus error", 8: "a division by zero",
     9: "a kill", 11: "a segmentation fault", 24: "the limit on CPU time",
@@ -71,16 +78,26 @@ class StudentError(Exception):
 
 
 class Connection:
-    """A submission's process, as one who asks sees it."""
+    """A submission's process, as one who asks sees it.
+
+    Attributes:
+        is_quiet: of exceptions only the kind is told from now on, for the process has met what no
+            student may see.
+    """
 
     def __init__(self, stream: Stream, watch: "_Watch", seconds: int, how: Callable[[], str]):
+        self.is_quiet = False
         self._stream = stream
         self._watch = watch
         self._seconds = seconds
         self._how_it_ended = how
+        self._given: list[torch.Tensor] = []
 
-    def ask(self, what: str, *arguments: Any) -> Any:
+    def ask(self, what: str, *arguments: Any, reply_bytes: int = wire.MAX_BYTES) -> Any:
         """Put a question to the worker (its ``do_`` methods) and return the answer.
+
+        Args:
+            reply_bytes: the longest answer that is read at all.
 
         Raises:
             StudentError: student's code raised.
@@ -90,11 +107,12 @@ class Connection:
         # Whoever answers must say to what, or an answer written in advance would be taken for it.
         number = secrets.randbits(64)
         message = wire.encode([number, what, *arguments])
+        self._given = [*self._given, *wire.tensors_in(list(arguments))][-MAX_GIVEN:]
         with self._watch.deadline(self._seconds):
             try:
                 self._stream.write(message)
                 self._stream.flush()
-                reply = wire.read(self._stream)
+                reply = wire.read(self._stream, most=reply_bytes)
             except (OSError, ValueError, wire.WireError) as error:
                 unreadable = isinstance(error, wire.WireError) and "ended" not in str(error)
                 why = f"its answer could not be read: {error}" if unreadable else ""
@@ -103,8 +121,19 @@ class Connection:
             case [int(answered), "ok", value] if answered == number:
                 return value
             case [int(answered), "error", str(kind), str(explanation)] if answered == number:
-                raise StudentError(kind[:100], explanation[:400])
+                raise StudentError(line(kind, 100), self._told(line(kind, 100), line(explanation)))
         raise Ended("it wrote something of its own where an answer was due")
+
+    def _told(self, kind: str, explanation: str) -> str:
+        """What an exception says, unless it says what the tests are made of."""
+        if self.is_quiet:
+            return f"your code raised {kind}"
+        numbers = [float(number) for number in DECIMAL.findall(explanation)]
+        given = [x.detach().flatten()[:MAX_NUMBERS].double() for x in self._given]
+        known = torch.cat(given) if given else torch.zeros(0)
+        if any(((known - number).abs() <= 1e-3 * abs(number)).any() for number in numbers):
+            return f"your code raised {kind}, with numbers of the test in its text"
+        return explanation
 
 
 @contextmanager
@@ -180,15 +209,18 @@ class Sandbox:
         self.close()
 
     @contextmanager
-    def open(self) -> Iterator[Connection]:
+    def open(self, until: float = math.inf) -> Iterator[Connection]:
         """A fresh process for one submission. Whatever it leaves behind is gone afterwards.
+
+        Args:
+            until: when it must have ended, by :func:`time.monotonic`.
 
         Raises:
             UserError: the sandbox does not start.
         """
         stream = self._connect()
         assert self._process is not None
-        watch = _Watch(self._process, self.limits, only_children=self._forks)
+        watch = _Watch(self._process, self.limits, only_children=self._forks, until=until)
         ended = False
         try:
             with watch, _closing(stream):
@@ -294,14 +326,21 @@ class _Watch:
 
     Args:
         only_children: the interpreter in the sandbox, which forks, shall live on.
+        until: when all is to end at the latest, by :func:`time.monotonic`.
     """
 
-    def __init__(self, process: subprocess.Popen, limits: Limits, only_children: bool = False):
+    def __init__(
+        self,
+        process: subprocess.Popen,
+        limits: Limits,
+        only_children: bool = False,
+        until: float = math.inf,
+    ):
         self.reason: str | None = None
         self._process = process
         self._only_children = only_children
         self._limits = limits
-        self._end = time.monotonic() + limits.total_seconds
+        self._end = min(until, time.monotonic() + limits.total_seconds)
         self._deadline = self._end
         self._stop = threading.Event()
         self._before = _memory(process.pid)  # of the interpreter that it is forked from
@@ -336,7 +375,10 @@ class _Watch:
                 seconds = self._limits.total_seconds if whole else self._limits.seconds
                 self._kill(f"it took more than {seconds:g} seconds{' in all' * whole}")
             elif self._takes_too_much():
-                self._kill(f"it took more than {2 * self._limits.memory / 2**30:g} GiB of memory")
+                count = len(psutil.Process(self._process.pid).children(recursive=True))
+                together = f"its {count} processes together" if count > MANY else "it"
+                much = f"{2 * self._limits.memory / 2**30:g} GiB of memory"
+                self._kill(f"{together} took more than {much}")
 
     def _takes_too_much(self) -> bool:
         allowed = 2 * self._limits.memory + self._before
