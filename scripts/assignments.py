@@ -3,7 +3,8 @@
 Run it after a change in ``assignments/text``: ``make assignments`` for all, or name some:
 ``.venv/bin/python scripts/assignments.py 2``. A cell of a twin says what it is in its head:
 
-- ``answer="name"``: code that students write and tests judge;
+- ``answer="name"``: code that students write and tests judge; ``ready_made="f g"`` names what it
+  should not call;
 - ``test="name" points=4``: tests, those between the marks of hidden tests for the grader alone;
 - ``manual="name" points=2``: code or text that a human judges;
 - ``question="name"``: a text with a marking scheme that only graders see.

@@ -94,7 +94,7 @@ expect(global_window_mask(7, 3, 2), band, "the last query sees 3 + 2")
 # be broadcast to (batch, heads, queries, keys), True where a query may look. A query that may look
 # at no key at all gets weights of zero and an output of zero.
 
-# %% answer="capped_attention"
+# %% answer="capped_attention" ready_made="scaled_dot_product_attention multi_head_attention_forward"
 def capped_attention(query, key, value, mask, cap):
     ### BEGIN SOLUTION
     scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))
@@ -179,7 +179,7 @@ expect(prefix_mask(torch.tensor([*lengths]), 6), torch.cat(masks), "three in one
 # queries, keys), True where a key may be attended to, or None; the heads of a query that may see
 # nothing give zero.
 
-# %% answer="GroupedQueryAttention"
+# %% answer="GroupedQueryAttention" ready_made="scaled_dot_product_attention multi_head_attention_forward"
 class GroupedQueryAttention(nn.Module):
     def __init__(self, d_model, num_heads, num_groups):
         super().__init__()

@@ -55,7 +55,7 @@ from transformer_lib.plots.notebook import show
 # is normalized by its own mean and biased variance. `scale` and `shift` have one number per
 # channel, as in layer norm; `x` is (batch, length, d_model), and `eps` is added to the variance.
 
-# %% answer="group_norm"
+# %% answer="group_norm" ready_made="group_norm layer_norm batch_norm rms_norm"
 def group_norm(x, scale, shift, num_groups, eps):
     ### BEGIN SOLUTION
     groups = x.unflatten(-1, (num_groups, -1))
@@ -119,7 +119,7 @@ expect(got, expected, "not the gradients of PyTorch's rms_norm", atol=1e-4)
 # 0.1 · batch`, of the mean (from 0) and of the *unbiased* variance (from 1), over real positions
 # again; in evaluation it uses these and does not change them.
 
-# %% answer="MaskedBatchNorm"
+# %% answer="MaskedBatchNorm" ready_made="batch_norm layer_norm instance_norm"
 class MaskedBatchNorm(nn.Module):
     def __init__(self, d_model):
         super().__init__()

@@ -171,7 +171,7 @@ verdict
 # tokens that are not `PAD`, of −Σ q(v)·log p(v), where q is (1 − ε) for the label and, on top, ε/V
 # for every word.
 
-# %% answer="label_smoothing"
+# %% answer="label_smoothing" ready_made="cross_entropy kl_div nll_loss"
 def label_smoothing(logits, labels, smoothing):
     ### BEGIN SOLUTION
     log_p = logits.log_softmax(dim=-1)

@@ -87,7 +87,7 @@ from transformer_lib.training.metrics import read_metrics
 # output of length *h* is shorter than the reference of length *r*. Without a single match for some
 # *n* it is 0.
 
-# %% answer="corpus_bleu"
+# %% answer="corpus_bleu" ready_made="sacrebleu nltk torchmetrics evaluate"
 def corpus_bleu(hypotheses, references):
     ### BEGIN SOLUTION
     def grams(tokens, n):

@@ -36,7 +36,8 @@ class Limits:
     """What one submission may use.
 
     Args:
-        memory: bytes of a process's data; twice that much for all processes together.
+        memory: bytes of a process, what it shares with others included; twice that much for all
+            processes together.
         cpu_seconds: of a process.
         seconds: of wall time, for one cell or one call.
         total_seconds: of wall time, for the whole submission.
@@ -64,31 +65,44 @@ def shut_in(limits: Limits, uid: int | None) -> None:
     Raises:
         OSError: the system does not allow it.
     """
+    mapped = _mapped()
     _separate(own_user=uid is None)
     _wait_for_child(forget_everything=False)
     _mount_private_folders(limits)
-    confine(limits, uid)
+    confine(limits, uid, mapped)
     _wait_for_child(forget_everything=True)
 
 
-def confine(limits: Limits, uid: int | None) -> None:
-    """The part of :func:`shut_in` that needs no namespaces: no privileges, limits, few calls."""
+def confine(limits: Limits, uid: int | None, mapped: int | None = None) -> None:
+    """The part of :func:`shut_in` that needs no namespaces: no privileges, limits, few calls.
+
+    Args:
+        mapped: bytes of address space in use already, if that cannot be read here any more.
+    """
+    mapped = _mapped() if mapped is None else mapped
     if uid is not None:
         os.setgroups([])
         os.setresgid(uid, uid, uid)
         os.setresuid(uid, uid, uid)
     _drop_capabilities()
-    _set_limits(limits)
+    _set_limits(limits, mapped)
     _call("prctl", _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     _filter_system_calls()
 
 
-def _set_limits(limits: Limits) -> None:
+def _mapped() -> int:
+    """Bytes of this process's address space: the interpreter, its libraries, and all it holds."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _set_limits(limits: Limits, mapped: int) -> None:
     """The limits that the kernel keeps for each process; the lower one stays."""
     import resource  # not on Windows, where the rest of this module can at least be imported
 
     wanted = {
         resource.RLIMIT_DATA: limits.memory,
+        resource.RLIMIT_AS: mapped + limits.memory,  # counts what RLIMIT_DATA does not: shared
         resource.RLIMIT_CPU: limits.cpu_seconds,
         resource.RLIMIT_NPROC: limits.processes,
         resource.RLIMIT_FSIZE: limits.file_bytes,

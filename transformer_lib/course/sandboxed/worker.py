@@ -14,7 +14,7 @@ import os
 import socket
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from io import BufferedIOBase
 from typing import Any
 
@@ -24,6 +24,7 @@ from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
 from IPython.core.interactiveshell import InteractiveShell
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from traitlets import Type
 from traitlets.config import Config
 
@@ -35,6 +36,8 @@ from transformer_lib.course.sandboxed.isolation import UIDS
 MAX_TEXT = 100_000  # characters of one output
 MAX_OUTPUT = 4_000_000  # characters of all outputs of a cell
 MAX_OUTPUTS = 200
+MAX_EVENTS = 20_000  # calls and returns in which it is noted what was called
+MAX_NAMES = 1000
 MAX_GRAPHS = 8  # calls whose gradients can still be asked for
 
 Reply = list[Any]
@@ -131,6 +134,37 @@ class _Shell(InteractiveShell):
         )
 
 
+class _Seen(TorchFunctionMode):
+    """Notes what a student's function calls: functions of PyTorch, and packages of Python."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+        self.left = MAX_EVENTS
+
+    def __torch_function__(
+        self, function: Any, types: Any, arguments: Any = (), named: Any = None
+    ) -> Any:
+        self.names.add(getattr(function, "__name__", ""))
+        return function(*arguments, **(named or {}))
+
+    @contextlib.contextmanager
+    def looking(self) -> Iterator[None]:
+        sys.setprofile(self._note)
+        try:
+            with self:
+                yield
+        finally:
+            sys.setprofile(None)
+
+    def _note(self, frame: types.FrameType, event: str, argument: Any) -> None:
+        if event == "call":
+            self.names.add(frame.f_globals.get("__name__", "").partition(".")[0])
+        self.left -= 1
+        if self.left <= 0:  # it takes time, and what is called is called early
+            sys.setprofile(None)
+
+
 class Worker:
     """Answers a grader's questions about one notebook."""
 
@@ -141,6 +175,7 @@ class Worker:
         self.objects: list[Any] = []
         self.graphs: dict[int, tuple[list[Tensor], list[Tensor]]] = {}
         self.calls = 0
+        self.seen = _Seen()
 
     def answer(self, question: Any) -> Reply:
         """Do what is asked; whatever happens, there is a reply."""
@@ -230,7 +265,7 @@ class Worker:
         wanted = [_at(arguments, place).requires_grad_() for place in leaves or ()]
         # Copies, so that a function that writes into its arguments can still be watched.
         passed = _map_tensors(lambda x: x.clone() if x.requires_grad else x, arguments)
-        with torch.inference_mode(leaves is None):
+        with torch.inference_mode(leaves is None), self.seen.looking():
             value = _plain(function(*passed))
         outputs = [x for x in wire.tensors_in(value) if x.requires_grad]
         self.calls += 1
@@ -240,6 +275,10 @@ class Worker:
         pairs = zip(passed, logs(passed), strict=True)
         after = [x if wire.is_data(x) else log for x, log in pairs]
         return [self.calls, value, [x.requires_grad for x in wire.tensors_in(value)], after]
+
+    def do_called(self) -> list[str]:
+        """The names of PyTorch's functions and of the packages that student's code has called."""
+        return sorted(self.seen.names)[:MAX_NAMES]
 
     def do_backward(self, call: int, gradients: list[Tensor | None]) -> list[Tensor | None]:
         """The gradients of a call's inputs, given those of its outputs."""

@@ -52,6 +52,8 @@ class TestResult:
         reason: in a few words, why there are not all points.
         mistakes: ids of the bank's misconceptions that the answer behaves like.
         ended: whether the answer ended its process, or had to be ended.
+        remarks: for the instructor alone, such as what was called instead of being written. They
+            are no verdict: what the answer's process says of itself is no proof.
     """
 
     __test__ = False  # not a test for pytest
@@ -62,6 +64,7 @@ class TestResult:
     reason: str = ""
     mistakes: list[str] = field(default_factory=list)
     ended: bool = False
+    remarks: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -193,9 +196,21 @@ def _judge_test(
                     connection.is_quiet = True
                 elif number not in left_out:
                     connection.ask("run", source, reply_bytes=MAX_SHOWN)
-            return _Test(judge, cell).run(connection)
+            result = _Test(judge, cell).run(connection)
+            result.remarks = _ready_made(connection, master, cell)
+            return result
     except (Ended, StudentError) as error:
         return _ended(cell, f"the process ended: {error}")
+
+
+def _ready_made(connection: Connection, master: Master, test: Cell) -> list[str]:
+    """What the answer has called although the task says to write it."""
+    answers = master.answers_of(master.task_of(test.grade_id))
+    named = {name for answer in answers for name in answer.ready_made.split()}
+    called = connection.ask("called", reply_bytes=MAX_TEXT) if named else []
+    if type(called) is not list:
+        return []
+    return [f"calls {name}" for name in sorted(named) if name in called]
 
 
 def _preparation(
@@ -362,14 +377,12 @@ def _read_output(output: Any) -> Output | None:
         return {"output_type": kind, "name": name, "text": _text(output["text"])}
     if kind == "error":
         lines = output["traceback"]
-        lines = (
-            [_text(line)[:MAX_LINE] for line in lines[:MAX_LINES]] if type(lines) is list else []
-        )
+        lines = lines[:MAX_LINES] if type(lines) is list else []
+        lines = [_text(line)[:MAX_LINE] for line in lines]
         name, value = _text(output["ename"])[:200], _text(output["evalue"])[:1000]
         return error_output(name, value) | {"traceback": lines}
-    data = {
-        mime: read(output["data"][mime]) for mime, read in SAFE.items() if mime in output["data"]
-    }
+    data = output["data"]
+    data = {mime: read(data[mime]) for mime, read in SAFE.items() if mime in data}
     if not data or kind not in ("display_data", "execute_result"):
         return None
     return {"output_type": "display_data", "data": data, "metadata": {}}

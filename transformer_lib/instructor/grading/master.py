@@ -35,6 +35,7 @@ class Cell:
     is_solution: bool = False
     is_grade: bool = False
     points: float = 0.0
+    ready_made: str = ""  # what an answer should not call but do itself, separated by spaces
 
     @property
     def is_test(self) -> bool:
@@ -74,6 +75,7 @@ def read_cell(node: NotebookNode) -> Cell:
         bool(mine.get("solution", False)),
         bool(mine.get("grade", False)),
         float(mine.get("points", 0) or 0),
+        str(node.metadata.get("ready_made", "")),
     )
 
 

@@ -45,6 +45,11 @@ OWN_MODULES = (
     "__init__.py", "errors.py", "vocabulary.py", "course/__init__.py", "course/sandboxed"
 )  # fmt: skip
 MANY = 10  # processes; a submission that starts none has up to six around it
+SYSTEM = (
+    "/usr/bin", "/usr/sbin", "/usr/lib", "/usr/lib32", "/usr/lib64",
+    "/usr/share/fonts", "/usr/share/zoneinfo", "/usr/share/locale",
+)  # fmt: skip
+"""What of the system a submission sees. Not /usr as a whole, where somebody may keep files."""
 FIRST_UID = 200_000  # for root: users that nobody is, one for each submission
 START_SECONDS = 120
 MAX_GIVEN, MAX_NUMBERS = 100, 10_000  # tensors, and numbers of each, that no text may repeat
@@ -471,7 +476,12 @@ def bubblewrap(library: Sequence[str], limits: Limits) -> list[str]:
             command += ["--cap-add", f"CAP_{capability}"]
     else:
         command += ["--unshare-user"]
-    command += ["--tmpfs", "/tmp", "--ro-bind", "/usr", "/usr"]
+    command += ["--tmpfs", "/tmp", "--dir", "/usr"]
+    for folder in SYSTEM:
+        if os.path.islink(folder):
+            command += ["--symlink", os.readlink(folder), folder]
+        else:
+            command += [*_folders_above(folder), "--ro-bind-try", folder, folder]
     for folder in ("/bin", "/sbin", "/lib", "/lib32", "/lib64"):
         if os.path.islink(folder):
             command += ["--symlink", os.readlink(folder), folder]
@@ -481,8 +491,10 @@ def bubblewrap(library: Sequence[str], limits: Limits) -> list[str]:
     for path in ("/etc/ld.so.cache", "/etc/alternatives", "/etc/fonts", "/etc/localtime"):
         command += ["--ro-bind-try", path, path]
     for prefix in dict.fromkeys((sys.base_prefix, sys.prefix)):
-        if not Path(prefix).is_relative_to("/usr"):
-            command += [*_folders_above(prefix), "--ro-bind", prefix, prefix]
+        # Of a Python that shares its folder with others, only what belongs to Python.
+        shared = prefix in ("/usr", "/usr/local")
+        for path in [f"{prefix}/bin", f"{prefix}/lib"] if shared else [prefix]:
+            command += [*_folders_above(path), "--ro-bind", path, path]
     command += ["--proc", "/proc", "--dev", "/dev"]
     command += ["--perms", "1777", "--size", str(4 * limits.file_bytes), "--tmpfs", PRIVATE]
     command += [*_folders_above(PACKAGE), "--size", "1048576", "--tmpfs", str(PACKAGE)]
