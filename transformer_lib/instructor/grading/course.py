@@ -4,7 +4,7 @@ The gradebook, hand grading, feedback and export are nbgrader's; so are the fold
 ``submitted/STUDENT/ASSIGNMENT``, ``autograded``, ``feedback``.
 """
 
-import json
+import hashlib
 import logging
 import multiprocessing
 import os
@@ -12,8 +12,8 @@ import random
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -32,14 +32,18 @@ from transformer_lib.errors import UserError
 from transformer_lib.files import write_text
 from transformer_lib.instructor.grading.intake import (
     NO_ANSWER,
-    REMARKS,
     UnreadableError,
     find_notebook,
+    known,
     read_submission,
 )
 from transformer_lib.instructor.grading.judge import Result
 from transformer_lib.instructor.grading.master import Master, load_master
-from transformer_lib.instructor.grading.nbgrader_plugin import mended, released_from
+from transformer_lib.instructor.grading.nbgrader_plugin import (
+    MendNotebook,
+    mended,
+    released_from,
+)
 from transformer_lib.instructor.grading.results import (
     StoredResult,
     cells_to_judge,
@@ -47,9 +51,11 @@ from transformer_lib.instructor.grading.results import (
     result_key,
 )
 from transformer_lib.instructor.grading.sandbox import Isolation, require_bubblewrap
+from transformer_lib.instructor.grading.shown import line
 from transformer_lib.progress import progress_is_shown
 
-AS_HANDED_IN = ".as-handed-in"
+UNSAFE = "*?[]%/\\"  # of patterns, paths, and of the escape itself
+MAX_NAME = 120  # bytes; a file's name has an end of its own
 
 
 @dataclass
@@ -85,6 +91,7 @@ class Course:
         self.config: Config = loader.load_config()
         self.results = Path(self.config.JudgeOutside.results)
         self.log = self.results / "nbgrader.log"
+        self.taken_in = self.results / "taken-in"
 
     def directory(self, **settings: Any) -> CourseDirectory:
         return CourseDirectory(config=self.config, **settings)
@@ -116,10 +123,32 @@ class Course:
         with _nbgrader(self.log):
             GenerateAssignment(coursedir=directory, config=self.config, force=True).start()
 
-    def students(self, assignment: str) -> list[str]:
-        """All who have a folder for this assignment."""
-        folders = (self.folder / "submitted").glob(f"*/{assignment}")
-        return sorted(folder.parent.name for folder in folders if folder.is_dir())
+    def hand_ins(self, assignment: str) -> dict[str, Path]:
+        """The folder of everybody who has one for this assignment, by the student's name."""
+        above = self.folder / "submitted"
+        folders = [path / assignment for path in above.iterdir()] if above.is_dir() else []
+        named = {safe_name(folder.parent.name): folder for folder in folders if folder.is_dir()}
+        return dict(sorted(named.items()))
+
+
+def safe_name(name: str) -> str:
+    """A student's name as it may stand in paths, patterns and tables; most are left as they are.
+
+    A folder's name may be anything. Patterns, ends of lines, control characters, marks of direction
+    and halves of characters are written as ``%2A``, and so is ``%``: no two become the same.
+    """
+
+    def encoded(character: str) -> str:
+        raw = character.encode("utf-8", "surrogateescape")
+        return "".join(f"%{byte:02X}" for byte in raw)
+
+    safe = "".join(encoded(c) if c in UNSAFE or not c.isprintable() else c for c in name)
+    if safe.startswith("."):
+        safe = encoded(".") + safe[1:]
+    if len(safe.encode()) > MAX_NAME:
+        digest = hashlib.sha256(safe.encode()).hexdigest()[:8]
+        safe = safe.encode()[: MAX_NAME - 9].decode(errors="ignore") + "-" + digest
+    return safe
 
 
 def grade(
@@ -150,25 +179,21 @@ def grade(
     tests = {c.grade_id for _, master in masters.values() for c in master.cells if c.is_test}
     if task is not None and task not in tests:
         raise UserError(f"no test is called {task}; there are: {', '.join(sorted(tests))}")
-    there = course.students(assignment)
-    if missing := sorted(set(students) - set(there)):
+    there = course.hand_ins(assignment)
+    wanted = list(dict.fromkeys(map(safe_name, students))) or list(there)
+    if missing := sorted(set(wanted) - there.keys()):
         raise UserError(f"nothing was handed in by {', '.join(missing)}")
     course.register(assignment)
     rows, work = [], []
-    for student in students or there:
-        paths = [path for path, _ in masters.values()]
-        try:
-            take_in_folder(course.folder / "submitted" / student / assignment, paths)
-        except Exception as error:  # one student's trouble is not the class's
-            rows += [Graded(student, name, trouble=_not_taken_in(error)) for name in masters]
-            continue
+    for student in wanted:
         for name, (path, master) in masters.items():
-            try:
-                item = _Item(course, assignment, student, name, path, master)
-            except Exception as error:
-                rows.append(Graded(student, name, trouble=_not_taken_in(error)))
-                continue
+            item = _Item(course, assignment, student, name, path, master)
             rows.append(item.row)
+            try:
+                item.take_in(there[student])
+            except Exception as error:  # one student's trouble is not the class's
+                item.give_up("could not be taken in", error)
+                continue
             if item.is_entered() and not again and task is None:
                 item.row.is_new = False
             else:
@@ -183,10 +208,6 @@ def grade(
     return rows
 
 
-def _not_taken_in(error: Exception) -> str:
-    return f"could not be taken in, look at it by hand: {type(error).__name__}: {error}"
-
-
 class _Item:
     """One notebook of one student."""
 
@@ -196,36 +217,68 @@ class _Item:
         self.course = course
         self.assignment = assignment
         self.path = path
+        self.master = master
         self.row = Graded(student, name)
-        handed_in = course.folder / "submitted" / student / assignment / f"{name}.ipynb"
-        notebook, self.row.remarks = mended(nbformat.read(handed_in, as_version=4), path)
-        self.cells = cells_to_judge(notebook)
-        self.key = result_key(master, self.cells)
         self.stored = StoredResult(course.results, assignment, name, student)
+
+    def take_in(self, folder: Path) -> None:
+        """Make the notebook that is graded, in a folder of ours; the hand-in stays as it is."""
+        template = released_from(self.path)
+        found, remarks = find_notebook(folder, self.row.notebook, template)
+        submission = known(template)
+        if found is not None:
+            try:
+                submission = read_submission(found)
+            except UnreadableError as error:
+                remarks.append(f"{found.name} {error}")
+        notebook, self.row.remarks = mended(submission, template, remarks)
+        target = self.course.taken_in / self.row.student / self.assignment
+        write_text(target / f"{self.row.notebook}.ipynb", nbformat.writes(notebook))
+        self.cells = cells_to_judge(notebook)
+        self.key = result_key(self.master, self.cells)
         self.row.result = self.stored.read(self.key)
+
+    def give_up(self, what: str, error: BaseException) -> None:
+        """Nothing can be said of this one; the student is in the gradebook all the same."""
+        said = line(f"{type(error).__name__}: {error}")
+        self.row.trouble = f"{what}, look at it by hand: {said}"
+        with self.course.gradebook() as gradebook:
+            gradebook.update_or_create_student(self.row.student)
+            gradebook.update_or_create_submission(self.assignment, self.row.student)
 
     def is_entered(self) -> bool:
         return self.stored.is_entered(self.key)
 
-    def take(self, result: Result, task: str | None) -> None:
-        """Keep a result; of an earlier one, only the named task changes."""
+    def take(self, future: Future, task: str | None) -> bool:
+        """Keep a result; of an earlier one, only the named task changes. Whether there is one."""
+        try:
+            result = Result.from_json(future.result())
+        except Exception as error:
+            self.give_up("could not be judged", error)
+            return False
         earlier = self.stored.read()
         if task is not None and earlier is not None:
             result.tests = earlier.tests | {n: t for n, t in result.tests.items() if n == task}
         self.row.result = result
         self.stored.write(self.key, result)
+        return True
 
     def enter(self) -> None:
         """Have nbgrader take the result into its gradebook."""
         directory = self.course.directory(
-            assignment_id=self.assignment, student_id=self.row.student
+            assignment_id=self.assignment,
+            student_id=self.row.student,
+            submitted_directory=os.path.relpath(self.course.taken_in, self.course.folder),
         )
         converter = Autograde(coursedir=directory, config=self.course.config, force=True)
+        converter.sanitize_preprocessors = [
+            step for step in converter.sanitize_preprocessors if step is not MendNotebook
+        ]  # it is mended
         try:
             with _nbgrader(self.course.log):
                 converter.start()
         except Exception as error:
-            self.row.trouble = f"nbgrader could not take it, see {self.course.log}: {error}"
+            self.give_up(f"nbgrader could not take it (see {self.course.log})", error)
         else:
             assert self.row.result is not None
             self.stored.write(self.key, self.row.result, entered=True)
@@ -243,34 +296,32 @@ def _judged(
     yield from (item for item in work if item.row.result is not None and not fresh)
     left = [item for item in work if item.row.result is None or fresh]
     seed = random.SystemRandom().randrange(2**31)
-    notebooks = {item.path: nbformat.read(item.path, as_version=4) for item in left}
-    for _ in range(3):  # an executor whose process is killed from outside is broken as a whole
-        if not left:
-            return
-        with make() as executor:
-            futures = {
-                executor.submit(
-                    judge_cells,
-                    dict(notebooks[item.path]),
-                    [asdict(cell) for cell in item.cells],
-                    seed,
-                    isolation,
-                ): item
-                for item in left
-            }
-            try:
-                for future in as_completed(futures):
-                    item = futures[future]
-                    item.take(Result.from_json(future.result()), task)
-                    left.remove(item)
+    notebooks = {item.path: dict(nbformat.read(item.path, as_version=4)) for item in left}
+
+    def submit(executor: Executor, item: _Item) -> Future:
+        cells = [asdict(cell) for cell in item.cells]
+        return executor.submit(judge_cells, notebooks[item.path], cells, seed, isolation)
+
+    with make() as executor:
+        try:
+            for future in as_completed(futures := {submit(executor, i): i for i in left}):
+                if isinstance(future.exception(), BrokenProcessPool):
+                    break
+                left.remove(item := futures[future])
+                if item.take(future, task):
                     yield item
-            except BrokenProcessPool:
-                continue
-            except BaseException:
-                executor.shutdown(wait=False, cancel_futures=True)
-                raise
-    if left:
-        raise UserError(f"{len(left)} submissions could not be graded: workers kept dying")
+        except BaseException:
+            executor.shutdown(wait=False, cancel_futures=True)
+            raise
+    # Where a process was killed its executor is broken: one by one, so that it is known by whom.
+    while left:
+        with make() as executor:
+            while left:
+                future = submit(executor, item := left.pop(0))
+                if item.take(future, task):
+                    yield item
+                if isinstance(future.exception(), BrokenProcessPool):
+                    break
 
 
 def processes(jobs: int | None) -> Executor:
@@ -308,54 +359,6 @@ def machines(scheduler: str) -> Executor:
     return client.get_executor()
 
 
-def take_in_folder(folder: Path, masters: Iterable[Path]) -> None:
-    """See to it that nbgrader finds each notebook, and finds nothing that could harm it.
-
-    What cannot be graded stays beside it under a name of its own; links are replaced by a note.
-    """
-    if folder.is_symlink():
-        _replace_link(folder)
-        folder.mkdir()
-    for path in sorted(folder.rglob("*")):
-        if path.is_symlink():
-            _replace_link(path)
-    for master in masters:
-        wanted = folder / master.name
-        template = released_from(master)
-        found, remarks = find_notebook(folder, master.stem, template)
-        try:
-            notebook = read_submission(found or wanted)
-        except UnreadableError as error:
-            notebook = nbformat.from_dict(template)
-            remarks = remarks or [f"{wanted.name} {error}"]
-        if not remarks and not _is_well_formed(wanted):
-            remarks = [f"{wanted.name} is not quite a notebook; what can be read of it counts"]
-        if remarks:
-            if wanted.exists():
-                wanted.rename(wanted.with_name(wanted.name + AS_HANDED_IN))
-            notebook.metadata[REMARKS] = remarks
-            write_text(wanted, nbformat.writes(notebook))
-
-
-def _is_well_formed(path: Path) -> bool:
-    """Whether nbgrader can read the file as it is."""
-    try:
-        text = path.read_text(encoding="utf-8")
-        json.loads(text)["metadata"].get(REMARKS)
-        notebook = nbformat.reads(text, as_version=4)
-        nbformat.validate(notebook)
-        nbformat.writes(notebook).encode("utf-8")
-    except Exception:
-        return False
-    return True
-
-
-def _replace_link(path: Path) -> None:
-    target = path.readlink()
-    path.unlink()
-    write_text(path.with_name(path.name + ".link.txt"), f"a link to {target}\n")
-
-
 @contextmanager
 def _nbgrader(log: Path) -> Iterator[None]:
     """Run nbgrader's own steps: what they report goes into a file, and they find their programs."""
@@ -387,11 +390,11 @@ def table(rows: Sequence[Graded]) -> str:
         notes = [*row.remarks, row.trouble, "" if row.is_new else "as before"]
         if NO_ANSWER not in row.remarks:
             notes += [
-                " ".join([f"{name}:", *test.mistakes, test.reason])
+                " ".join([f"{name}:", *test.mistakes, test.reason, *test.remarks])
                 for name, test in tests.items()
-                if test.reason
+                if test.reason or test.remarks
             ]
-        text = "; ".join(note for note in notes if note)
+        text = "; ".join(line(note) for note in notes if note)
         lines.append(f"{row.student:{width}} {row.points:6.1f} of {whole:g}  {text}".rstrip())
     new = sum(row.is_new for row in rows)
     lines.append(f"{len(rows)} submissions, {new} graded now; answers in words wait for a human")

@@ -5,7 +5,10 @@ and metadata included, comes from the released notebook.
 """
 
 import hashlib
+import json
+import os
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,11 +17,16 @@ import nbformat
 from nbformat import NotebookNode
 
 from transformer_lib.instructor.grading.master import parse
+from transformer_lib.instructor.grading.outputs import harmless, joined
 
 MAX_BYTES = 20 * 2**20
 MAX_SOURCE = 200_000
+MAX_CELLS = 2_000
 MAX_EXTRA_CELLS = 300
-REMARKS = "transformer_lib_remarks"  # in a notebook's metadata: what intake has to say about it
+MAX_PARTS = 2_000_000  # lists, objects and commas of the file
+MAX_REMARKS = 20
+MAX_FILES = 1_000  # of a folder that are looked at to find the notebook
+PICTURES = ("image/png", "image/jpeg", "image/gif")
 HANDED_IN = "transformer_lib_handed_in"  # in the metadata of an answer: its outputs
 NO_ANSWER = "nothing was answered"
 
@@ -37,7 +45,10 @@ class UnreadableError(Exception):
 
 
 def read_submission(path: Path) -> NotebookNode:
-    """Read a notebook that anybody may have written.
+    """Read a notebook that anybody may have written: known fields of known types.
+
+    What is not of these types is left out, text is made of whole characters, and there is an end to
+    everything. No other place reads what a student has handed in.
 
     Raises:
         UnreadableError: it is a link, too large, or not a notebook.
@@ -49,42 +60,71 @@ def read_submission(path: Path) -> NotebookNode:
     if path.stat().st_size > MAX_BYTES:
         raise UnreadableError(f"is larger than {MAX_BYTES // 2**20} MB; clear its outputs")
     try:
-        text = path.read_text(encoding="utf-8")
-        if not text.strip():
-            raise UnreadableError("is empty")
-        notebook = _known(nbformat.reads(text, as_version=4))
+        text = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UnreadableError("is not UTF-8 text") from error
-    except UnreadableError:
-        raise
+    if not text.strip():
+        raise UnreadableError("is empty")
+    try:
+        return known(_parse(text))
     except (Exception, RecursionError) as error:
-        raise UnreadableError(f"is not a notebook ({type(error).__name__})") from error
-    return notebook
+        raise UnreadableError("is not a notebook") from error
 
 
-def _known(notebook: Any) -> NotebookNode:
-    """The notebook made anew from the fields that are known and of the right type."""
-    cells = []
-    for cell in notebook["cells"]:
-        kind, mine = cell.get("cell_type"), _part(cell, "metadata", dict).get("nbgrader")
-        known = {
-            "cell_type": kind if kind in ("code", "markdown") else "raw",
-            "id": _text(cell.get("id")),
-            "source": _text(cell.get("source")),
-            "metadata": {"nbgrader": _clean(mine)} if isinstance(mine, dict) else {},
-        }
-        if kind == "code":
-            known |= {"execution_count": None, "outputs": _clean(_part(cell, "outputs", list))}
-        if attachments := _part(cell, "attachments", dict):
-            known["attachments"] = _clean(attachments)
-        cells.append(known)
+def _parse(text: str) -> Any:
+    if sum(map(text.count, "{[,")) > MAX_PARTS:
+        raise ValueError("too many parts")
+    data = json.loads(text, parse_constant=lambda name: None)
+    if data.get("nbformat", 4) == 3:  # of 2013; with worksheets
+        return nbformat.convert(nbformat.from_dict(data), 4)
+    if data.get("nbformat", 4) != 4:
+        raise ValueError("another format")
+    return data
+
+
+def known(notebook: Any) -> NotebookNode:
+    """The notebook made anew from the fields that are known and of the right type.
+
+    Raises:
+        TypeError, KeyError, AttributeError: it is none.
+    """
+    cells = [_known_cell(cell) for cell in notebook["cells"][:MAX_CELLS]]
     metadata = _part(notebook, "metadata", dict)
-    kept = {name: _clean(_part(metadata, name, dict)) for name in ("kernelspec", "transformer_lib")}
-    if remarks := _part(metadata, REMARKS, list):
-        kept[REMARKS] = [_text(remark) for remark in remarks]
+    mine = _part(metadata, "transformer_lib", dict)
+    pairs = [pair for pair in _part(mine, "cells", list) if type(pair) is list and len(pair) == 2]
+    kept = {
+        "kernelspec": {"language": _text(_part(metadata, "kernelspec", dict).get("language"))},
+        "transformer_lib": {
+            "name": _text(mine.get("name")),
+            "cells": [[_text(name), _text(digest)] for name, digest in pairs[:MAX_CELLS]],
+        },
+        "left_out": max(0, len(notebook["cells"]) - MAX_CELLS),
+    }
     return nbformat.from_dict(
         {"cells": cells, "metadata": kept, "nbformat": 4, "nbformat_minor": 5}
     )
+
+
+def _known_cell(cell: Any) -> dict[str, Any]:
+    kind = cell.get("cell_type")
+    mine = _part(_part(cell, "metadata", dict), "nbgrader", dict)
+    made: dict[str, Any] = {
+        "cell_type": kind if kind in ("code", "markdown") else "raw",
+        "id": _text(cell.get("id")),
+        "source": _text(cell.get("source")),
+        "metadata": {},
+    }
+    if name := _text(mine.get("grade_id")):
+        flags = {flag: mine.get(flag) is True for flag in ("solution", "grade")}
+        made["metadata"]["nbgrader"] = {"grade_id": name, **flags}
+    if kind == "code":
+        made |= {"execution_count": None, "outputs": harmless(_part(cell, "outputs", list))}
+    attachments = {
+        _text(name): {kind: _text(data) for kind, data in files.items() if kind in PICTURES}
+        for name, files in _part(cell, "attachments", dict).items()
+        if type(files) is dict
+    }
+    return made | ({"attachments": attachments} if attachments else {})
 
 
 def _part(whole: Any, name: str, kind: type) -> Any:
@@ -93,22 +133,12 @@ def _part(whole: Any, name: str, kind: type) -> Any:
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, list):
-        value = "".join(part for part in value if isinstance(part, str))
-    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else ""
-
-
-def _clean(value: Any) -> Any:
-    """The same with text that can be written: a lone surrogate cannot."""
-    if isinstance(value, dict):
-        return {_text(name): _clean(part) for name, part in value.items()}
-    if isinstance(value, list):
-        return [_clean(part) for part in value]
-    return _text(value) if isinstance(value, str) else value
+    """Text of whole characters: half of one cannot be written."""
+    return joined(value).encode("utf-8", "replace").decode()
 
 
 def mend(submission: NotebookNode, released: NotebookNode) -> Intake:
-    """Fill the answers of a submission into the released notebook."""
+    """Fill the answers of a submission, as :func:`known` makes it, into the released notebook."""
     intake = Intake(nbformat.from_dict(released))
     answers, extras = _sort_cells(submission, released, intake.remarks)
     cells: list[NotebookNode] = list(extras[None])
@@ -130,9 +160,13 @@ def mend(submission: NotebookNode, released: NotebookNode) -> Intake:
     intake.notebook.cells = cells
     if not intake.answered:
         intake.remarks.append(NO_ANSWER)
-    language = submission.metadata.get("kernelspec", {}).get("language", "python")
-    if language != "python":
+    if submission.metadata.left_out:
+        intake.remarks.append(f"the last {submission.metadata.left_out:,} cells were left out")
+    if submission.metadata.kernelspec.language not in ("python", ""):
         intake.remarks.append("its kernel is not Python's")
+    if len(intake.remarks) > MAX_REMARKS:
+        more = f"and {len(intake.remarks) - MAX_REMARKS:,} more remarks"
+        intake.remarks[MAX_REMARKS:] = [more]
     return intake
 
 
@@ -202,9 +236,11 @@ def find_notebook(folder: Path, name: str, released: NotebookNode) -> tuple[Path
     The right name wins; otherwise the notebook with the most answer cells of this assignment.
     """
     wanted = folder / f"{name}.ipynb"
+    if folder.is_symlink():
+        return None, ["the folder is a link to another place"]
     if wanted.exists() or wanted.is_symlink():
         return wanted, []
-    others = sorted(p for p in folder.glob("**/*.ipynb") if ".ipynb_checkpoints" not in p.parts)
+    others = sorted(path for path in _files(folder) if path.suffix == ".ipynb")
     found = [(path, _familiar(path, released)) for path in others]
     found = [pair for pair in found if pair[1]]
     if not found:
@@ -212,6 +248,15 @@ def find_notebook(folder: Path, name: str, released: NotebookNode) -> tuple[Path
         return None, [f"there is no {wanted.name}, and {what} in its place"]
     path = max(found, key=lambda pair: pair[1])[0]
     return path, [f"there is no {wanted.name}; {path.relative_to(folder)} was taken for it"]
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """The first files of a folder and those below; no link is followed."""
+    for number, (above, folders, names) in enumerate(os.walk(folder)):
+        folders[:] = sorted(name for name in folders if name != ".ipynb_checkpoints")
+        yield from (Path(above, name) for name in sorted(names)[:MAX_FILES])
+        if number > MAX_FILES:
+            return
 
 
 def _familiar(path: Path, released: NotebookNode) -> int:
@@ -230,9 +275,9 @@ def verify(path: Path) -> tuple[str, bool]:
         notebook = read_submission(path)
     except UnreadableError as error:
         return f"✗ {path} {error}", False
-    mine = notebook.metadata.get("transformer_lib", {})
-    expected, name = _expected(mine.get("cells")), mine.get("name")
-    if not isinstance(name, str) or not expected:
+    mine = notebook.metadata.transformer_lib
+    expected, name = dict(mine.cells), mine.name
+    if not name or not expected:
         return (
             f"✗ {path} is not a notebook of an assignment of this course, or an editor has removed "
             "the metadata that says so: copy your answers into a fresh copy of the assignment",
@@ -253,14 +298,6 @@ def verify(path: Path) -> tuple[str, bool]:
     return line + (f", open: {', '.join(open_ones)}" if open_ones else ""), True
 
 
-def _expected(cells: Any) -> dict[str, str]:
-    """The names and digests of the released cells, in their order; none if they are not there."""
-    if not isinstance(cells, list):
-        return {}
-    pairs = [pair for pair in cells if isinstance(pair, list) and len(pair) == 2]
-    return {str(name): str(digest) for name, digest in pairs}
-
-
 def _problems(notebook: NotebookNode, expected: dict[str, str]) -> list[str]:
     problems = []
     there = [_grade_id(cell) for cell in notebook.cells if _grade_id(cell)]
@@ -274,6 +311,8 @@ def _problems(notebook: NotebookNode, expected: dict[str, str]) -> list[str]:
                 parse(cell.source)
             except SyntaxError as error:
                 problems.append(f"{_grade_id(cell)}, line {error.lineno}: {error.msg}")
+            except (ValueError, RecursionError, MemoryError) as error:
+                problems.append(f"{_grade_id(cell)} is not Python: {error}")
         elif _grade_id(cell) and not _is_answer(cell) and not _is_as_released(cell, expected):
             problems.append(f"the cell {_grade_id(cell)} was changed; take it from a fresh copy")
     return problems

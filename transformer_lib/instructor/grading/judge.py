@@ -6,9 +6,8 @@ are plain data, so that any executor can carry them to another process or machin
 
 import ast
 import random
-import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,13 +15,19 @@ from transformer_lib.course.checks import check
 from transformer_lib.course.checks.diagnosis import Trial, draw_trial, find_exercise
 from transformer_lib.course.checks.diagnosis import judge as judge_exercise
 from transformer_lib.course.checks.verdict import Verdict
-from transformer_lib.course.sandboxed import wire
 from transformer_lib.instructor.grading.master import (
     Cell,
     Master,
     bound_names,
     loaded_names,
     touches,
+)
+from transformer_lib.instructor.grading.outputs import (
+    MAX_SHOWN,
+    MAX_TEXT,
+    Output,
+    error_output,
+    read_outputs,
 )
 from transformer_lib.instructor.grading.remote import remote
 from transformer_lib.instructor.grading.sandbox import (
@@ -32,15 +37,7 @@ from transformer_lib.instructor.grading.sandbox import (
     Sandbox,
     StudentError,
 )
-from transformer_lib.instructor.grading.shown import plain
 from transformer_lib.instructor.grading.values import UnexpectedError
-
-Output = dict[str, Any]
-MAX_SHOWN = 8_000_000  # characters of all outputs of a notebook
-MAX_OUTPUTS = 200  # of a cell
-MAX_PARTS = 50_000  # of the JSON that says what they are
-MAX_TEXT = 100_000  # characters of one output
-MAX_LINES, MAX_LINE = 100, 2_000  # of a traceback
 
 
 @dataclass
@@ -334,74 +331,6 @@ def _ended(cell: Cell, reason: str) -> TestResult:
     return TestResult(0.0, cell.points, reason=reason, ended=True)
 
 
-def error_output(name: str, text: str) -> Output:
-    """What a cell shows that did not go well."""
-    return {"output_type": "error", "ename": name, "evalue": text, "traceback": [text]}
-
-
 def _verdict_output(verdict: Verdict) -> Output:
     data = {"text/plain": repr(verdict), "text/html": verdict._repr_html_()}
     return {"output_type": "display_data", "data": data, "metadata": {}}
-
-
-def read_outputs(text: Any, room: int = MAX_SHOWN) -> list[Output]:
-    """A cell's outputs, or a note in their place if there is no room for them.
-
-    Args:
-        text: what the worker says that they are; JSON, if it is honest.
-        room: characters that may be kept.
-
-    Raises:
-        Ended: the text is not of the agreed form.
-    """
-    if type(text) is not str:
-        raise Ended("it answered for a cell with something else")
-    if len(text) > room:
-        return [error_output("TooMuch", "the notebook shows more than can be kept")]
-    try:
-        return harmless(wire.parse(text.encode(), MAX_PARTS))
-    except Exception as error:
-        raise Ended("the outputs of a cell were in no known form") from error
-
-
-def harmless(outputs: Any) -> list[Output]:
-    """Outputs without what could do something in the browser of whoever looks at them."""
-    kept = [_read_output(output) for output in outputs[:MAX_OUTPUTS]]
-    return [output for output in kept if output]
-
-
-def _read_output(output: Any) -> Output | None:
-    kind = output["output_type"]
-    if kind == "stream":
-        name = "stderr" if output["name"] == "stderr" else "stdout"
-        return {"output_type": kind, "name": name, "text": _text(output["text"])}
-    if kind == "error":
-        lines = output["traceback"]
-        lines = lines[:MAX_LINES] if type(lines) is list else []
-        lines = [_text(line)[:MAX_LINE] for line in lines]
-        name, value = _text(output["ename"])[:200], _text(output["evalue"])[:1000]
-        return error_output(name, value) | {"traceback": lines}
-    data = output["data"]
-    data = {mime: read(data[mime]) for mime, read in SAFE.items() if mime in data}
-    if not data or kind not in ("display_data", "execute_result"):
-        return None
-    return {"output_type": "display_data", "data": data, "metadata": {}}
-
-
-def _text(value: Any) -> str:
-    """Text that is nothing but text, of a limited length; lines may come as a list of them."""
-    if type(value) is list:
-        value = "".join(part for part in value if type(part) is str)
-    if type(value) is not str:
-        return ""
-    return plain(re.sub(r"\x1b\[[\d;]*m|[^\n]*\r(?!\n)|\r", "", value), MAX_TEXT)
-
-
-def _base64(value: Any) -> str:
-    return re.sub(r"[^A-Za-z0-9+/=]", "", value) if type(value) is str else ""
-
-
-SAFE: dict[str, Callable[[Any], str]] = {
-    "text/plain": _text, "text/latex": _text, "image/png": _base64, "image/jpeg": _base64
-}  # fmt: skip
-"""What of a cell's display goes into the graded notebook; HTML, SVG and scripts do not."""

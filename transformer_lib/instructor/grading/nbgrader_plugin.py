@@ -6,8 +6,10 @@
 import functools
 import html
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import jinja2
 import nbformat
@@ -19,9 +21,10 @@ from nbgrader.preprocessors import NbGraderPreprocessor
 from traitlets import Enum, Unicode
 from traitlets.config import Config
 
-from transformer_lib.instructor.grading.intake import HANDED_IN, REMARKS, mend, source_digest
-from transformer_lib.instructor.grading.judge import Output, Result, TestResult, harmless
+from transformer_lib.instructor.grading.intake import HANDED_IN, known, mend, source_digest
+from transformer_lib.instructor.grading.judge import Result, TestResult
 from transformer_lib.instructor.grading.master import load_master, read_cell
+from transformer_lib.instructor.grading.outputs import Output
 from transformer_lib.instructor.grading.results import (
     StoredResult,
     cells_to_judge,
@@ -29,10 +32,13 @@ from transformer_lib.instructor.grading.results import (
     result_key,
 )
 from transformer_lib.instructor.grading.sandbox import ISOLATIONS
+from transformer_lib.instructor.grading.shown import line
 
 STUB = "...  # your code"
 TEXT_STUB = "*Your answer.*"
 SCHEME = re.compile(r"^### (BEGIN|END) MARK SCHEME$", re.MULTILINE)
+MARKS = re.compile(r"[\\`*_{}\[\]<>()#+.!|~$-]")  # what Markdown reads as its own
+HAND_IN = "hand-in"  # id of the cell that says what was remarkable
 TITLE = "**How this is marked**"
 
 
@@ -70,10 +76,26 @@ def plain_markdown(context: Any, source: str) -> str:
 
     Students write it, and instructors look at it while they are logged in.
     """
-    attachments = context.get("cell", {}).get("attachments", {})
-    source = SCHEME.sub(lambda match: TITLE if match[1] == "BEGIN" else "", source)
-    renderer = IPythonRenderer(escape=True, attachments=attachments)
-    return _spaced(MarkdownWithMath(renderer).render(source))
+    cell = context.get("cell", {})
+    is_ours = cell.get("metadata", {}).get("nbgrader", {}).get("locked", False)
+    if is_ours:
+        source = SCHEME.sub(lambda match: TITLE if match[1] == "BEGIN" else "", source)
+    renderer = _PlainRenderer(
+        escape=True, allow_harmful_protocols=False, attachments=cell.get("attachments", {})
+    )
+    page = _spaced(MarkdownWithMath(renderer).render(source))
+    # No cell of a student's is called so, and no student can write a box: HTML is escaped.
+    return f'<div class="alert alert-info">{page}</div>' if cell.get("id") == HAND_IN else page
+
+
+class _PlainRenderer(IPythonRenderer):
+    """Shows the name of a picture that is not there, where nbconvert would stop."""
+
+    def image(self, text: str, url: str, title: str | None = None) -> str:
+        name = url.removeprefix("attachment:")
+        if name != url and not self.attachments.get(unquote(name)):
+            return f"[{self.escape_html(text or name)}: this picture was not handed in]"
+        return str(super().image(text, unquote(url) if name != url else url, title))
 
 
 class MendNotebook(NbGraderPreprocessor):
@@ -82,7 +104,8 @@ class MendNotebook(NbGraderPreprocessor):
     source = Unicode("source", help="Folder of the master notebooks.").tag(config=True)
 
     def preprocess(self, nb: NotebookNode, resources: Any) -> tuple[NotebookNode, Any]:
-        return mended(nb, _master_path(self.source, resources))[0], resources
+        released = released_from(_master_path(self.source, resources))
+        return mended(known(nb), released)[0], resources
 
 
 class JudgeOutside(NbGraderPreprocessor):
@@ -116,15 +139,26 @@ def _master_path(source: str, resources: Any) -> Path:
     return Path(source, where["assignment"], f"{where['notebook']}.ipynb")
 
 
-def mended(submission: NotebookNode, master: Path) -> tuple[NotebookNode, list[str]]:
-    """The submission in the released form, and what was remarkable; a cell at the top says it."""
-    intake = mend(submission, released_from(master))
-    remarks = [*map(str, submission.metadata.get(REMARKS, [])), *intake.remarks]
+def mended(
+    submission: NotebookNode, released: NotebookNode, remarks: Sequence[str] = ()
+) -> tuple[NotebookNode, list[str]]:
+    """The submission in the released form, and what was remarkable; a cell at the top says it.
+
+    Args:
+        submission: as :func:`.intake.known` makes it.
+        remarks: what there is to say already, about the file.
+    """
+    intake = mend(submission, released)
+    remarks = [line(remark) for remark in (*remarks, *intake.remarks)]
     if remarks:
-        lines = "\n".join(f"- {html.escape(remark)}" for remark in remarks)
+        lines = "\n".join(f"- {MARKS.sub(_escaped, remark)}" for remark in remarks)
         text = f"**About your hand-in**\n\n{lines}"
-        intake.notebook.cells.insert(0, nbformat.v4.new_markdown_cell(text, id="hand-in"))
+        intake.notebook.cells.insert(0, nbformat.v4.new_markdown_cell(text, id=HAND_IN))
     return intake.notebook, remarks
+
+
+def _escaped(mark: re.Match[str]) -> str:
+    return f"\\{mark[0]}"
 
 
 def released_from(master: Path) -> NotebookNode:
@@ -145,7 +179,7 @@ def fill_in(nb: NotebookNode, result: Result, keeps_outputs: bool) -> None:
         outputs = result.outputs.get(number, [])
         seen = read_cell(cell)
         if seen.is_manual and keeps_outputs:
-            outputs = harmless(cell.metadata.get(HANDED_IN, {}).get("outputs", []))
+            outputs = cell.metadata.get(HANDED_IN, {}).get("outputs", [])
         if seen.is_test:
             cell.source = seen.visible.rstrip()  # what is hidden stays so in the feedback
             test = result.tests[seen.grade_id]
@@ -165,11 +199,11 @@ def _spaced(page: str) -> str:
 
 def _points(test: TestResult) -> Output:
     """The last output of a test cell: for people to read, and a number for nbgrader."""
-    line = f"{test.points:g} of {test.max_points:g} points"
-    reason = f": {html.escape(test.reason)}" if test.reason else ""
+    points = f"{test.points:g} of {test.max_points:g} points"
+    reason = f": {html.escape(line(test.reason, 1000))}" if test.reason else ""
     data = {
         "text/plain": f"{test.points:g}",
-        "text/html": f"<p><strong>{line}</strong>{reason}</p>",
+        "text/html": f"<p><strong>{points}</strong>{reason}</p>",
     }
     return {"output_type": "execute_result", "execution_count": None, "data": data, "metadata": {}}
 

@@ -81,7 +81,7 @@ def read_results(course: Course, assignment: str) -> dict[str, dict[str, Result]
     """The results of each student, by the names of the assignment's notebooks."""
     found: dict[str, dict[str, Result]] = {}
     for notebook in course.masters(assignment):
-        for student in course.students(assignment):
+        for student in course.hand_ins(assignment):
             stored = StoredResult(course.results, assignment, notebook, student)
             if result := stored.read():
                 found.setdefault(student, {})[notebook] = result
