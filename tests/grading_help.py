@@ -12,13 +12,14 @@ SCALE = """def scale(x):
 
 TEST_SCALE = """assert scale(torch.zeros(2)).tolist() == [1, 1]
 ### BEGIN HIDDEN TESTS
+from transformer_lib.instructor.grading.values import expect
+
 x = torch.randn(7, requires_grad=True)
 got = scale(x)
-torch.testing.assert_close(got, 3 * x + 1)
-assert torch.equal(torch.autograd.grad(got.sum(), x)[0], torch.full((7,), 3.0)), "the gradient"
+expect(got, 3 * x + 1)
+expect(torch.autograd.grad(got.sum(), x)[0], torch.full((7,), 3.0), "the gradient")
 y = torch.randn(5)
-got = scale(y)
-assert torch.allclose(got, 3 * y + 1), "on numbers of a quiet autumn"
+expect(scale(y), 3 * y + 1, "on numbers of a quiet autumn")
 ### END HIDDEN TESTS"""
 
 MASK = """def causal_mask(length):
@@ -29,7 +30,7 @@ MASK = """def causal_mask(length):
 TEST_MASK = """verdict = check(causal_mask)
 verdict
 ### BEGIN HIDDEN TESTS
-assert scale(torch.ones(1)) == 4, "what the test itself uses of an earlier task is the master's"
+assert verdict.passed or scale(torch.ones(1)) == 4  # of an earlier task: the master's
 4 * verdict.share
 ### END HIDDEN TESTS"""
 

@@ -5,20 +5,23 @@ its work, or something worse. The second task is answered honestly: nothing may 
 """
 
 import contextlib
+import json
 import os
+import re
 import socket
 import subprocess
 import sys
 import textwrap
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import grading_help
 import psutil
 import pytest
+import torch
 
-from transformer_lib.instructor.grading import sandbox
+from transformer_lib.instructor.grading import master, sandbox
 from transformer_lib.instructor.grading.judge import Judge
 from transformer_lib.instructor.grading.master import make_master
 
@@ -51,6 +54,17 @@ def with_answer(master, code):
 def texts(result):
     """All that a student could ever read of a result."""
     return repr(result)
+
+
+def frame(shape, places, kind="F32"):
+    """A reply whose tensor is described like this, as code."""
+    header = f'{{"0": {{"dtype": "{kind}", "shape": {shape}, "data_offsets": {places}}}}}'
+    return f"""
+        header = {header.encode()!r}
+        blob = struct.pack("<Q", len(header)) + header + bytes(4)
+        document = b'{{"tensor": "0"}}'
+        wire.encode = lambda value: HEAD.pack(len(document), len(blob)) + document + blob
+        """
 
 
 HONEST = "def scale(x):\n    return 3 * x + 1\n"
@@ -216,6 +230,45 @@ FORGED = {
     "the name deleted again": """
         def scale(x): return x
         del scale
+        """,
+    "an empty tensor": "def scale(x): return torch.zeros(0)",
+    "an empty tensor with the right axis": "def scale(x): return x[:0]",
+    "an empty axis before the others": "def scale(x): return torch.zeros(0, *x.shape)",
+    "one number for all": "def scale(x): return torch.ones(1)",
+    "a number without an axis": "def scale(x): return torch.ones(())",
+    "infinity": "def scale(x): return x * 0 + float('inf')",
+    "another dtype": "def scale(x): return (3 * x + 1).double()",
+    "half precision": "def scale(x): return (3 * x + 1).half()",
+    "a list of the right numbers": "def scale(x): return (3 * x + 1).tolist()",
+    "the right value in a list": "def scale(x): return [3 * x + 1]",
+    "the right value once more than asked": "def scale(x): return (3 * x + 1).expand(2, *x.shape)",
+    "a sparse tensor": "def scale(x): return (3 * x + 1).to_sparse()",
+    "a tensor without numbers": "def scale(x): return (3 * x + 1).to('meta')",
+    "a quantized tensor": """
+        def scale(x): return torch.quantize_per_tensor(3 * x + 1, 0.1, 0, torch.qint8)
+        """,
+    "complex numbers": "def scale(x): return (3 * x + 1).to(torch.complex64)",
+    "a generator": "def scale(x): yield 3 * x + 1",
+    "a coroutine": "async def scale(x): return 3 * x + 1",
+    "a text with the number of points": "def scale(x): return '2'",
+    "a dictionary": "def scale(x): return {'points': 2}",
+    "the test's own names": """
+        import builtins
+        builtins.expect = lambda *a, **k: None
+        expect = builtins.expect
+        def scale(x): return x
+        """,
+    "what is remembered between two attempts": """
+        import pickle, os
+        def scale(x):
+            with open("/sandbox/seen", "ab") as file: file.write(x.detach().numpy().tobytes())
+            return x
+        """,
+    "a verdict in place of a value": """
+        class Verdict:
+            passed, share = True, 1.0
+        verdict = Verdict()
+        def scale(x): return verdict
         """,
     "a syntax error": "def scale(x) return x",
     "no answer": "",
@@ -393,6 +446,204 @@ def test_what_is_shown_cannot_run_in_the_graders_browser(attack):
     assert "<script" not in repr([o["data"].get("image/png") for o in result.outputs[2]])
 
 
+LEAKS = {
+    "the history of inputs": "print(In, Out)",
+    "what IPython has kept": """
+        shell = get_ipython()
+        print(shell.user_ns.keys(), shell.history_manager.input_hist_raw)
+        """,
+    "the lines of earlier cells": """
+        import linecache
+        print([line for lines in linecache.cache.values() for line in lines[2]])
+        """,
+    "a traceback through an earlier task": """
+        try: causal_mask("x")
+        except Exception:
+            import traceback
+            traceback.print_exc()
+        """,
+    "the source of an earlier task": """
+        import inspect
+        print(inspect.getsource(causal_mask))
+        """,
+    "all code that is in memory": """
+        import gc, types
+        for thing in gc.get_objects():
+            if isinstance(thing, types.FunctionType): print(thing.__code__.co_consts)
+        """,
+    "files": """
+        import os
+        for folder in ("/sandbox", "/tmp", "/dev/shm"):
+            for above, _, names in os.walk(folder):
+                for name in names: print(open(os.path.join(above, name), errors="replace").read())
+        """,
+    "what was given to the function before": "print(seen, open('/sandbox/seen').read())",
+    "a figure of what was given": """
+        import matplotlib.pyplot as plt
+        plt.title(str(seen))
+        print(seen)
+        """,
+}
+SPY = """
+    seen = []
+    def scale(x):
+        seen.append(x.tolist())
+        open("/sandbox/seen", "a").write(str(x.tolist()))
+        __import__("atexit").register(print, seen)
+        return 3 * x + 1
+    """
+
+
+OWN_MASK = """
+def causal_mask(length):
+    {}
+    return (torch.arange(length)[:, None] >= torch.arange(length))[None, None]
+"""
+
+
+def with_answers(master, **answers):
+    return [replace(c, source=answers.get(c.grade_id, c.source)) for c in master.cells]
+
+
+@pytest.mark.parametrize("code", LEAKS.values(), ids=LEAKS)
+def test_later_cells_show_no_solution_and_no_hidden_input(judge, code):
+    """The cells after a test are shown as they are for the student: nothing was tested there."""
+    answers = {"scale": textwrap.dedent(SPY), "causal_mask": OWN_MASK.format("")}
+    cells = with_answers(judge.master, **answers)
+    cells.append(master.Cell("code", textwrap.dedent(code)))
+    result = judge.judge(cells)
+    assert {name: test.points for name, test in result.tests.items()} == {
+        "test_scale": 2,
+        "test_mask": 4,
+    }
+    shown = repr(result.outputs[len(cells) - 1])
+    assert "tril" not in shown, "the master's solution"
+    assert not re.search(r"-?\d\.\d{4,}", shown), "no number that a test gave"
+
+
+LOOK = ["In", "inspect.getsource(scale)", "scale.__code__.co_consts", "linecache.cache", "seen"]
+
+
+@pytest.mark.parametrize("what", LOOK)
+def test_where_the_solution_of_an_earlier_task_is_used_no_text_is_shown(judge, what):
+    look = f"import inspect, linecache; raise ValueError(f'it is {{{what}}} {{scale(1)}}')"
+    answers = {"scale": "seen = []\ndef scale(x): return x", "causal_mask": OWN_MASK.format(look)}
+    result = judge.judge(with_answers(judge.master, **answers))
+    assert "your code raised" in result.tests["test_mask"].reason
+    assert "it is" not in texts(result)
+
+
+def test_numbers_of_a_test_are_not_repeated_by_an_exception(judge):
+    code = "import torch\ndef f(x, factor): raise ValueError(f'it is {(factor * x).tolist()}')"
+    with judge.sandbox.open() as connection:
+        connection.ask("run", code)
+        for factor, told in ((1.0, False), (7.0, True)):
+            with pytest.raises(sandbox.StudentError) as error:
+                connection.ask("call", "f", [torch.tensor([0.123456, 2.0]), factor], [])
+            assert ("it is" in str(error.value)) == told
+
+
+FLOODS = {
+    "outputs that the worker does not limit": """
+        worker.Worker.do_run = lambda self, source: json.dumps([text("x" * 60_000_000)])
+        """,
+    "outputs just below the limit, in every cell": """
+        worker.Worker.do_run = lambda self, source: json.dumps([text("x" * 7_000_000)])
+        """,
+    "a traceback as one long text": """
+        error = {"output_type": "error", "ename": "E", "evalue": "x" * 2_000_000,
+                 "traceback": "x" * 4_000_000}
+        worker.Worker.do_run = lambda self, source: json.dumps([error])
+        """,
+    "a traceback of very many lines": """
+        error = {"output_type": "error", "ename": "E", "evalue": "", "traceback": ["x"] * 40_000}
+        worker.Worker.do_run = lambda self, source: json.dumps([error])
+        """,
+    "very many outputs": """
+        worker.Worker.do_run = lambda self, source: json.dumps([text("x")] * 10_000)
+        """,
+    "very many parts": """
+        worker.Worker.do_run = lambda self, source: "[" + "[]," * 2_000_000 + "[]]"
+        """,
+    "outputs that are none": """
+        worker.Worker.do_run = lambda self, source: json.dumps({"a": [1, {"b": None}]})
+        """,
+    "outputs of other types": """
+        worker.Worker.do_run = lambda self, source: json.dumps(
+            [1, None, [], {}, {"output_type": []}, {"output_type": "stream", "text": 5},
+             {"output_type": "stream", "name": [], "text": {}},
+             {"output_type": "display_data", "data": ["text/plain"]},
+             {"output_type": "display_data", "data": {"text/plain": {"a": 1}, "image/png": 3}}])
+        """,
+    "a number in place of outputs": "worker.Worker.do_run = lambda self, source: 7",
+    "halves of characters": """
+        worker.Worker.do_run = lambda self, source: json.dumps([text("\\ud800")])
+        """,
+    "a reply of empty lists": """
+        wire.encode = lambda value: HEAD.pack(12_000_000, 0) + b"[]," * 4_000_000
+        """,
+    "a reply of nested lists": """
+        wire.encode = lambda value: HEAD.pack(1_000_000, 0) + b"[" * 1_000_000
+        """,
+    "a tensor with an axis of 2^64 - 1": frame("[18446744073709551615, 0]", "[0, 0]"),
+    "a tensor with a negative axis": frame("[-1]", "[0, 4]"),
+    "a tensor with a long axis and nothing in it": frame("[4611686018427387904, 0]", "[0, 0]"),
+    "a tensor with an axis that is a text": frame('["a"]', "[0, 4]"),
+    "a tensor whose places are turned round": frame("[1]", "[4, 0]"),
+    "a tensor of an unknown kind": frame("[1]", "[0, 4]", "F4"),
+    "a header that says it is long": """
+        blob = struct.pack("<Q", 2**62) + b"{}"
+        wire.encode = lambda value: HEAD.pack(2, len(blob)) + b"{}" + blob
+        """,
+}
+START = """
+    import json, struct
+    from transformer_lib.course.sandboxed import wire, worker
+    HEAD = struct.Struct(">QQ")
+    text = lambda x: {"output_type": "stream", "name": "stdout", "text": x}
+    """
+
+
+@pytest.mark.parametrize("code", FLOODS.values(), ids=FLOODS)
+def test_what_comes_out_of_a_process_is_limited_where_it_arrives(judge, code):
+    spoiled = textwrap.dedent(START) + textwrap.dedent(code) + "\n" + HONEST
+    free = psutil.virtual_memory().available
+    result = judge.judge([*with_answer(judge.master, spoiled), master.Cell("code", "1")])
+    assert result.tests["test_mask"].points == 4
+    assert len(json.dumps(asdict(result))) < 20_000_000
+    assert psutil.virtual_memory().available > free - 2 * 2**30
+    json.dumps(asdict(result)).encode()
+
+
+SHARED = {
+    "anonymous": "mmap.mmap(-1, size)",
+    "in a file of /dev/shm": "mmap.mmap(big('/dev/shm/x'), size)",
+    "in a file of its folder": "mmap.mmap(big('/sandbox/x'), size)",
+}
+
+
+@pytest.mark.parametrize("code", SHARED.values(), ids=SHARED)
+def test_shared_memory_counts(attack, code):
+    """With 1 GiB allowed, 3 GiB at once and as pages of 256 MiB: neither is to be had."""
+    for size, count in ((3 * 2**30, 1), (2**28, 12)):
+        result = attack(
+            f"""
+            import mmap, os
+            def big(path):
+                file = os.open(path, os.O_RDWR | os.O_CREAT)
+                os.truncate(path, {size})
+                return file
+            def scale(x):
+                size, kept = {size}, []
+                for _ in range({count}):
+                    kept.append({code})
+                    for place in range(0, size, 4096): kept[-1][place] = 1
+                return 3 * x + 1
+            """
+        )
+        assert result.tests["test_scale"].points == 0
+
+
 @pytest.fixture
 def secrets(tmp_path, monkeypatch):
     """A file and a variable that only the grader should see."""
@@ -486,7 +737,7 @@ def test_what_a_hidden_test_gives_is_not_told(attack):
     assert result.tests["test_scale"].reason == "a hidden test failed: your code raised ValueError"
     assert "input:" not in texts(result)
     result = attack("def scale(x):\n    return x + 1\n")
-    assert result.tests["test_scale"].reason == "a hidden test failed"
+    assert result.tests["test_scale"].reason == "a hidden test failed: other values"
 
 
 def test_no_network(attack):

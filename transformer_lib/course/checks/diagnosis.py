@@ -326,6 +326,8 @@ def _all_alike(a: Outcomes, b: Outcomes, tolerance: float) -> bool:
 def _is_not_attempted(candidate: Callable[..., Any], outcomes: Outcomes) -> bool:
     if all(isinstance(o.error, NotImplementedError) for o in outcomes.values()):
         return True
+    if any(hasattr(o.error, "explanation") for o in outcomes.values()):
+        return False  # code that is not at hand, in another process, has raised
     # What makes a function of an answer may fail on nothing.
     nothing = all(o.error is not None or _is_nothing(o.value) for o in outcomes.values())
     return nothing and not _does_something(candidate)
