@@ -4,19 +4,25 @@ import csv
 import html
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from concurrent.futures import Executor, Future
 from pathlib import Path
 
 import grading_help
+import jinja2
 import nbformat
 import psutil
 import pytest
+from hypothesis import given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
 from transformer_lib.course.checks import EXERCISES
@@ -37,7 +43,7 @@ from transformer_lib.instructor.grading.intake import (
 )
 from transformer_lib.instructor.grading.judge import Result, TestResult
 from transformer_lib.instructor.grading.master import bound_names, make_master
-from transformer_lib.instructor.grading.nbgrader_plugin import released
+from transformer_lib.instructor.grading.nbgrader_plugin import plain_markdown, released
 from transformer_lib.instructor.grading.remote import remote
 from transformer_lib.instructor.grading.report import discrimination, make_report, write_report
 from transformer_lib.instructor.grading.results import StoredResult
@@ -358,7 +364,7 @@ def test_everybody_gets_a_result_and_is_in_the_csv(course, template):
 
     for form, points in (("nbgrader", "score"), ("canvas", "small"), ("moodle", "small")):
         target = course.folder / f"{form}.csv"
-        assert export(course, "small", form, target) == 9
+        assert export(course, "small", form, target) == (9, 4)
         with target.open(newline="") as file:
             lines = list(csv.DictReader(file))
         column = {"nbgrader": "student_id", "canvas": "SIS Login ID", "moodle": "Username"}[form]
@@ -639,3 +645,141 @@ def test_a_damaged_result_is_graded_again(tmp_path):
         stored.path.write_text(text)
         assert stored.read() is None
         assert not stored.is_entered("k")
+
+
+ODD_NAMES = [
+    "*",
+    "[a-z]*",
+    "?",
+    "a\nb",
+    "a,b",
+    "=1+1",
+    "@x",
+    "-x",
+    "+x",
+    "100%",
+    ".hidden",
+    "\u202egnp",
+    "x" * 200,
+    "J\u00fcrgen O'Neill",
+    "a;b",
+    "{0}",
+    "a\\b",
+    "\x1b[31m",
+]
+
+
+@pytest.mark.sandbox
+def test_names_of_every_kind_are_graded_and_are_in_every_table(course, template):
+    notebook = grading_help.submission(template, **SOLVED)
+    for name in ODD_NAMES:
+        hand_in(course, name, notebook)
+    rows = grade(course)
+    assert {row.points for row in rows.values()} == {6}
+    assert len(rows) == len(ODD_NAMES) == len({grading.safe_name(name) for name in ODD_NAMES})
+    assert grading.table(list(rows.values())).count("\n") == len(ODD_NAMES)
+    assert "\x1b" not in grading.table(list(rows.values()))
+    for form in ("nbgrader", "canvas", "moodle"):
+        target = course.folder / f"{form}.csv"
+        assert export(course, "small", form, target).students == len(ODD_NAMES)
+        with target.open(newline="") as file:
+            lines = list(csv.reader(file))
+        assert len({len(line) for line in lines}) == 1, "as many columns in each line"
+        assert not [cell for line in lines for cell in line if cell.startswith(tuple("=+-@\t\r"))]
+
+
+def test_safe_names_stay_apart_and_plain_ones_as_they_are():
+    names = ["ada", "J\u00fcrgen", "o'neill", "a,b", "a b", "ada@example.org"]
+    assert [grading.safe_name(name) for name in names] == names
+    assert grading.safe_name("*") != grading.safe_name("%2A")
+    assert grading.safe_name("\udcff") == "%FF"
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=6), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+KEYS = (
+    "cells",
+    "metadata",
+    "nbformat",
+    "cell_type",
+    "source",
+    "outputs",
+    "attachments",
+    "nbgrader",
+    "kernelspec",
+    "transformer_lib",
+    "id",
+    "data",
+    "text",
+)
+NOTEBOOKS = st.fixed_dictionaries(
+    {
+        "cells": st.lists(
+            st.dictionaries(st.sampled_from(KEYS), JSON, max_size=6) | JSON, max_size=6
+        )
+    },
+    optional={"metadata": JSON, "nbformat": JSON, "nbformat_minor": JSON},
+)
+
+
+@given(NOTEBOOKS | JSON)
+@examples(max_examples=200, deadline=None)
+def test_a_notebook_of_any_shape_is_taken_in_or_refused_in_words(template, notebook):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "small.ipynb"
+        path.write_text(json.dumps(notebook), encoding="utf-8")
+        try:
+            read = read_submission(path)
+        except UnreadableError:
+            return
+        intake = mend(read, template)
+        nbformat.validate(intake.notebook)
+        nbformat.writes(intake.notebook).encode()
+        assert verify(path)[0][0] in "\u2713\u2717"
+
+
+def test_a_byte_order_mark_is_no_trouble(tmp_path, template):
+    path = tmp_path / "small.ipynb"
+    text = nbformat.writes(grading_help.submission(template, **SOLVED))
+    path.write_bytes(b"\xef\xbb\xbf" + text.encode())
+    assert mend(read_submission(path), template).answered == 3
+
+
+LINKS = [
+    "[x](javascript:alert(1))",
+    "[x](&#106;avascript:alert(1))",
+    "[x][1]\n\n[1]: javascript:alert(1)",
+    "[x](JaVaScRiPt:alert(1))",
+    "![x](javascript:alert(1))",
+    "[x](vbscript:x)",
+    "<javascript:x>",
+]
+
+
+@pytest.mark.parametrize("source", LINKS)
+def test_no_link_runs_a_script(source):
+    page = render(source)
+    assert "script:" not in html.unescape(page).lower().partition("href=")[2].partition(">")[0]
+    assert not re.search(r"(href|src)=.?(java|vb)script", html.unescape(page), re.I)
+
+
+def render(source, **cell):
+    context = jinja2.Environment().from_string("").new_context({"cell": cell})
+    return plain_markdown(context, source)
+
+
+def test_what_looks_official_is_ours():
+    scheme = "### BEGIN MARK SCHEME\nfull points\n### END MARK SCHEME"
+    assert "How this is marked" not in render(scheme, metadata={})
+    assert "How this is marked" in render(scheme, metadata={"nbgrader": {"locked": True}})
+    assert "alert" not in render("**About your hand-in**", id="extra-001")
+    assert "alert" in render("**About your hand-in**", id="hand-in")
+
+
+def test_a_picture_that_is_missing_is_said_to_be():
+    assert "was not handed in" in render("![plot](attachment:plot.png)")

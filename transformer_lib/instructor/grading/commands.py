@@ -105,8 +105,10 @@ def export_grades(
     from transformer_lib.instructor.grading.course import Course
     from transformer_lib.instructor.grading.export import export
 
-    count = export(Course(course), assignment, form.value, out)
-    typer.echo(f"{out}: {count} students")
+    done = export(Course(course), assignment, form.value, out)
+    typer.echo(f"{out}: {done.students} students")
+    if done.waiting:
+        typer.echo(f"! {done.waiting} of them wait for hand grading: provisional points", err=True)
 
 
 def class_report(

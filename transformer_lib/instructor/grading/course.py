@@ -132,7 +132,7 @@ class Course:
 
 
 def safe_name(name: str) -> str:
-    """A student's name as it may stand in paths, patterns and tables; most are left as they are.
+    """A student's name in a form that paths, patterns and tables can bear; most stay as they are.
 
     A folder's name may be anything. Patterns, ends of lines, control characters, marks of direction
     and halves of characters are written as ``%2A``, and so is ``%``: no two become the same.

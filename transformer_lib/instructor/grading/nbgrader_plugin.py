@@ -146,7 +146,7 @@ def mended(
 
     Args:
         submission: as :func:`.intake.known` makes it.
-        remarks: what there is to say already, about the file.
+        remarks: those about the file.
     """
     intake = mend(submission, released)
     remarks = [line(remark) for remark in (*remarks, *intake.remarks)]

@@ -8,7 +8,7 @@ FORMULA = tuple("=+-@\t\r") + tuple("\uff1d\uff0b\uff0d\uff20")  # and the same 
 
 
 def plain(text: str, most: int | None = None) -> str:
-    """The text with everything that does not simply stand there written as an escape.
+    """The text with every character that cannot be seen as itself written as an escape.
 
     Escape sequences of terminals, marks that turn the direction of writing, characters without a
     width and halves of characters come out as ``\\x1b``, ``\\u202e`` and so on. Tabs, ends of lines
