@@ -783,3 +783,21 @@ def test_what_looks_official_is_ours():
 
 def test_a_picture_that_is_missing_is_said_to_be():
     assert "was not handed in" in render("![plot](attachment:plot.png)")
+
+
+@pytest.mark.sandbox
+@pytest.mark.parametrize(
+    ("text", "late"),
+    [("2026-11-24 12:00:00 UTC", 3600), ("2026-11-24 13:00:00 CET", 3600), ("soon", 0), ("", 0)],
+)
+def test_the_time_of_handing_in_counts_and_no_other_text(course, template, text, late):
+    folder = hand_in(course, "ada", grading_help.submission(template, **SOLVED))
+    (folder / "timestamp.txt").write_text(text)
+    with course.gradebook() as gradebook:
+        gradebook.update_or_create_assignment("small", duedate="2026-11-24 11:00:00 UTC")
+    row = grade(course)["ada"]
+    assert row.points == 6
+    assert not row.trouble
+    assert ("says no time" in " ".join(row.remarks)) == (late == 0)
+    with course.gradebook() as gradebook:
+        assert gradebook.find_submission("small", "ada").total_seconds_late == late

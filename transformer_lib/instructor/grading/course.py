@@ -24,6 +24,7 @@ import nbformat
 from nbgrader.api import Gradebook
 from nbgrader.converters import Autograde, GenerateAssignment
 from nbgrader.coursedir import CourseDirectory
+from nbgrader.utils import parse_utc
 from tqdm import tqdm
 from traitlets.config import Config
 from traitlets.config.loader import PyFileConfigLoader
@@ -208,6 +209,19 @@ def grade(
     return rows
 
 
+def _time_of(path: Path) -> str:
+    """When it was handed in, as nbgrader's ``collect`` notes it; nothing if it did not.
+
+    Raises:
+        OSError, ValueError, OverflowError: the file says something else.
+    """
+    if path.is_symlink() or not path.is_file():
+        return ""
+    with path.open("rb") as file:
+        text = file.read(100).decode().strip()
+    return f"{parse_utc(text).isoformat(' ')} UTC\n"
+
+
 class _Item:
     """One notebook of one student."""
 
@@ -231,8 +245,13 @@ class _Item:
                 submission = read_submission(found)
             except UnreadableError as error:
                 remarks.append(f"{found.name} {error}")
-        notebook, self.row.remarks = mended(submission, template, remarks)
         target = self.course.taken_in / self.row.student / self.assignment
+        try:
+            if time := _time_of(folder / "timestamp.txt"):
+                write_text(target / "timestamp.txt", time)
+        except (OSError, ValueError, OverflowError):
+            remarks.append("timestamp.txt says no time; whether it was late is not known")
+        notebook, self.row.remarks = mended(submission, template, remarks)
         write_text(target / f"{self.row.notebook}.ipynb", nbformat.writes(notebook))
         self.cells = cells_to_judge(notebook)
         self.key = result_key(self.master, self.cells)
