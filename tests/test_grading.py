@@ -801,3 +801,13 @@ def test_the_time_of_handing_in_counts_and_no_other_text(course, template, text,
     assert ("says no time" in " ".join(row.remarks)) == (late == 0)
     with course.gradebook() as gradebook:
         assert gradebook.find_submission("small", "ada").total_seconds_late == late
+
+
+def test_students_need_nothing_of_grading_to_verify_a_submission():
+    """Neither what only graders install, nor torch, which takes seconds to import."""
+    code = (
+        "import sys, transformer_lib.instructor.grading.intake\n"
+        "print([m for m in ('psutil', 'nbgrader', 'torch') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

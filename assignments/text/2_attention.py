@@ -291,33 +291,25 @@ def give_weights(mine, right, heads, groups):
 
 
 x, memory = torch.randn(2, 5, 12), torch.randn(2, 7, 12)
-mine, right = GroupedQueryAttention(12, 3, 3), nn.MultiheadAttention(12, 3, batch_first=True)
-with torch.no_grad():
-    give_weights(mine, right, 3, (3, 3, 3))
-    expect(
-        mine(x, memory, None),
-        right(x, memory, memory)[0],
-        "not what nn.MultiheadAttention gives where x attends to another sequence",
-    )
-    causal = torch.ones(5, 5, dtype=torch.bool).tril()
-    expect(
-        mine(x, x, causal[None, None].expand(2, 1, 5, 5)),
-        right(x, x, x, attn_mask=~causal)[0],
-        "not what nn.MultiheadAttention gives with a causal mask",
-    )
-    expect(
-        mine(x, x, torch.zeros(2, 1, 5, 5, dtype=torch.bool)),
-        right.out_proj.bias.expand(2, 5, 12),
-        "where nothing may be seen, the heads give zero, and the output is the bias of `output`",
-    )
-mine, right = GroupedQueryAttention(12, 6, 2), nn.MultiheadAttention(12, 6, batch_first=True)
-with torch.no_grad():
-    give_weights(mine, right, 6, (6, 2, 2))
-    expect(
-        mine(x, memory, None),
-        right(x, memory, memory)[0],
-        "adjacent query heads do not share a head of keys and values",
-    )
+says = {3: "where x attends to another sequence", 6: "where adjacent query heads share a head"}
+for heads, groups in ((3, 3), (6, 2)):
+    mine = GroupedQueryAttention(12, heads, groups)
+    right = nn.MultiheadAttention(12, heads, batch_first=True)
+    with torch.no_grad():
+        give_weights(mine, right, heads, (heads, groups, groups))
+        expected = right(x, memory, memory)[0]
+    expect(mine(x, memory, None), expected, f"not what nn.MultiheadAttention gives {says[heads]}")
+causal = torch.ones(5, 5, dtype=torch.bool).tril()
+expect(
+    mine(x, x, causal[None, None].expand(2, 1, 5, 5)),
+    right(x, x, x, attn_mask=~causal)[0],
+    "not what nn.MultiheadAttention gives with a causal mask",
+)
+expect(
+    mine(x, x, torch.zeros(2, 1, 5, 5, dtype=torch.bool)),
+    right.out_proj.bias.expand(2, 5, 12),
+    "where nothing may be seen, the heads give zero, and the output is the bias of `output`",
+)
 ### END HIDDEN TESTS
 
 # %% [markdown] question="q_masks"

@@ -40,7 +40,7 @@ class Limits:
             processes together.
         cpu_seconds: of a process.
         seconds: of wall time, for one cell or one call.
-        total_seconds: of wall time, for the whole submission.
+        total_seconds: of wall time, for all that a notebook shows, and again for all its tests.
         processes: threads included.
         file_bytes: of one file; the private folder holds four times as much.
     """

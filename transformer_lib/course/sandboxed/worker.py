@@ -175,7 +175,7 @@ class Worker:
         self.objects: list[Any] = []
         self.graphs: dict[int, tuple[list[Tensor], list[Tensor]]] = {}
         self.calls = 0
-        self.seen = _Seen()
+        self.seen: _Seen | None = None
 
     def answer(self, question: Any) -> Reply:
         """Do what is asked; whatever happens, there is a reply."""
@@ -265,7 +265,8 @@ class Worker:
         wanted = [_at(arguments, place).requires_grad_() for place in leaves or ()]
         # Copies, so that a function that writes into its arguments can still be watched.
         passed = _map_tensors(lambda x: x.clone() if x.requires_grad else x, arguments)
-        with torch.inference_mode(leaves is None), self.seen.looking():
+        looking = self.seen.looking() if self.seen else contextlib.nullcontext()
+        with torch.inference_mode(leaves is None), looking:
             value = _plain(function(*passed))
         outputs = [x for x in wire.tensors_in(value) if x.requires_grad]
         self.calls += 1
@@ -276,9 +277,13 @@ class Worker:
         after = [x if wire.is_data(x) else log for x, log in pairs]
         return [self.calls, value, [x.requires_grad for x in wire.tensors_in(value)], after]
 
+    def do_watch(self) -> None:
+        """From now on note what student's functions call; it takes time."""
+        self.seen = _Seen()
+
     def do_called(self) -> list[str]:
-        """The names of PyTorch's functions and of the packages that student's code has called."""
-        return sorted(self.seen.names)[:MAX_NAMES]
+        """The names of PyTorch's functions and of the packages that were called since then."""
+        return sorted(self.seen.names)[:MAX_NAMES] if self.seen else []
 
     def do_backward(self, call: int, gradients: list[Tensor | None]) -> list[Tensor | None]:
         """The gradients of a call's inputs, given those of its outputs."""

@@ -15,6 +15,7 @@ from transformer_lib.course.checks import check
 from transformer_lib.course.checks.diagnosis import Trial, draw_trial, find_exercise
 from transformer_lib.course.checks.diagnosis import judge as judge_exercise
 from transformer_lib.course.checks.verdict import Verdict
+from transformer_lib.course.sandboxed import wire
 from transformer_lib.instructor.grading.master import (
     Cell,
     Master,
@@ -23,11 +24,10 @@ from transformer_lib.instructor.grading.master import (
     touches,
 )
 from transformer_lib.instructor.grading.outputs import (
-    MAX_SHOWN,
     MAX_TEXT,
     Output,
     error_output,
-    read_outputs,
+    harmless,
 )
 from transformer_lib.instructor.grading.remote import remote
 from transformer_lib.instructor.grading.sandbox import (
@@ -38,6 +38,9 @@ from transformer_lib.instructor.grading.sandbox import (
     StudentError,
 )
 from transformer_lib.instructor.grading.values import UnexpectedError
+
+MAX_SHOWN = 8_000_000  # characters of all outputs of a notebook
+MAX_PARTS = 50_000  # of the JSON that says what a cell's outputs are
 
 
 @dataclass
@@ -154,7 +157,7 @@ def _show(judge: Judge, cells: Sequence[Cell], result: Result) -> dict[int, str]
     until = time.monotonic() + judge.master.limits.total_seconds
     room = MAX_SHOWN
     finished = False
-    while not finished:
+    while not finished and time.monotonic() < until:
         with judge.sandbox.open(until) as connection:
             number = 0
             try:
@@ -164,13 +167,33 @@ def _show(judge: Judge, cells: Sequence[Cell], result: Result) -> dict[int, str]
                         continue
                     text = connection.ask("run", cell.source, reply_bytes=MAX_SHOWN)
                     if number not in result.outputs:
-                        result.outputs[number] = read_outputs(text, room)
+                        result.outputs[number] = _read_outputs(text, room)
                         room -= len(text)
                 finished = True
             except (Ended, StudentError) as error:  # the second: of the worker itself
                 left_out[number] = str(error)
                 result.outputs[number] = [error_output("ProcessEnded", str(error))]
     return left_out
+
+
+def _read_outputs(text: Any, room: int = MAX_SHOWN) -> list[Output]:
+    """A cell's outputs, or a note in their place if there is no room for them.
+
+    Args:
+        text: what the worker says that they are; JSON, if it is honest.
+        room: characters that may be kept.
+
+    Raises:
+        Ended: the text is not of the agreed form.
+    """
+    if type(text) is not str:
+        raise Ended("it answered for a cell with something else")
+    if len(text) > room:
+        return [error_output("TooMuch", "the notebook shows more than can be kept")]
+    try:
+        return harmless(wire.parse(text.encode(), MAX_PARTS))
+    except Exception as error:
+        raise Ended("the outputs of a cell were in no known form") from error
 
 
 def _judge_test(
@@ -190,21 +213,21 @@ def _judge_test(
                     connection.is_quiet = True
                 elif number not in left_out or cells[number].grade_id in answers:
                     connection.ask("run", source, reply_bytes=MAX_SHOWN)
+            if named := _ready_made(master, cell):
+                connection.ask("watch")
             result = _Test(judge, cell).run(connection)
-            result.remarks = _ready_made(connection, master, cell)
+            called = connection.ask("called", reply_bytes=MAX_TEXT) if named else []
+            if type(called) is list:
+                result.remarks = [f"calls {name}" for name in sorted(named) if name in called]
             return result
     except (Ended, StudentError) as error:
         return _ended(cell, f"the process ended: {error}")
 
 
-def _ready_made(connection: Connection, master: Master, test: Cell) -> list[str]:
-    """What the answer has called although the task says to write it."""
+def _ready_made(master: Master, test: Cell) -> set[str]:
+    """What an answer should not call, for its task says to write it."""
     answers = master.answers_of(master.task_of(test.grade_id))
-    named = {name for answer in answers for name in answer.ready_made.split()}
-    called = connection.ask("called", reply_bytes=MAX_TEXT) if named else []
-    if type(called) is not list:
-        return []
-    return [f"calls {name}" for name in sorted(named) if name in called]
+    return {name for answer in answers for name in answer.ready_made.split()}
 
 
 def _preparation(
@@ -217,7 +240,7 @@ def _preparation(
     """
     task = master.task_of(test.grade_id)
     mine = {answer.grade_id for answer in master.answers_of(task)}
-    references = {cell.grade_id: cell for cell in master.cells if cell.is_answer}
+    references = {cell.grade_id: cell.source for cell in master.cells if cell.is_answer}
     last = max(number for number, cell in enumerate(cells) if cell.grade_id == test.grade_id)
     needed: set[str] = set()
     chosen: list[tuple[int, str, bool]] = []
@@ -226,7 +249,7 @@ def _preparation(
         if cell.kind != "code" or cell.is_test or (cell.is_manual and master.keeps_outputs):
             continue
         is_earlier = cell.is_answer and cell.grade_id not in mine
-        reference = references[cell.grade_id].source if is_earlier else ""
+        reference = references[cell.grade_id] if is_earlier else ""
         if is_earlier and bound_names(reference) & needed:
             needed |= loaded_names(reference)
             chosen.append((number, reference, True))
@@ -237,15 +260,13 @@ def _preparation(
 
 
 class _Test:
-    """One test cell, run in this process with the student's functions in their place."""
+    """A test cell of the master, run in this process with the student's functions in place."""
 
     def __init__(self, judge: Judge, cell: Cell):
-        # The master's cell, whatever the notebook says.
         master = judge.master
-        number = next(n for n, mine in enumerate(master.cells) if mine.grade_id == cell.grade_id)
-        self.cell = master.cells[number]
+        self.cell = cell
         self.names = master.names_of(master.task_of(cell.grade_id))
-        self.namespace = judge.environment(number)
+        self.namespace = judge.environment(master.cells.index(cell))
         self.verdicts: list[Verdict] = []
 
     def run(self, connection: Connection) -> TestResult:

@@ -8,7 +8,7 @@ given weights and called again, but what decides about points must be :func:`.va
 import ast
 from collections.abc import Iterator, Sequence
 
-from transformer_lib.instructor.grading.master import Cell, Master, parse
+from transformer_lib.instructor.grading.master import Cell, Master, names_in, parse
 
 JUDGES = ("expect", "agreeing", "check", "run_test")
 HARMLESS = ("zip", "enumerate", "list", "tuple", "dict", "torch.autograd.grad")
@@ -115,7 +115,7 @@ class _Theirs:
                 for one, other in zip(targets, values, strict=True):
                     self._give(one, other)
             case _ if self.made(value):
-                self.names |= {n.id for n in ast.walk(target) if isinstance(n, ast.Name)}
+                self.names |= names_in(target)
 
     def _give_each(self, target: ast.expr, values: ast.expr) -> None:
         """As a loop does, part by part where the loop says which part is which."""

@@ -207,12 +207,8 @@ def touches(source: str, names: set[str]) -> bool:
     It binds the name, or does something with it in a statement, such as ``x.append(1)``. A cell
     that may bind any name, with a ``*`` or ``exec``, touches all; one that is no Python, none.
     """
-    try:
-        tree = parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
     touched: set[str] = set()
-    for statement in tree.body:
+    for statement in _parse_any(source).body:
         touched.update(_bound_by(statement))
         if isinstance(statement, ast.FunctionDef | ast.ClassDef):
             continue
@@ -221,30 +217,34 @@ def touches(source: str, names: set[str]) -> bool:
                 case ast.alias("*") | ast.Name("exec" | "eval" | "globals" | "get_ipython"):
                     return True
                 case ast.Attribute(owner, ctx=ast.Store()) | ast.Subscript(owner, ctx=ast.Store()):
-                    touched.update(_names_in(owner))
-                case ast.Call(ast.Attribute(owner), arguments):
-                    touched.update(_names_in(owner))
-                    touched.update(name for part in arguments for name in _names_in(part))
-                case ast.Call(_, arguments):
-                    touched.update(name for part in arguments for name in _names_in(part))
+                    touched.update(names_in(owner))
+                case ast.Call(function, arguments):
+                    if isinstance(function, ast.Attribute):
+                        touched.update(names_in(function.value))
+                    touched.update(name for part in arguments for name in names_in(part))
     return bool(touched & names)
 
 
-def _names_in(node: ast.AST) -> set[str]:
+def names_in(node: ast.AST) -> set[str]:
+    """All names in a piece of code, used or bound."""
     return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
 
 
 def loaded_names(source: str) -> set[str]:
     """The names that a cell uses; none if it is no Python."""
-    try:
-        tree = parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return set()
     return {
         node.id
-        for node in ast.walk(tree)
+        for node in ast.walk(_parse_any(source))
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
     }
+
+
+def _parse_any(source: str) -> ast.Module:
+    """What a student wrote; nothing if it is no Python."""
+    try:
+        return parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ast.Module([], [])
 
 
 def parse(source: str) -> ast.Module:

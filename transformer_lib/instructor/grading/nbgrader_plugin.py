@@ -104,8 +104,8 @@ class MendNotebook(NbGraderPreprocessor):
     source = Unicode("source", help="Folder of the master notebooks.").tag(config=True)
 
     def preprocess(self, nb: NotebookNode, resources: Any) -> tuple[NotebookNode, Any]:
-        released = released_from(_master_path(self.source, resources))
-        return mended(known(nb), released)[0], resources
+        template = released_from(_master_path(self.source, resources))
+        return mended(known(nb), template)[0], resources
 
 
 class JudgeOutside(NbGraderPreprocessor):
@@ -140,15 +140,16 @@ def _master_path(source: str, resources: Any) -> Path:
 
 
 def mended(
-    submission: NotebookNode, released: NotebookNode, remarks: Sequence[str] = ()
+    submission: NotebookNode, template: NotebookNode, remarks: Sequence[str] = ()
 ) -> tuple[NotebookNode, list[str]]:
     """The submission in the released form, and what was remarkable; a cell at the top says it.
 
     Args:
         submission: as :func:`.intake.known` makes it.
+        template: the released notebook.
         remarks: those about the file.
     """
-    intake = mend(submission, released)
+    intake = mend(submission, template)
     remarks = [line(remark) for remark in (*remarks, *intake.remarks)]
     if remarks:
         lines = "\n".join(f"- {MARKS.sub(_escaped, remark)}" for remark in remarks)

@@ -4,14 +4,10 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from transformer_lib.course.sandboxed import wire
-from transformer_lib.instructor.grading.sandbox import Ended
 from transformer_lib.instructor.grading.shown import plain
 
 Output = dict[str, Any]
-MAX_SHOWN = 8_000_000  # characters of all outputs of a notebook
 MAX_OUTPUTS = 200  # of a cell
-MAX_PARTS = 50_000  # of the JSON that says what they are
 MAX_TEXT = 100_000  # characters of one output
 MAX_LINES, MAX_LINE = 100, 2_000  # of a traceback
 
@@ -19,26 +15,6 @@ MAX_LINES, MAX_LINE = 100, 2_000  # of a traceback
 def error_output(name: str, text: str) -> Output:
     """What a cell shows that did not go well."""
     return {"output_type": "error", "ename": name, "evalue": text, "traceback": [text]}
-
-
-def read_outputs(text: Any, room: int = MAX_SHOWN) -> list[Output]:
-    """A cell's outputs, or a note in their place if there is no room for them.
-
-    Args:
-        text: what the worker says that they are; JSON, if it is honest.
-        room: characters that may be kept.
-
-    Raises:
-        Ended: the text is not of the agreed form.
-    """
-    if type(text) is not str:
-        raise Ended("it answered for a cell with something else")
-    if len(text) > room:
-        return [error_output("TooMuch", "the notebook shows more than can be kept")]
-    try:
-        return harmless(wire.parse(text.encode(), MAX_PARTS))
-    except Exception as error:
-        raise Ended("the outputs of a cell were in no known form") from error
 
 
 def harmless(outputs: Any) -> list[Output]:
