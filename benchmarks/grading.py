@@ -21,10 +21,13 @@ from nbgrader.coursedir import CourseDirectory
 from traitlets.config import Config
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "scripts"))
-from made_up_class import ASSIGNMENT, answered, hand_in, misled, new_course
+from made_up_class import ASSIGNMENT, ASSIGNMENTS, NOTEBOOK, answered, hand_in, misled, new_course
 
 from transformer_lib.instructor.grading.course import Course, grade
+from transformer_lib.instructor.grading.master import load_master
 from transformer_lib.instructor.grading.results import StoredResult
+
+MASTER = ASSIGNMENTS / "source" / ASSIGNMENT / f"{NOTEBOOK}.ipynb"
 
 
 def make_class(folder: Path, students: int) -> None:
@@ -77,6 +80,7 @@ def main() -> None:
         make_class(Path(folder) / "plain", students)
         seconds, their_scores = plain(Path(folder) / "plain")
     median = statistics.median(seconds)
+    full = sum(cell.points for cell in load_master(MASTER).cells if cell.is_test)
     print(f"nbgrader: {sum(seconds):.0f} s in all, {median:.2f} s at the median")
     found = {
         "machine": f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores",
@@ -85,8 +89,8 @@ def main() -> None:
         "nbgrader": {"seconds": sum(seconds), "median": median},
         "ratio": sum(seconds) / in_all,
         "full marks": {
-            "ours": sum(score == 22 for score in our_scores.values()),
-            "nbgrader": sum(score == 22 for score in their_scores.values()),
+            "ours": sum(score == full for score in our_scores.values()),
+            "nbgrader": sum(score == full for score in their_scores.values()),
         },
     }
     print(json.dumps(found, indent=1))

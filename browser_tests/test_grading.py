@@ -12,14 +12,20 @@ from conftest import TOKEN, running_lab
 sys.path.insert(0, str(Path(__file__).parent.parent / "scripts"))
 from made_up_class import ASSIGNMENT, answered, hand_in, misled, new_course
 
+from transformer_lib.course.misconceptions.bank import bank
 from transformer_lib.instructor.grading.course import Course, grade
 from transformer_lib.instructor.grading.report import write_report
 
 SCREENSHOTS = Path(__file__).parent.parent / "runs" / "screenshots"
-POINTS = (22, 22 - 6 / 11, 22)  # of three students, before anything is graded by hand
+FULL = 5 + 6 + 4 + 2 + 6  # points, before anything is graded by hand
+MISTAKE, WRONG = next(iter(misled("capped_attention").items()))
 HOSTILE = (
     "<script>document.title = 'taken over'</script><img src=x onerror=\"document.title = 'x'\">"
 )
+
+
+def hint(mistake):
+    return next(m.hint for m in bank() if m.id == mistake)
 
 
 @pytest.fixture(scope="module")
@@ -28,16 +34,21 @@ def course(tmp_path_factory):
     folder = tmp_path_factory.mktemp("grading") / "course"
     new_course(folder)
     hand_in(folder, "ada", answered())
-    hand_in(folder, "bert", answered(attention=misled("attention")["M7"]))
-    hostile = answered(scaling=f"**a.** {HOSTILE} [link](javascript:alert(1))")
+    hand_in(folder, "bert", answered(capped_attention=WRONG))
+    hostile = answered(cost=f"**a.** {HOSTILE} [link](javascript:alert(1))")
     hostile.cells.insert(2, nbformat.v4.new_markdown_cell(HOSTILE))
     show = f"from IPython.display import HTML, display\ndisplay(HTML({HOSTILE!r}))"
     hostile.cells.insert(3, nbformat.v4.new_code_cell(show))
     hand_in(folder, "eve", hostile)
     course = Course(folder)
     rows = grade(course, ASSIGNMENT)
-    assert [row.points for row in rows] == pytest.approx(POINTS)
+    assert [row.points == FULL for row in rows] == [True, False, True]
     return course
+
+
+def scores(course):
+    with course.gradebook() as gradebook:
+        return {s.student.id: s.score for s in gradebook.assignment_submissions(ASSIGNMENT)}
 
 
 def test_the_form_grader_shows_rubric_and_verdict_and_takes_points(course, page, tmp_path):
@@ -47,6 +58,7 @@ def test_the_form_grader_shows_rubric_and_verdict_and_takes_points(course, page,
         page.get_by_text("bert").first.wait_for()
         page.screenshot(path=SCREENSHOTS / "formgrader_submissions.png")
         page.goto(f"{address}/formgrader/gradebook/{ASSIGNMENT}/attention")
+        before = scores(course)
         links = page.locator("a", has_text="Submission #")
         links.nth(2).wait_for()
         addresses = [link.get_attribute("href") for link in links.all()]
@@ -59,20 +71,19 @@ def test_the_form_grader_shows_rubric_and_verdict_and_takes_points(course, page,
             assert "HIDDEN" not in text
             seen += text
             page.screenshot(path=SCREENSHOTS / f"formgrader_{number}.png", full_page=True)
-        assert "One query may see no key at all" in seen  # the diagnosis of M7
-        assert "22.0" in seen or "6 of 6 points" in seen
+        assert hint(MISTAKE)[:40] in seen
+        assert "6 of 6 points" in seen
         box = page.locator("input.score").last
         box.fill("2")
         box.blur()
         page.wait_for_timeout(1000)
-    with course.gradebook() as gradebook:
-        scores = [s.score for s in gradebook.assignment_submissions(ASSIGNMENT)]
-    assert sum(scores) == pytest.approx(sum(POINTS) + 2)  # whose it was is left to chance
+    after = scores(course)
+    assert sum(after.values()) == pytest.approx(sum(before.values()) + 2)  # of whom is left open
 
 
 def test_the_form_graders_button_grades_in_the_sandbox(course, page, tmp_path):
-    code = "import os\ndef attention(q, k, v, mask): os._exit(3)"
-    hand_in(course.folder, "fred", answered(attention=code))
+    code = "import os\ndef capped_attention(q, k, v, mask, cap): os._exit(3)"
+    hand_in(course.folder, "fred", answered(capped_attention=code))
     with running_lab(course.folder, tmp_path) as address:
         page.goto(f"{address}/lab?token={TOKEN}")
         page.goto(f"{address}/formgrader/manage_submissions/{ASSIGNMENT}")
@@ -80,8 +91,7 @@ def test_the_form_graders_button_grades_in_the_sandbox(course, page, tmp_path):
         row.locator(".autograde a").click()
         page.get_by_text("Successfully autograded").wait_for(timeout=90_000)
         page.screenshot(path=SCREENSHOTS / "formgrader_button.png")
-    with course.gradebook() as gradebook:
-        assert gradebook.find_submission(ASSIGNMENT, "fred").score == 16
+    assert scores(course)["fred"] == FULL - 6
 
 
 def test_feedback_and_class_report(course, page):
