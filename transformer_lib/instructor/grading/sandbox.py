@@ -181,6 +181,7 @@ class Sandbox:
         self._words: IO[bytes] | None = None  # what it writes to its standard error
         self._last_words = ""
         self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._before: int | None = None  # bytes that the waiting interpreter holds
         self._ended: int | None = None  # how the latest submission's process ended
 
     def close(self) -> None:
@@ -192,7 +193,7 @@ class Sandbox:
                     with contextlib.suppress(OSError):
                         stream.close()
             self._process.wait()
-            self._process = None
+            self._process = self._before = None
         if self._words is not None:
             self._words.seek(0)
             said = self._words.read().decode(errors="replace").strip().splitlines()
@@ -224,7 +225,9 @@ class Sandbox:
         """
         stream = self._connect()
         assert self._process is not None
-        watch = _Watch(self._process, self.limits, only_children=self._forks, until=until)
+        if self._before is None:  # it takes long to count, and the interpreter does not grow
+            self._before = _memory(self._process.pid)
+        watch = _Watch(self._process, self.limits, self._before, self._forks, until)
         ended = False
         try:
             with watch, _closing(stream):
@@ -329,6 +332,7 @@ class _Watch:
     """A thread that ends a submission when time is up or too much memory is used.
 
     Args:
+        before: bytes that the interpreter holds which the submission is forked from.
         only_children: the interpreter in the sandbox, which forks, shall live on.
         until: when all is to end at the latest, by :func:`time.monotonic`.
     """
@@ -337,6 +341,7 @@ class _Watch:
         self,
         process: subprocess.Popen,
         limits: Limits,
+        before: int = 0,
         only_children: bool = False,
         until: float = math.inf,
     ):
@@ -347,7 +352,7 @@ class _Watch:
         self._end = min(until, time.monotonic() + limits.total_seconds)
         self._deadline = self._end
         self._stop = threading.Event()
-        self._before = _memory(process.pid)  # of the interpreter that it is forked from
+        self._before = before
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> "_Watch":
