@@ -23,7 +23,8 @@ from traitlets.config import Config
 sys.path.insert(0, str(Path(__file__).parent.parent / "scripts"))
 from made_up_class import ASSIGNMENT, ASSIGNMENTS, NOTEBOOK, answered, hand_in, misled, new_course
 
-from transformer_lib.instructor.grading.course import Course, grade
+from transformer_lib.instructor.grading.course import Course
+from transformer_lib.instructor.grading.grade import grade
 from transformer_lib.instructor.grading.master import load_master
 from transformer_lib.instructor.grading.results import StoredResult
 

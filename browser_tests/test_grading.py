@@ -13,7 +13,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "scripts"))
 from made_up_class import ASSIGNMENT, answered, hand_in, misled, new_course
 
 from transformer_lib.course.misconceptions.bank import bank
-from transformer_lib.instructor.grading.course import Course, grade
+from transformer_lib.instructor.grading.course import Course
+from transformer_lib.instructor.grading.grade import grade
 from transformer_lib.instructor.grading.report import write_report
 
 SCREENSHOTS = Path(__file__).parent.parent / "runs" / "screenshots"

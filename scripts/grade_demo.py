@@ -11,9 +11,12 @@ from pathlib import Path
 
 from made_up_class import ASSIGNMENT, NOTEBOOK, answered, hand_in, misled, new_course
 
-from transformer_lib.instructor.grading.course import Course, grade, table
+from transformer_lib.instructor.grading.course import Course
 from transformer_lib.instructor.grading.export import export
+from transformer_lib.instructor.grading.grade import grade
 from transformer_lib.instructor.grading.report import write_report
+from transformer_lib.instructor.grading.table import table
+from transformer_lib.instructor.grading.term import standings
 
 HOSTILE = {
     "patches torch": "torch.allclose = lambda *a, **k: True\n"
@@ -61,7 +64,7 @@ def main() -> None:
     started = time.perf_counter()
     course = Course(folder)
     rows = grade(course, ASSIGNMENT)
-    print(table(rows))
+    print(table(rows, standings(course, ASSIGNMENT)))
     seconds = time.perf_counter() - started
     write_report(course, ASSIGNMENT, folder / "report.html")
     export(course, ASSIGNMENT, "nbgrader", folder / "grades.csv")

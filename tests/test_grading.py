@@ -30,7 +30,9 @@ from transformer_lib.course.checks.diagnosis import draw_trial
 from transformer_lib.course.checks.diagnosis import judge as judge_exercise
 from transformer_lib.course.misconceptions.bank import wrong_answers
 from transformer_lib.errors import UserError
-from transformer_lib.instructor.grading import course as grading
+from transformer_lib.instructor.grading import grade as grading
+from transformer_lib.instructor.grading.course import Course, safe_name
+from transformer_lib.instructor.grading.executors import machines
 from transformer_lib.instructor.grading.export import export
 from transformer_lib.instructor.grading.intake import (
     HANDED_IN,
@@ -48,6 +50,8 @@ from transformer_lib.instructor.grading.remote import remote
 from transformer_lib.instructor.grading.report import discrimination, make_report, write_report
 from transformer_lib.instructor.grading.results import StoredResult
 from transformer_lib.instructor.grading.sandbox import PACKAGE, Sandbox
+from transformer_lib.instructor.grading.table import table
+from transformer_lib.instructor.grading.term import standings
 
 SOLVED = {
     "scale": "def scale(x):\n    return 1 + x * 3",
@@ -82,13 +86,13 @@ def new_course(tmp_path_factory):
     nbformat.write(grading_help.master(), folder / "source" / "small" / "small.ipynb")
     assignments = Path(__file__).parent.parent / "assignments"
     shutil.copy(assignments / "nbgrader_config.py", folder)
-    grading.Course(folder).register("small")
+    Course(folder).register("small")
     return folder
 
 
 @pytest.fixture
 def course(new_course, tmp_path):
-    return grading.Course(shutil.copytree(new_course, tmp_path / "course"))
+    return Course(shutil.copytree(new_course, tmp_path / "course"))
 
 
 def hand_in(course, student, notebook, name="small.ipynb"):
@@ -419,9 +423,9 @@ def test_wrong_requests_are_one_line(course, template):
     with pytest.raises(UserError, match="no assignment large"):
         grading.grade(course, "large")
     with pytest.raises(UserError, match=r"no nbgrader_config\.py"):
-        grading.Course(course.folder / "source")
+        Course(course.folder / "source")
     with pytest.raises(UserError, match="no dask scheduler answers"):
-        grading.machines("tcp://127.0.0.1:9")
+        machines("tcp://127.0.0.1:9")
 
 
 @pytest.mark.long
@@ -508,7 +512,7 @@ def test_two_machines_one_of_which_dies(course, template):
         n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
     ) as cluster:
         victim = psutil.Process(next(iter(cluster.workers.values())).pid)
-        executor = grading.machines(cluster.scheduler_address)
+        executor = machines(cluster.scheduler_address)
         results = course.results / "small" / "small"
 
         def kill_soon():
@@ -676,9 +680,9 @@ def test_names_of_every_kind_are_graded_and_are_in_every_table(course, template)
         hand_in(course, name, notebook)
     rows = grade(course)
     assert {row.points for row in rows.values()} == {6}
-    assert len(rows) == len(ODD_NAMES) == len({grading.safe_name(name) for name in ODD_NAMES})
-    assert grading.table(list(rows.values())).count("\n") == len(ODD_NAMES)
-    assert "\x1b" not in grading.table(list(rows.values()))
+    assert len(rows) == len(ODD_NAMES) == len({safe_name(name) for name in ODD_NAMES})
+    assert table(list(rows.values()), standings(course, "small")).count("\n") == len(ODD_NAMES)
+    assert "\x1b" not in table(list(rows.values()), standings(course, "small"))
     for form in ("nbgrader", "canvas", "moodle"):
         target = course.folder / f"{form}.csv"
         assert export(course, "small", form, target).students == len(ODD_NAMES)
@@ -690,9 +694,9 @@ def test_names_of_every_kind_are_graded_and_are_in_every_table(course, template)
 
 def test_safe_names_stay_apart_and_plain_ones_as_they_are():
     names = ["ada", "J\u00fcrgen", "o'neill", "a,b", "a b", "ada@example.org"]
-    assert [grading.safe_name(name) for name in names] == names
-    assert grading.safe_name("*") != grading.safe_name("%2A")
-    assert grading.safe_name("\udcff") == "%FF"
+    assert [safe_name(name) for name in names] == names
+    assert safe_name("*") != safe_name("%2A")
+    assert safe_name("\udcff") == "%FF"
 
 
 JSON = st.recursive(

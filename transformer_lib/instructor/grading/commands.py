@@ -59,7 +59,11 @@ def grade(
       transformer-lib grade 2_attention --scheduler tcp://grader:8786
     """
     require("nbgrader", "grading")
-    from transformer_lib.instructor.grading import course as grading
+    from transformer_lib.instructor.grading.course import Course
+    from transformer_lib.instructor.grading.executors import machines, processes
+    from transformer_lib.instructor.grading.grade import grade as grade_class
+    from transformer_lib.instructor.grading.table import table
+    from transformer_lib.instructor.grading.term import standings
 
     if isolation is How.none:
         typer.echo(
@@ -67,16 +71,17 @@ def grade(
             "you can",
             err=True,
         )
-    rows = grading.grade(
-        grading.Course(course),
+    there = Course(course)
+    rows = grade_class(
+        there,
         assignment,
         student or [],
         again,
         task,
         isolation.value,
-        lambda: grading.machines(scheduler) if scheduler else grading.processes(jobs),
+        lambda: machines(scheduler) if scheduler else processes(jobs),
     )
-    typer.echo(grading.table(rows))
+    typer.echo(table(rows, standings(there, assignment)))
     if any(row.trouble for row in rows):
         sys.exit(2)
 

@@ -8,12 +8,11 @@ import io
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from nbgrader.api import MissingEntry
-
 from transformer_lib.errors import UserError
 from transformer_lib.files import write_text
 from transformer_lib.instructor.grading.course import Course
 from transformer_lib.instructor.grading.shown import table_cell
+from transformer_lib.instructor.grading.term import Standings, standings
 
 Form = Literal["nbgrader", "canvas", "moodle"]
 
@@ -31,79 +30,53 @@ def export(course: Course, assignment: str, form: Form, target: Path) -> Exporte
     Raises:
         UserError: the assignment was never graded.
     """
-    with course.gradebook() as gradebook:
-        try:
-            known = gradebook.find_assignment(assignment)
-        except MissingEntry as error:
-            raise UserError(f"{assignment} was not graded yet: transformer-lib grade …") from error
-        students = gradebook.students
-        submissions = {s.student.id: s for s in known.submissions}
-        if not submissions:
-            raise UserError(f"{assignment} was not graded yet: transformer-lib grade …")
-        rows = [(student, submissions.get(student.id)) for student in students]
-        rows.sort(key=lambda row: (row[0].last_name or "", row[0].first_name or "", row[0].id))
-        lines = FORMS[form](rows, known)
-        waiting = sum(submission.needs_manual_grade for submission in submissions.values())
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows(
-            [table_cell(str(value)) for value in line] for line in lines
-        )
+    now = standings(course, assignment)
+    if not now.handed_in:
+        raise UserError(f"{assignment} was not graded yet: transformer-lib grade {assignment}")
+    waiting = sum(one.waiting > 0 for one in now.handed_in)
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(
+        [table_cell(str(value)) for value in line] for line in FORMS[form](now)
+    )
     write_text(target, text.getvalue())
-    return Exported(len(rows), waiting)
+    return Exported(len(now.students), waiting)
 
 
-def _score(submission: Any) -> float:
-    if submission is None:
-        return 0.0
-    return max(0.0, submission.score - (submission.late_submission_penalty or 0.0))
-
-
-def _nbgrader(rows: list[Any], known: Any) -> list[list[Any]]:
-    """The columns of ``nbgrader export``."""
+def _nbgrader(now: Standings) -> list[list[Any]]:
+    """The columns of ``nbgrader export``; times are UTC."""
     head = [
         "assignment", "duedate", "timestamp", "student_id", "last_name", "first_name", "email",
         "raw_score", "late_submission_penalty", "score", "max_score",
     ]  # fmt: skip
     return [head] + [
         [
-            known.name, known.duedate or "", (submission and submission.timestamp) or "",
-            student.id, student.last_name or "", student.first_name or "", student.email or "",
-            submission.score if submission else 0.0,
-            (submission and submission.late_submission_penalty) or 0.0,
-            _score(submission), known.max_score,
+            now.assignment, one.due or "", one.time or "", one.student, one.last_name,
+            one.first_name, one.email, one.score, one.penalty, one.points, now.max_points,
         ]
-        for student, submission in rows
+        for one in now.students.values()
     ]  # fmt: skip
 
 
-def _canvas(rows: list[Any], known: Any) -> list[list[Any]]:
+def _canvas(now: Standings) -> list[list[Any]]:
     """Canvas wants its own columns first, and the points possible in the second row.
 
     https://community.canvaslms.com/t5/Instructor-Guide/How-do-I-import-grades-in-the-Gradebook
     """
-    head = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", known.name]
-    points = ["Points Possible", "", "", "", "", f"{known.max_score:g}"]
+    head = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", now.assignment]
+    points = ["Points Possible", "", "", "", "", f"{now.max_points:g}"]
     return [head, points] + [
-        [_name(student), student.lms_user_id or "", "", student.id, "", f"{_score(submission):g}"]
-        for student, submission in rows
+        [one.name, one.lms_id, "", one.student, "", f"{one.points:g}"]
+        for one in now.students.values()
     ]
 
 
-def _moodle(rows: list[Any], known: Any) -> list[list[Any]]:
+def _moodle(now: Standings) -> list[list[Any]]:
     """Moodle asks which column says who it is; https://docs.moodle.org/en/Grade_import."""
-    head = ["Username", "First name", "Last name", "Email address", known.name]
+    head = ["Username", "First name", "Last name", "Email address", now.assignment]
     return [head] + [
-        [
-            student.id, student.first_name or "", student.last_name or "", student.email or "",
-            f"{_score(submission):g}",
-        ]
-        for student, submission in rows
-    ]  # fmt: skip
-
-
-def _name(student: Any) -> str:
-    names = [name for name in (student.last_name, student.first_name) if name]
-    return ", ".join(names) or student.id
+        [one.student, one.first_name, one.last_name, one.email, f"{one.points:g}"]
+        for one in now.students.values()
+    ]
 
 
 FORMS = {"nbgrader": _nbgrader, "canvas": _canvas, "moodle": _moodle}

@@ -5,6 +5,7 @@
 
 import functools
 import html
+import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,8 +22,10 @@ from nbgrader.preprocessors import NbGraderPreprocessor
 from traitlets import Enum, Unicode
 from traitlets.config import Config
 
+from transformer_lib.files import write_text
 from transformer_lib.instructor.grading.intake import HANDED_IN, known, mend, source_digest
 from transformer_lib.instructor.grading.judge import Result, TestResult
+from transformer_lib.instructor.grading.late import LatePolicy
 from transformer_lib.instructor.grading.master import load_master, read_cell
 from transformer_lib.instructor.grading.outputs import Output
 from transformer_lib.instructor.grading.results import (
@@ -51,7 +54,8 @@ def configure(config: Any, folder: Path) -> None:
     config.ClearMarkScheme.enforce_metadata = False  # ours are in the questions
     config.HTMLExporter.filters = {"markdown2html": plain_markdown}
     config.MendNotebook.source = config.JudgeOutside.source = str(folder / "source")
-    config.JudgeOutside.results = str(folder / "results")
+    config.JudgeOutside.results = config.SaveGrades.results = str(folder / "results")
+    config.AssignLatePenalties.plugin_class = LatePolicy
     config.Autograde.sanitize_preprocessors = [
         MendNotebook,
         steps.ClearOutput,
@@ -64,7 +68,7 @@ def configure(config: Any, folder: Path) -> None:
         JudgeOutside,
         ClearMetadataPreprocessor,
         steps.LimitOutput,
-        steps.SaveAutoGrades,
+        SaveGrades,
         steps.AssignLatePenalties,
         steps.CheckCellMetadata,
     ]
@@ -131,7 +135,64 @@ class JudgeOutside(NbGraderPreprocessor):
             result = judge_for(master, self.isolation).judge(cells)
             stored.write(key, result)
         fill_in(nb, result, master.keeps_outputs)
+        resources["answers"] = _answers(nb, master.keeps_outputs)
         return nb, resources
+
+
+class SaveGrades(steps.SaveAutoGrades):
+    """What a human has graded stays graded as long as its answer is the same.
+
+    nbgrader asks for a second look after every regrade. For a test whose points a human has
+    changed, the answer is all code of the notebook and what the test gave.
+    """
+
+    results = Unicode("results", help="Folder where results are kept.").tag(config=True)
+
+    def preprocess(self, nb: NotebookNode, resources: Any) -> tuple[NotebookNode, Any]:
+        where = resources["nbgrader"]
+        names = where["assignment"], where["notebook"], f"{where['student']}.json"
+        path = Path(self.results, "answers", *names)
+        self.answers = resources["answers"]
+        self.before = _read_answers(path)
+        done = super().preprocess(nb, resources)
+        write_text(path, json.dumps(self.answers))
+        return done
+
+    def _add_score(self, cell: NotebookNode, resources: Any) -> None:
+        name = cell.metadata["nbgrader"]["grade_id"]
+        grade = self.gradebook.find_grade(
+            name, self.notebook_id, self.assignment_id, self.student_id
+        )
+        was_done = grade.manual_score is not None and not grade.needs_manual_grade
+        automatic = grade.auto_score
+        super()._add_score(cell, resources)
+        is_same = self.before.get(name) == self.answers[name] and automatic == grade.auto_score
+        if was_done and is_same:
+            grade.needs_manual_grade = False
+            self.gradebook.db.commit()
+
+
+def _answers(nb: NotebookNode, keeps_outputs: bool) -> dict[str, str]:
+    """By grade cell, a digest of what a human looks at who gives points for it."""
+    cells = [read_cell(node) for node in nb.cells]
+    code = [cell.source for cell in cells if cell.is_answer]
+    written = [
+        [node.source, node.get("attachments"), keeps_outputs and node.get("outputs")]
+        for node in nb.cells
+    ]
+    return {
+        cell.grade_id: source_digest(repr(code if cell.is_test else answer))
+        for cell, answer in zip(cells, written, strict=True)
+        if cell.is_grade
+    }
+
+
+def _read_answers(path: Path) -> dict[str, str]:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return data if isinstance(data, dict) else {}
 
 
 def _master_path(source: str, resources: Any) -> Path:

@@ -1,0 +1,29 @@
+"""When students handed in, as whoever took the work in saw it; no student can write here."""
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+
+from transformer_lib.files import write_text
+from transformer_lib.instructor.grading.course import Course
+
+
+def recorded_times(course: Course, assignment: str) -> dict[str, datetime]:
+    """By student; who is not in it was not collected, or its time is not known."""
+    try:
+        data = json.loads(_record(course, assignment).read_text(encoding="utf-8"))
+        return {student: datetime.fromisoformat(time) for student, time in data.items()}
+    except (OSError, ValueError, TypeError, AttributeError):
+        return {}
+
+
+def record_times(course: Course, assignment: str, times: Mapping[str, datetime | None]) -> None:
+    """Add these to the record, in place of earlier ones; None: it is not known."""
+    new = recorded_times(course, assignment) | dict(times)
+    data = {student: time.isoformat() for student, time in sorted(new.items()) if time}
+    write_text(_record(course, assignment), json.dumps(data, indent=1))
+
+
+def _record(course: Course, assignment: str) -> Path:
+    return course.results / "hand-ins" / f"{assignment}.json"

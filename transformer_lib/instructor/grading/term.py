@@ -1,0 +1,243 @@
+"""A term's dates: deadlines, extensions, what lateness costs, and where everybody stands.
+
+Dates, extensions and penalties are kept in nbgrader's gradebook, in UTC, where its own commands and
+the form grader find them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from nbgrader.api import Assignment, Gradebook, MissingEntry, Student, SubmittedAssignment
+
+from transformer_lib.errors import UserError
+from transformer_lib.instructor.grading.course import Course, safe_name
+from transformer_lib.instructor.grading.late import DAY, LatePolicy
+
+
+def policy_of(course: Course) -> LatePolicy:
+    """The rules in the course's ``nbgrader_config.py``."""
+    return LatePolicy(config=course.config)
+
+
+def moment(text: str, zone: ZoneInfo) -> datetime:
+    """A date and a time as people write them, in UTC; without an offset it is a time of the zone.
+
+    An hour that comes twice, when clocks go back, is the later one.
+
+    Raises:
+        UserError: it is no time, or one that clocks in that zone leave out.
+    """
+    try:
+        time = datetime.fromisoformat(text.strip())
+    except ValueError as error:
+        raise UserError(f"{text!r} is no time; write 2026-12-01 23:59") from error
+    if len(text.strip()) <= len("2026-12-01"):
+        raise UserError(f"{text!r} is a day; say the time as well: {text.strip()} 23:59")
+    if time.tzinfo is not None:
+        return time.astimezone(UTC)
+    there = time.replace(tzinfo=zone, fold=1).astimezone(UTC)
+    if there.astimezone(zone).replace(tzinfo=None) != time:
+        raise UserError(f"there is no {text} in {zone.key}: clocks go forward there")
+    return there
+
+
+def shown(time: datetime, zone: ZoneInfo) -> str:
+    """A time of the gradebook, as people read it: ``2026-12-01 23:59 CET``."""
+    return f"{time.replace(tzinfo=UTC).astimezone(zone):%Y-%m-%d %H:%M %Z}"
+
+
+def lateness(seconds: float) -> str:
+    """How late: ``12 minutes late``, ``5 hours late``, ``2 days late``; rounded down."""
+    for unit, size in (("day", DAY), ("hour", 3600), ("minute", 60), ("second", 1)):
+        if (number := int(seconds // size)) >= 1:
+            return f"{number} {unit}{'s' if number > 1 else ''} late"
+    return ""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where one student stands in one assignment.
+
+    Args:
+        due: when it was due for this student, in UTC, with the extension; None without a date.
+        waiting: how many answers wait for a human; the points are provisional until then.
+    """
+
+    student: str
+    last_name: str = ""
+    first_name: str = ""
+    email: str = ""
+    lms_id: str = ""
+    handed_in: bool = False
+    time: datetime | None = None
+    due: datetime | None = None
+    is_extended: bool = False
+    seconds_late: float = 0.0
+    score: float = 0.0
+    penalty: float = 0.0
+    waiting: int = 0
+
+    @property
+    def points(self) -> float:
+        """What is left after the penalty."""
+        return max(0.0, self.score - self.penalty)
+
+    @property
+    def name(self) -> str:
+        """As lists are sorted: last name first; the student's id where no name is known."""
+        return ", ".join(filter(None, (self.last_name, self.first_name))) or self.student
+
+
+@dataclass(frozen=True)
+class Standings:
+    """Where everybody in the gradebook stands in an assignment, by student, sorted by name."""
+
+    assignment: str
+    due: datetime | None
+    max_points: float
+    students: dict[str, Standing]
+
+    @property
+    def handed_in(self) -> list[Standing]:
+        return [one for one in self.students.values() if one.handed_in]
+
+    @property
+    def absent(self) -> list[Standing]:
+        """Who has handed in nothing."""
+        return [one for one in self.students.values() if not one.handed_in]
+
+
+def standings(course: Course, assignment: str) -> Standings:
+    """Read from the gradebook; penalties are worked out anew first.
+
+    Raises:
+        UserError: the gradebook does not know the assignment.
+    """
+    there = course.hand_ins(assignment)
+    with course.gradebook() as gradebook:
+        apply_policy(course, gradebook, assignment)
+        known = _known(gradebook, assignment)
+        submissions = {s.student.id: s for s in known.submissions}
+        found = [
+            _standing(student, submissions.get(student.id), known.duedate, student.id in there)
+            for student in gradebook.students
+        ]
+        found.sort(key=lambda one: (one.name, one.student))
+        return Standings(
+            assignment, known.duedate, known.max_score, {one.student: one for one in found}
+        )
+
+
+def _standing(
+    student: Student, submission: SubmittedAssignment | None, due: datetime | None, is_there: bool
+) -> Standing:
+    person = {
+        "student": student.id,
+        "last_name": student.last_name or "",
+        "first_name": student.first_name or "",
+        "email": student.email or "",
+        "lms_id": student.lms_user_id or "",
+    }
+    if submission is None:
+        return Standing(**person, handed_in=is_there, due=due)
+    grades = [grade for notebook in submission.notebooks for grade in notebook.grades]
+    return Standing(
+        **person,
+        handed_in=is_there or submission.timestamp is not None,
+        time=submission.timestamp,
+        due=due and submission.duedate,
+        is_extended=submission.extension is not None,
+        seconds_late=submission.total_seconds_late if due else 0.0,
+        score=submission.score,
+        penalty=submission.late_submission_penalty or 0.0,
+        waiting=sum(grade.needs_manual_grade for grade in grades),
+    )
+
+
+def _known(gradebook: Gradebook, assignment: str) -> Assignment:
+    try:
+        return gradebook.find_assignment(assignment)
+    except MissingEntry as error:
+        raise UserError(
+            f"the gradebook does not know {assignment} yet: transformer-lib grade {assignment}"
+        ) from error
+
+
+def apply_policy(course: Course, gradebook: Gradebook, assignment: str) -> None:
+    """Work out every penalty anew: points, dates and rules may have changed since it was set."""
+    policy = policy_of(course)
+    known = _known(gradebook, assignment)
+    for submission in known.submissions:
+        late = submission.total_seconds_late if known.duedate else 0.0
+        for notebook in submission.notebooks:
+            notebook.late_submission_penalty = _penalty(policy, submission, notebook.score, late)
+    gradebook.db.commit()
+
+
+def _penalty(
+    policy: LatePolicy, submission: SubmittedAssignment, score: float, seconds: float
+) -> float | None:
+    if seconds == 0:
+        return None
+    penalty = policy.late_submission_penalty(submission.student.id, score, seconds)
+    return penalty and min(max(penalty, 0.0), score)
+
+
+def enter_times(course: Course, assignment: str, times: Mapping[str, datetime | None]) -> None:
+    """Put into the gradebook when students handed in; None: it is not known."""
+    with course.gradebook() as gradebook:
+        for student, time in times.items():
+            try:
+                submission = gradebook.find_submission(assignment, student)
+            except MissingEntry:
+                continue
+            submission.timestamp = time and time.astimezone(UTC).replace(tzinfo=None)
+        gradebook.db.commit()
+        apply_policy(course, gradebook, assignment)
+
+
+def set_deadline(course: Course, assignment: str, when: datetime) -> None:
+    """For everybody. Extensions stay as long as they were, so they move with it."""
+    course.register(assignment)
+    with course.gradebook() as gradebook:
+        time = when.astimezone(UTC).replace(tzinfo=None)
+        gradebook.update_or_create_assignment(assignment, duedate=time)
+        apply_policy(course, gradebook, assignment)
+
+
+def set_extension(course: Course, assignment: str, student: str, when: datetime) -> None:
+    """A deadline for one student, who need not have handed in yet.
+
+    Raises:
+        UserError: the assignment has no deadline, or no such student is known.
+    """
+    with course.gradebook() as gradebook:
+        known = _known(gradebook, assignment)
+        if known.duedate is None:
+            raise UserError(f"{assignment} has no deadline yet that could be extended")
+        student = safe_name(student)
+        if student not in {one.id for one in gradebook.students}:
+            raise UserError(f"no student is called {student}: transformer-lib class-list …")
+        extension = when.astimezone(UTC).replace(tzinfo=None) - known.duedate
+        gradebook.update_or_create_submission(
+            assignment, student, extension=extension if extension != timedelta() else None
+        )
+        apply_policy(course, gradebook, assignment)
+
+
+def dates(course: Course, assignment: str) -> str:
+    """For the terminal: the deadline, the rules, and whose deadline is another."""
+    policy = policy_of(course)
+    zone = policy.place
+    now = standings(course, assignment)
+    if now.due is None:
+        return f"{assignment} has no deadline"
+    lines = [f"{assignment} is due {shown(now.due, zone)}; {policy.rules()}"]
+    lines += [
+        f"  {one.student}: {shown(one.due, zone)}"
+        for one in now.students.values()
+        if one.is_extended and one.due
+    ]
+    return "\n".join(lines)
