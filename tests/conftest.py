@@ -3,6 +3,7 @@
 import os
 import shutil
 import sys
+from pathlib import Path
 
 import jaxtyping
 
@@ -167,3 +168,39 @@ def toy_config(toy_files, tmp_path):
             text = text.replace(f'"{name}.{side}"', f"'{toy_files / f'{name}.{side}'}'")
     path.write_text(text, encoding="utf-8")
     return path
+
+
+# A small course. What it needs is imported where it is used: most tests are not about grading.
+
+
+@pytest.fixture(scope="session")
+def template():
+    import grading_help
+
+    from transformer_lib.instructor.grading.nbgrader_plugin import released
+
+    return released(grading_help.master(), "small")
+
+
+@pytest.fixture(scope="session")
+def new_course(tmp_path_factory):
+    """A course with an empty gradebook: to make one takes nbgrader two seconds, to copy it none."""
+    import grading_help
+    import nbformat
+
+    from transformer_lib.instructor.grading.course import Course
+
+    folder = tmp_path_factory.mktemp("new") / "course"
+    (folder / "source" / "small").mkdir(parents=True)
+    nbformat.write(grading_help.master(), folder / "source" / "small" / "small.ipynb")
+    assignments = Path(__file__).parent.parent / "assignments"
+    shutil.copy(assignments / "nbgrader_config.py", folder)
+    Course(folder).register("small")
+    return folder
+
+
+@pytest.fixture
+def course(new_course, tmp_path):
+    from transformer_lib.instructor.grading.course import Course
+
+    return Course(shutil.copytree(new_course, tmp_path / "course"))

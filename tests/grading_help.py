@@ -1,7 +1,11 @@
 """A small assignment for the tests of grading, and what students make of it."""
 
+from concurrent.futures import Executor, Future
+
 import nbformat
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+from transformer_lib.instructor.grading import grade as grading
 
 GIVEN = "import torch\n\nfrom transformer_lib.checks import check, run_test"
 
@@ -82,3 +86,37 @@ def submission(released, **answers):
     for cell in notebook.cells:
         cell.source = answers.get(cell.metadata.get("nbgrader", {}).get("grade_id"), cell.source)
     return notebook
+
+
+SOLVED = {
+    "scale": "def scale(x):\n    return 1 + x * 3",
+    "causal_mask": "def causal_mask(length):\n"
+    "    return torch.ones(length, length).tril().bool()[None, None]",
+    "why": "Because.",
+}
+
+
+class Here(Executor):
+    """Runs at once, in this process."""
+
+    def submit(self, function, /, *arguments, **named):
+        future = Future()
+        try:
+            future.set_result(function(*arguments, **named))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+def hand_in(course, student, notebook, name="small.ipynb"):
+    folder = course.folder / "submitted" / student / "small"
+    folder.mkdir(parents=True, exist_ok=True)
+    if isinstance(notebook, str):
+        (folder / name).write_text(notebook)
+    elif notebook is not None:
+        (folder / name).write_text(nbformat.writes(notebook))
+    return folder
+
+
+def grade(course, **settings):
+    return {row.student: row for row in grading.grade(course, "small", executor=Here, **settings)}

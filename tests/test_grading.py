@@ -5,14 +5,12 @@ import html
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from concurrent.futures import Executor, Future
 from pathlib import Path
 
 import grading_help
@@ -20,6 +18,7 @@ import jinja2
 import nbformat
 import psutil
 import pytest
+from grading_help import SOLVED, grade, hand_in
 from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
@@ -45,69 +44,13 @@ from transformer_lib.instructor.grading.intake import (
 )
 from transformer_lib.instructor.grading.judge import Result, TestResult
 from transformer_lib.instructor.grading.master import bound_names, make_master
-from transformer_lib.instructor.grading.nbgrader_plugin import plain_markdown, released
+from transformer_lib.instructor.grading.nbgrader_plugin import plain_markdown
 from transformer_lib.instructor.grading.remote import remote
 from transformer_lib.instructor.grading.report import discrimination, make_report, write_report
 from transformer_lib.instructor.grading.results import StoredResult
 from transformer_lib.instructor.grading.sandbox import PACKAGE, Sandbox
 from transformer_lib.instructor.grading.table import table
 from transformer_lib.instructor.grading.term import standings
-
-SOLVED = {
-    "scale": "def scale(x):\n    return 1 + x * 3",
-    "causal_mask": "def causal_mask(length):\n"
-    "    return torch.ones(length, length).tril().bool()[None, None]",
-    "why": "Because.",
-}
-
-
-class Here(Executor):
-    """Runs at once, in this process."""
-
-    def submit(self, function, /, *arguments, **named):
-        future = Future()
-        try:
-            future.set_result(function(*arguments, **named))
-        except Exception as error:
-            future.set_exception(error)
-        return future
-
-
-@pytest.fixture(scope="module")
-def template():
-    return released(grading_help.master(), "small")
-
-
-@pytest.fixture(scope="module")
-def new_course(tmp_path_factory):
-    """A course with an empty gradebook: to make one takes nbgrader two seconds, to copy it none."""
-    folder = tmp_path_factory.mktemp("new") / "course"
-    (folder / "source" / "small").mkdir(parents=True)
-    nbformat.write(grading_help.master(), folder / "source" / "small" / "small.ipynb")
-    assignments = Path(__file__).parent.parent / "assignments"
-    shutil.copy(assignments / "nbgrader_config.py", folder)
-    Course(folder).register("small")
-    return folder
-
-
-@pytest.fixture
-def course(new_course, tmp_path):
-    return Course(shutil.copytree(new_course, tmp_path / "course"))
-
-
-def hand_in(course, student, notebook, name="small.ipynb"):
-    folder = course.folder / "submitted" / student / "small"
-    folder.mkdir(parents=True, exist_ok=True)
-    if isinstance(notebook, str):
-        (folder / name).write_text(notebook)
-    elif notebook is not None:
-        (folder / name).write_text(nbformat.writes(notebook))
-    return folder
-
-
-def grade(course, **settings):
-    return {row.student: row for row in grading.grade(course, "small", executor=Here, **settings)}
-
 
 # What is handed in
 

@@ -357,7 +357,11 @@ def show_progress(
     typer.echo(repr(progress(folder)))
 
 
+app.command("class-list")(grading.class_list)
+app.command("deadline")(grading.deadline)
+app.command("collect")(grading.collect)
 app.command("grade")(grading.grade)
+app.command("feedback")(grading.feedback)
 app.command("verify-submission")(grading.verify_submission)
 app.command("export-grades")(grading.export_grades)
 app.command("class-report")(grading.class_report)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from transformer_lib.errors import require
+from transformer_lib.errors import UserError, require
 
 Assignment = Annotated[str, typer.Argument(metavar="ASSIGNMENT", help="e.g. 2_attention")]
 CourseFolder = Annotated[
@@ -84,6 +84,124 @@ def grade(
     typer.echo(table(rows, standings(there, assignment)))
     if any(row.trouble for row in rows):
         sys.exit(2)
+
+
+def class_list(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="CSV with a heading")],
+    course: CourseFolder = COURSE,
+) -> None:
+    """Enter the class from nbgrader's, Canvas's or Moodle's CSV file into the gradebook.
+
+    \b
+    Examples:
+      transformer-lib class-list participants.csv
+    """
+    require("nbgrader", "grading")
+    from transformer_lib.instructor.grading.class_list import enter_class_list, read_class_list
+    from transformer_lib.instructor.grading.course import Course
+
+    there = Course(course)
+    people = read_class_list(file)
+    others = enter_class_list(there, people)
+    typer.echo(f"{len(people)} students are in the gradebook")
+    if others:
+        typer.echo(f"! not on this list: {', '.join(others)}", err=True)
+
+
+def deadline(
+    assignment: Assignment,
+    when: Annotated[
+        str | None, typer.Argument(metavar="[WHEN]", help="e.g. '2026-12-01 23:59'")
+    ] = None,
+    student: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="only for this one; may be repeated")
+    ] = None,
+    zone: Annotated[
+        str | None, typer.Option(help="time zone, e.g. Europe/Berlin [that of nbgrader_config.py]")
+    ] = None,
+    course: CourseFolder = COURSE,
+) -> None:
+    """Set when an assignment is due, for all or for one student; without WHEN, say when it is.
+
+    Penalties follow at once. What lateness costs stands in nbgrader_config.py.
+
+    \b
+    Examples:
+      transformer-lib deadline 2_attention "2026-12-01 23:59" --zone Europe/Berlin
+      transformer-lib deadline 2_attention "2026-12-08 23:59" --student ada
+      transformer-lib deadline 2_attention
+    """
+    require("nbgrader", "grading")
+    from transformer_lib.instructor.grading import term
+    from transformer_lib.instructor.grading.course import Course
+
+    there = Course(course)
+    there.masters(assignment)
+    policy = term.policy_of(there)
+    policy.zone = zone or policy.zone
+    if when is not None:
+        moment = term.moment(when, policy.place)
+        if student:
+            for name in student:
+                term.set_extension(there, assignment, name, moment)
+        else:
+            term.set_deadline(there, assignment, moment)
+    elif student:
+        raise UserError("say until when: transformer-lib deadline ASSIGNMENT WHEN --student NAME")
+    typer.echo(term.dates(there, assignment, policy))
+
+
+def collect(
+    assignment: Assignment,
+    archive: Annotated[
+        Path | None,
+        typer.Argument(metavar="[ZIP]", help="Moodle's or Canvas's archive [nbgrader's exchange]"),
+    ] = None,
+    times: Annotated[
+        Path | None, typer.Option(metavar="CSV", help="student,time: when each handed in")
+    ] = None,
+    trusted: Annotated[
+        bool, typer.Option("--trust-timestamps", help="believe the times in the exchange")
+    ] = False,
+    course: CourseFolder = COURSE,
+) -> None:
+    """Take in everybody's latest hand-in, and record when it came.
+
+    \b
+    Examples:
+      transformer-lib collect 2_attention
+      transformer-lib collect 2_attention ~/Downloads/submissions.zip --times times.csv
+    """
+    require("nbgrader", "grading")
+    from transformer_lib.instructor.grading import collect as collecting
+    from transformer_lib.instructor.grading.course import Course
+
+    there = Course(course)
+    found = collecting.collect(there, assignment, archive, times, trusted)
+    typer.echo(collecting.collected(found, there))
+
+
+def feedback(
+    assignment: Assignment,
+    unfinished: Annotated[
+        bool, typer.Option("--unfinished", help="also where answers wait for a human")
+    ] = False,
+    course: CourseFolder = COURSE,
+) -> None:
+    """Make a page for each student whose work is graded, with nbgrader's generate_feedback.
+
+    \b
+    Examples:
+      transformer-lib feedback 2_attention
+    """
+    require("nbgrader", "grading")
+    from transformer_lib.instructor.grading.course import Course
+    from transformer_lib.instructor.grading.feedback import make_feedback
+
+    made, waiting = make_feedback(Course(course), assignment, unfinished)
+    typer.echo(f"{made} pages in {course / 'feedback'}")
+    if waiting:
+        typer.echo(f"! {waiting} students wait for hand grading and got no page", err=True)
 
 
 def verify_submission(

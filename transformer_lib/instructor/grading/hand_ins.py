@@ -1,12 +1,31 @@
-"""When students handed in, as whoever took the work in saw it; no student can write here."""
+"""What students hand in, and our own record of when; no student can write there."""
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
 from transformer_lib.files import write_text
 from transformer_lib.instructor.grading.course import Course
+
+MAX_FILES = 100  # of one student
+
+
+@dataclass
+class HandIn:
+    """What one student has handed in.
+
+    Args:
+        time: when, in UTC; None if it is not known.
+        is_new: whether it differs from what was collected before.
+    """
+
+    student: str
+    files: dict[str, bytes] = field(default_factory=dict)
+    time: datetime | None = None
+    remarks: list[str] = field(default_factory=list)
+    is_new: bool = True
 
 
 def recorded_times(course: Course, assignment: str) -> dict[str, datetime]:

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 from nbgrader.api import Assignment, Gradebook, MissingEntry, Student, SubmittedAssignment
 
 from transformer_lib.errors import UserError
-from transformer_lib.instructor.grading.course import Course, safe_name
+from transformer_lib.instructor.grading.course import Course, nbgrader_steps, safe_name
 from transformer_lib.instructor.grading.late import DAY, LatePolicy
 
 
@@ -221,22 +221,21 @@ def set_extension(course: Course, assignment: str, student: str, when: datetime)
         if student not in {one.id for one in gradebook.students}:
             raise UserError(f"no student is called {student}: transformer-lib class-list …")
         extension = when.astimezone(UTC).replace(tzinfo=None) - known.duedate
-        gradebook.update_or_create_submission(
-            assignment, student, extension=extension if extension != timedelta() else None
-        )
+        with nbgrader_steps(course.log):
+            gradebook.update_or_create_submission(
+                assignment, student, extension=extension if extension != timedelta() else None
+            )
         apply_policy(course, gradebook, assignment)
 
 
-def dates(course: Course, assignment: str) -> str:
+def dates(course: Course, assignment: str, policy: LatePolicy) -> str:
     """For the terminal: the deadline, the rules, and whose deadline is another."""
-    policy = policy_of(course)
-    zone = policy.place
     now = standings(course, assignment)
     if now.due is None:
         return f"{assignment} has no deadline"
-    lines = [f"{assignment} is due {shown(now.due, zone)}; {policy.rules()}"]
+    lines = [f"{assignment} is due {shown(now.due, policy.place)}; {policy.rules()}"]
     lines += [
-        f"  {one.student}: {shown(one.due, zone)}"
+        f"  {one.student}: {shown(one.due, policy.place)}"
         for one in now.students.values()
         if one.is_extended and one.due
     ]

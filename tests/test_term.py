@@ -1,0 +1,470 @@
+"""A term: the class, its hand-ins, dates, penalties, and what stays when work is graded again."""
+
+import csv
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import zipfile
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import grading_help
+import pytest
+from grading_help import SOLVED, grade, hand_in
+
+from transformer_lib.errors import UserError
+from transformer_lib.instructor.grading import grade as grading
+from transformer_lib.instructor.grading.class_list import enter_class_list, read_class_list
+from transformer_lib.instructor.grading.collect import collect, collected
+from transformer_lib.instructor.grading.course import Course
+from transformer_lib.instructor.grading.export import export
+from transformer_lib.instructor.grading.feedback import make_feedback
+from transformer_lib.instructor.grading.hand_ins import record_times, recorded_times
+from transformer_lib.instructor.grading.late import LatePolicy
+from transformer_lib.instructor.grading.table import table
+from transformer_lib.instructor.grading.term import (
+    dates,
+    lateness,
+    moment,
+    policy_of,
+    set_deadline,
+    set_extension,
+    standings,
+)
+
+BERLIN = ZoneInfo("Europe/Berlin")
+DUE = datetime(2026, 12, 1, 22, 59, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+
+# Dates
+
+
+@pytest.mark.parametrize(
+    ("text", "zone", "utc"),
+    [
+        ("2026-12-01 23:59", "Europe/Berlin", "2026-12-01 22:59"),
+        ("2026-07-01T23:59", "Europe/Berlin", "2026-07-01 21:59"),
+        ("2026-12-01 23:59", "America/New_York", "2026-12-02 04:59"),
+        ("2026-12-01 23:59+09:00", "Europe/Berlin", "2026-12-01 14:59"),
+        ("2026-10-25 02:30", "Europe/Berlin", "2026-10-25 01:30"),  # twice there: the later one
+    ],
+)
+def test_a_time_is_one_of_its_zone(text, zone, utc):
+    assert moment(text, ZoneInfo(zone)) == datetime.fromisoformat(utc).replace(tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("tomorrow", "is no time"),
+        ("2026-12-01", "say the time as well: 2026-12-01 23:59"),
+        ("2026-03-29 02:30", "clocks go forward there"),
+    ],
+)
+def test_what_is_no_time_is_refused(text, says):
+    with pytest.raises(UserError, match=says):
+        moment(text, BERLIN)
+    with pytest.raises(UserError, match="'Berlin' is no time zone"):
+        LatePolicy(zone="Berlin").place  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("hours", "score", "penalty"),
+    [(0.2, 20, None), (0.3, 20, 2), (24, 20, 2), (24.1, 20, 4), (71, 20, 6), (71, 5, 5),
+     (72, 20, 6), (72.1, 20, 20)],
+)  # fmt: skip
+def test_lateness_costs_points_for_each_day_begun_after_a_grace_up_to_a_cut_off(
+    hours, score, penalty
+):
+    policy = LatePolicy(points_a_day=2, grace_minutes=15, cut_off_days=3)
+    assert policy.late_submission_penalty("ada", score, 3600 * hours) == penalty
+
+
+def test_nbgraders_own_rules_still_work():
+    assert LatePolicy().late_submission_penalty("ada", 7, 1) is None
+    assert LatePolicy(penalty_method="zero").late_submission_penalty("ada", 7, 1) == 7
+    with pytest.raises(Exception, match="points_a_day"):
+        LatePolicy(points_a_day=-1)
+
+
+def test_lateness_in_words():
+    seconds = (0, 59, 60, 7199, 86_400, 3 * 86_400 - 1)
+    assert [lateness(s) for s in seconds] == [
+        "", "59 seconds late", "1 minute late", "1 hour late", "1 day late", "2 days late"
+    ]  # fmt: skip
+
+
+def strict(course):
+    """The same course with rules for what is late."""
+    path = course.folder / "nbgrader_config.py"
+    rules = (
+        "c = get_config()\nc.LatePolicy.points_a_day = 2\nc.LatePolicy.grace_minutes = 15\n"
+        "c.LatePolicy.cut_off_days = 3\nc.LatePolicy.zone = 'Europe/Berlin'\n"
+    )
+    path.write_text(path.read_text() + rules)
+    return Course(course.folder)
+
+
+def exported(course):
+    target = course.folder / "grades.csv"
+    export(course, "small", "nbgrader", target)
+    with target.open(newline="") as file:
+        return {line["student_id"]: line for line in csv.DictReader(file)}
+
+
+@pytest.mark.sandbox
+def test_penalties_are_in_the_table_and_the_export_and_follow_the_dates(course, template):
+    course = strict(course)
+    enter_class_list(course, read_class_list(class_file(course.folder, "id\nada\nben\ncy\nzoe\n")))
+    for student in ("ada", "ben", "cy"):
+        hand_in(course, student, grading_help.submission(template, **SOLVED))
+    # What a student writes counts for nothing beside our own record.
+    (course.folder / "submitted/ben/small/timestamp.txt").write_text("2000-01-01 00:00:00 UTC\n")
+    record_times(course, "small", {"ada": DUE, "ben": DUE + 30 * HOUR, "cy": DUE + 80 * HOUR})
+    set_deadline(course, "small", DUE)
+    rows = list(grade(course).values())
+
+    def now(student):
+        one = standings(course, "small").students[student]
+        return one.score, one.penalty, one.points
+
+    assert [now(s) for s in ("ada", "ben", "cy", "zoe")] == [
+        (6, 0, 6), (6, 4, 2), (6, 6, 0), (0, 0, 0)
+    ]  # fmt: skip
+    lines = table(rows, standings(course, "small")).splitlines()
+    assert lines[0].split() == ["ada", "6.0", "of", "9"]
+    assert lines[1] == "ben    2.0 of 9  1 day late: 4 points less"
+    assert lines[2] == "cy     0.0 of 9  3 days late: 6 points less"
+    assert lines[3] == "zoe    0.0 of 9  nothing handed in"
+    assert lines[4:] == [
+        "3 submissions, 3 graded now, 2 late; 3 answers of 3 students wait for a human"
+    ]
+    line = exported(course)["ben"]
+    assert (line["raw_score"], line["late_submission_penalty"], line["score"]) == (
+        "6.0", "4.0", "2.0"
+    )  # fmt: skip
+    assert line["timestamp"] == "2026-12-03 04:59:00"
+    assert exported(course)["zoe"]["score"] == "0.0"
+
+    set_extension(course, "small", "ben", DUE + 24 * HOUR)
+    set_extension(course, "small", "zoe", DUE + 24 * HOUR)
+    assert now("ben") == (6, 2, 4)
+    assert dates(course, "small", policy_of(course)).splitlines() == [
+        "small is due 2026-12-01 23:59 CET; 2 points less for each day begun, 15 minutes of grace, "
+        "nothing counts after 3 days",
+        "  ben: 2026-12-02 23:59 CET",
+        "  zoe: 2026-12-02 23:59 CET",
+    ]
+    assert "zoe    0.0 of 9  nothing handed in" in table(rows, standings(course, "small"))
+    # Points that a human gives count against the penalty as well.
+    with course.gradebook() as gradebook:
+        gradebook.find_grade("why", "small", "small", "cy").manual_score = 3
+        gradebook.db.commit()
+    assert now("cy") == (9, 9, 0)
+    set_deadline(course, "small", DUE + 80 * HOUR)
+    assert (now("ben"), now("cy")) == ((6, 0, 6), (9, 0, 9))
+    # A later time for the same notebook counts, though nothing is judged again.
+    record_times(course, "small", {"cy": DUE + 81 * HOUR})
+    assert not grade(course)["cy"].is_new
+    assert now("cy") == (9, 2, 7)
+
+
+@pytest.mark.sandbox
+def test_nbgraders_own_command_takes_the_same_points_away(course, template):
+    course = strict(course)
+    folder = hand_in(course, "ada", grading_help.submission(template, **SOLVED))
+    (folder / "timestamp.txt").write_text("2026-12-02 22:00:00 UTC\n")
+    set_deadline(course, "small", DUE)
+    subprocess.run(
+        [sys.executable, "-m", "nbgrader", "autograde", "small", "--create"],
+        cwd=course.folder, check=True, capture_output=True,
+        env=os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+    )  # fmt: skip
+    with course.gradebook() as gradebook:
+        submission = gradebook.find_submission("small", "ada")
+        assert (submission.score, submission.late_submission_penalty) == (6, 2)
+
+
+@pytest.mark.sandbox
+def test_times_that_students_can_write_are_said_to_be_such(course, template):
+    folder = hand_in(course, "ada", template)
+    (folder / "timestamp.txt").write_text("2000-01-01 00:00:00 UTC\n")
+    rows = list(grade(course).values())
+    assert "1 times of handing in come from timestamp.txt" in table(
+        rows, standings(course, "small")
+    )
+
+
+def test_wrong_dates_are_one_line(course):
+    with pytest.raises(UserError, match="small has no deadline yet"):
+        set_extension(course, "small", "ada", DUE)
+    set_deadline(course, "small", DUE)
+    with pytest.raises(UserError, match="no student is called ada"):
+        set_extension(course, "small", "ada", DUE)
+
+
+# The class
+
+
+def class_file(folder, text):
+    path = folder / "class.csv"
+    path.write_text(text, encoding="utf-8-sig")
+    return path
+
+
+LISTS = {
+    "nbgrader": "id,last_name,first_name,email,lms_user_id\n"
+    "ada,Lovelace,Ada,ada@x.org,71\nben,,,,\n",
+    "canvas": "Student,ID,SIS User ID,SIS Login ID,Section\n    Points Possible,,,,\n"
+    '"Lovelace, Ada",71,,ada,1\n"ben",72,,ben,1\n',
+    "moodle": "First name;Surname;Username;Email address\nAda;Lovelace;ada;ada@x.org\n;;ben;\n",
+}
+
+
+@pytest.mark.parametrize("text", LISTS.values(), ids=LISTS)
+def test_class_lists_of_three_systems(course, text):
+    people = read_class_list(class_file(course.folder, text))
+    assert [one.student for one in people] == ["ada", "ben"]
+    assert (people[0].first_name, people[0].last_name) == ("Ada", "Lovelace")
+    with course.gradebook() as gradebook:
+        gradebook.add_student("zoe")
+    assert enter_class_list(course, people) == ["zoe"]
+    assert enter_class_list(course, people) == ["zoe"], "the second time changes nothing"
+    with course.gradebook() as gradebook:
+        assert gradebook.find_student("ada").last_name == "Lovelace"
+        assert len(gradebook.students) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "no column for students' names"),
+        ("name\nada\n", "no column for students' names"),
+        ("id\n", "lists no student"),
+        ("id,email\nada,\n,b@x.org\n", "line 3: no id"),
+        ("id\nada\nben\nada\n", "ada is in line 2 and in line 4"),
+    ],
+)
+def test_a_wrong_class_list_is_one_line(tmp_path, text, says):
+    with pytest.raises(UserError, match=says):
+        read_class_list(class_file(tmp_path, text))
+    with pytest.raises(UserError, match="cannot be read"):
+        read_class_list(tmp_path / "none.csv")
+
+
+# Collecting
+
+
+@pytest.fixture
+def exchange(course, tmp_path):
+    """The course with an exchange into which nbgrader has released the assignment."""
+    root = tmp_path / "exchange"
+    root.mkdir(mode=0o777)
+    root.chmod(0o777)
+    path = course.folder / "nbgrader_config.py"
+    path.write_text(path.read_text() + f"get_config().Exchange.root = {str(root)!r}\n")
+    inbound = root / "transformer" / "inbound"
+    inbound.mkdir(parents=True)
+    return Course(course.folder), inbound
+
+
+def submit(inbound, student, time, **files):
+    """As nbgrader's ``submit`` does it, and with the time that it notes."""
+    folder = inbound / f"{student}+small+{time:%Y-%m-%d %H:%M:%S.%f} UTC+abc123"
+    folder.mkdir()
+    for name, text in files.items():
+        (folder / name.replace("_", ".")).write_text(text)
+    (folder / "timestamp.txt").write_text(f"{time:%Y-%m-%d %H:%M:%S.%f} UTC")
+    return folder
+
+
+def test_the_latest_hand_in_of_the_exchange_with_a_time_that_holds(exchange):
+    course, inbound = exchange
+    now = datetime.now(UTC).replace(microsecond=0)
+    submit(inbound, "ada", now - 2 * timedelta(minutes=1), small_ipynb="first")
+    submit(inbound, "ada", now, small_ipynb="second")
+    submit(inbound, "b+n", now - 48 * HOUR, small_ipynb="forged")  # claims to be early
+    submit(inbound, "cy", now, small_ipynb="x").joinpath("passwd").symlink_to("/etc/passwd")
+    (inbound / "cy+other+2026-01-01 00:00:00 UTC").mkdir()
+    (inbound / "rubbish").mkdir()
+    (inbound / "cy+small+rubbish+1").mkdir()
+    found = {one.student: one for one in collect(course, "small")}
+    assert list(found) == ["ada", "b+n", "cy"]
+    assert (course.folder / "submitted/ada/small/small.ipynb").read_text() == "second"
+    assert sorted(os.listdir(course.folder / "submitted/cy/small")) == [
+        "small.ipynb", "timestamp.txt"
+    ]  # fmt: skip
+    times = recorded_times(course, "small")
+    assert times["ada"] == now
+    assert abs(times["b+n"] - now) < timedelta(minutes=2)
+    assert "was written" in found["b+n"].remarks[0]
+    assert {o.student: o.is_new for o in collect(course, "small")} == dict.fromkeys(found, False)
+    assert recorded_times(course, "small") == times
+    assert collect(course, "small", trusted=True)[1].remarks == []
+    submit(inbound, "ada", now + HOUR, small_ipynb="third")
+    assert [one.student for one in collect(course, "small") if one.is_new] == ["ada"]
+    assert recorded_times(course, "small")["ada"] == now + HOUR
+    assert "3 hand-ins, 0 of them new; nothing from 0" in collected(
+        collect(course, "small"), course
+    )
+
+
+def test_nobody_hands_in_for_another(exchange, monkeypatch):
+    course, inbound = exchange
+    enter_class_list(course, read_class_list(class_file(course.folder, "id\nada\nben\n")))
+    now = datetime.now(UTC)
+    submit(inbound, "ada", now - HOUR, small_ipynb="ada's own")
+    submit(inbound, "ada", now, small_ipynb="ben's joke")
+    owners = {True: "ben", False: "ada"}
+    monkeypatch.setattr(
+        Path, "owner", lambda path: owners["joke" in (path / "small.ipynb").read_text()]
+    )
+    (one,) = collect(course, "small", trusted=True)
+    assert one.files["small.ipynb"] == b"ada's own"
+    assert one.remarks == ["one in this name was put there by ben: not taken"]
+    shutil.rmtree(next(p for p in inbound.iterdir() if "own" in (p / "small.ipynb").read_text()))
+    shutil.rmtree(course.folder / "submitted")
+    (one,) = collect(course, "small")
+    assert not one.files
+    assert not (course.folder / "submitted").exists()
+
+
+def test_without_an_exchange_there_is_one_line(course):
+    path = course.folder / "nbgrader_config.py"
+    path.write_text(path.read_text() + "get_config().Exchange.root = '/nowhere'\n")
+    with pytest.raises(UserError, match="there is no exchange at /nowhere/transformer/inbound"):
+        collect(Course(course.folder), "small")
+
+
+def zipped(folder, files):
+    path = folder / "all.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            entry = zipfile.ZipInfo(name)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            if content == "link":
+                entry.external_attr = (stat.S_IFLNK | 0o777) << 16
+            archive.writestr(entry, content)
+    return path
+
+
+ARCHIVES = {
+    "moodle with folders": {
+        "Ada Lovelace_41_assignsubmission_file_/small.ipynb": "a",
+        "Ada Lovelace_41_assignsubmission_file_/../../../evil.py": "e",
+        "Ada Lovelace_41_assignsubmission_file_/link": "link",
+        "Ada Lovelace_41_assignsubmission_onlinetext_/onlinetext.html": "text",
+        "Ben Bit_42_assignsubmission_file/work/small (1).ipynb": "b",
+        "Zoe Who_43_assignsubmission_file_/small.ipynb": "z",
+    },
+    "moodle flat": {
+        "Ada Lovelace_41_assignsubmission_file_small.ipynb": "a",
+        "Bit Ben_42_assignsubmission_file_small (1).ipynb": "b",
+        "Zoe Who_43_assignsubmission_file_small.ipynb": "z",
+    },
+    "canvas": {
+        "lovelaceada_71_900_small.ipynb": "a",
+        "bitben_LATE_72_901_small (1).ipynb": "b",
+        "whozoe_43_902_small.ipynb": "z",
+    },
+}
+
+
+@pytest.mark.parametrize("name", ARCHIVES)
+def test_the_archives_of_moodle_and_canvas(course, name):
+    people = "id,first_name,last_name,lms_user_id\nada,Ada,Lovelace,71\nben,Ben,Bit,\ncy,Cy,X,\n"
+    enter_class_list(course, read_class_list(class_file(course.folder, people)))
+    path = zipped(course.folder, ARCHIVES[name])
+    times = course.folder / "times.csv"
+    times.write_text("student,time\nada,2026-12-01 23:59\n")
+    found = {one.student: one for one in collect(course, "small", path, times)}
+    submitted = course.folder / "submitted"
+    stranger = (found.keys() - {"ada", "ben"}).pop()
+    assert stranger.endswith(" 43")
+    assert found[stranger].remarks == ["not in the class list"]
+    assert (submitted / "ada/small/small.ipynb").read_text() == "a"
+    assert (submitted / "ben/small/small (1).ipynb").read_text() == "b"
+    assert ("marked as late" in found["ben"].remarks) == (name == "canvas")
+    everything = {p.name for p in course.folder.parent.rglob("*") if "submitted" in p.parts}
+    assert not everything & {"link", "onlinetext.html"}
+    assert not [p for p in course.folder.parent.rglob("evil.py") if "ada" not in p.parts]
+    assert recorded_times(course, "small") == {"ada": datetime(2026, 12, 1, 23, 59, tzinfo=UTC)}
+    text = collected(list(found.values()), course)
+    assert text.splitlines()[-1].startswith("3 hand-ins, 3 of them new; nothing from 1: cy")
+    assert not any(one.is_new for one in collect(course, "small", path))
+    assert recorded_times(course, "small"), "what is known stays so"
+
+
+def test_an_archive_that_is_none_or_too_large(course):
+    path = course.folder / "all.zip"
+    path.write_bytes(b"PK rubbish")
+    with pytest.raises(UserError, match="cannot be read as a zip file"):
+        collect(course, "small", path)
+    with pytest.raises(UserError, match="is no archive of hand-ins"):
+        collect(course, "small", zipped(course.folder, {"small.ipynb": "a"}))
+    bomb = zipped(course.folder, {"Ada L_1_assignsubmission_file_/small.ipynb": "0" * 30_000_000})
+    (one,) = collect(course, "small", bomb)
+    assert one.remarks == ["not in the class list", "no file in it"]
+    times = course.folder / "times.csv"
+    times.write_text("name,when\nada,now\n")
+    with pytest.raises(UserError, match="needs the columns student and time"):
+        collect(course, "small", zipped(course.folder, ARCHIVES["canvas"]), times)
+
+
+# Grading by hand
+
+
+def given_by_hand(course, student, cell, points):
+    """What the form grader does when a human has given points."""
+    with course.gradebook() as gradebook:
+        grade = gradebook.find_grade(cell, "small", "small", student)
+        grade.manual_score = points
+        grade.needs_manual_grade = False
+        gradebook.db.commit()
+
+
+def waiting(course, student="ada"):
+    return standings(course, "small").students[student].waiting
+
+
+@pytest.mark.sandbox
+def test_what_is_graded_by_hand_stays_so_while_the_answer_is_the_same(course, template):
+    hand_in(course, "ada", grading_help.submission(template, **SOLVED))
+    grade(course)
+    assert waiting(course) == 1
+    given_by_hand(course, "ada", "why", 2)
+    given_by_hand(course, "ada", "test_mask", 3)  # of a test, overruled
+    assert waiting(course) == 0
+    grade(course, again=True)
+    assert waiting(course) == 0
+    assert standings(course, "small").students["ada"].score == 2 + 2 + 3
+    hand_in(course, "ada", grading_help.submission(template, **SOLVED | {"why": "Why not?"}))
+    grade(course)
+    assert waiting(course) == 1, "the answer in words is another, the code is not"
+    given_by_hand(course, "ada", "why", 2)
+    other = SOLVED | {"why": "Why not?", "scale": "def scale(x):\n    return x * 3 + 1"}
+    hand_in(course, "ada", grading_help.submission(template, **other))
+    grade(course)
+    assert waiting(course) == 1, "code is another: the points of the test are looked at again"
+    # What was never looked at goes on waiting.
+    hand_in(course, "ben", grading_help.submission(template, **SOLVED))
+    grade(course)
+    grade(course, again=True)
+    assert waiting(course, "ben") == 1
+
+
+@pytest.mark.sandbox
+def test_feedback_is_for_what_is_finished(course, template):
+    for student in ("ada", "ben"):
+        hand_in(course, student, grading_help.submission(template, **SOLVED))
+    grade(course)
+    given_by_hand(course, "ada", "why", 2)
+    assert make_feedback(course, "small") == (1, 1)
+    assert os.listdir(course.folder / "feedback") == ["ada"]
+    assert make_feedback(course, "small", unfinished=True) == (2, 0)
+    assert (course.folder / "feedback/ben/small/small.html").exists()
+    with pytest.raises(UserError, match="no assignment large"):
+        grading.grade(course, "large")

@@ -1,0 +1,109 @@
+"""The class from a CSV file, as nbgrader, Canvas or Moodle write it, into the gradebook."""
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from transformer_lib.errors import UserError
+from transformer_lib.instructor.grading.course import Course, safe_name
+
+IDS = ("student_id", "username", "login", "sis login id", "sis user id", "email address", "email")
+FIRST = ("first_name", "first name", "given name")
+LAST = ("last_name", "last name", "surname", "family name")
+EMAIL = ("email", "email address", "e-mail")
+LMS = ("lms_user_id", "canvas id")
+
+
+@dataclass(frozen=True)
+class Person:
+    """A student of the class list; ``lms_id`` is the number that Canvas knows the student by."""
+
+    student: str
+    last_name: str = ""
+    first_name: str = ""
+    email: str = ""
+    lms_id: str = ""
+
+
+def read_class_list(path: Path) -> list[Person]:
+    """Read a file whose first line names its columns.
+
+    Understood are nbgrader's (``id``, ``first_name``, …, ``lms_user_id``), those of Canvas's
+    gradebook (``Student``, ``ID``, ``SIS Login ID``, …) and Moodle's list of participants
+    (``First name``, ``Surname``, ``Username``, ``Email address``), with commas, semicolons or tabs.
+
+    Raises:
+        UserError: it cannot be read, names no student's column, or has a student twice.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} cannot be read: {error}") from error
+    head = text.partition("\n")[0]
+    separator = max(",;\t", key=head.count)
+    reader = csv.DictReader(io.StringIO(text), delimiter=separator)
+    reader.fieldnames = [name.strip().lower() for name in reader.fieldnames or []]
+    rows = [(reader.line_num, row) for row in reader]
+    people = list(_people(rows, list(reader.fieldnames), path))
+    if not people:
+        raise UserError(f"{path} lists no student")
+    return people
+
+
+def _people(
+    rows: Sequence[tuple[int, dict[str, str]]], names: list[str], path: Path
+) -> Iterator[Person]:
+    is_canvas = "student" in names and "id" in names
+    if is_canvas:  # below the heading it has a line of possible points
+        rows = [(number, row) for number, row in rows if _value(row, ("id",))]
+    ids = [name for name in (*(() if is_canvas else ("id",)), *IDS) if name in names]
+    if not ids:
+        raise UserError(f"{path} has no column for students' names, such as id, Username or Login")
+    used = next((name for name in ids if any(row.get(name) for _, row in rows)), ids[0])
+    seen: dict[str, int] = {}
+    for number, row in rows:
+        first, last = _value(row, FIRST), _value(row, LAST)
+        if is_canvas:
+            last, _, first = _value(row, ("student",)).partition(",")
+        student = safe_name(_value(row, (used,)))
+        if not student:
+            raise UserError(f"{path}, line {number}: no {used}")
+        if student in seen:
+            raise UserError(f"{path}: {student} is in line {seen[student]} and in line {number}")
+        seen[student] = number
+        lms = _value(row, ("id",) if is_canvas else LMS)
+        yield Person(student, last.strip(), first.strip(), _value(row, EMAIL), lms)
+
+
+def _value(row: dict[str, str], names: Sequence[str]) -> str:
+    """The first of these columns that has something in it."""
+    return next((v for n in names if (v := (row.get(n) or "").strip())), "")
+
+
+def enter_class_list(course: Course, people: list[Person]) -> list[str]:
+    """Put the class into the gradebook; returns who is there already and not on the list."""
+    with course.gradebook() as gradebook:
+        for person in people:
+            gradebook.update_or_create_student(
+                person.student,
+                first_name=person.first_name or None,
+                last_name=person.last_name or None,
+                email=person.email or None,
+                lms_user_id=person.lms_id or None,
+            )
+        listed = {person.student for person in people}
+        return sorted(one.id for one in gradebook.students if one.id not in listed)
+
+
+def known_people(course: Course) -> list[Person]:
+    """Everybody in the gradebook."""
+    with course.gradebook() as gradebook:
+        return [
+            Person(
+                one.id, one.last_name or "", one.first_name or "", one.email or "",
+                one.lms_user_id or "",
+            )
+            for one in gradebook.students
+        ]  # fmt: skip

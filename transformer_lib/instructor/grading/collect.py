@@ -1,0 +1,119 @@
+"""Take hand-ins from nbgrader's exchange, or from the zip file of Moodle or Canvas.
+
+Their files go to ``submitted/STUDENT/ASSIGNMENT``, where nbgrader looks for them; when they came in
+goes into our own record. Nothing of a hand-in is run, no link is followed, and there is an end to
+everything.
+"""
+
+import csv
+import shutil
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+from transformer_lib.errors import UserError
+from transformer_lib.instructor.grading.archive import from_archive
+from transformer_lib.instructor.grading.class_list import known_people
+from transformer_lib.instructor.grading.course import Course, safe_name
+from transformer_lib.instructor.grading.exchange import from_exchange
+from transformer_lib.instructor.grading.hand_ins import HandIn, record_times, recorded_times
+from transformer_lib.instructor.grading.shown import line
+from transformer_lib.instructor.grading.term import moment, policy_of, shown
+
+
+def collect(
+    course: Course,
+    assignment: str,
+    archive: Path | None = None,
+    times: Path | None = None,
+    trusted: bool = False,
+) -> list[HandIn]:
+    """Take in the latest hand-in of everybody; one that has not changed is left as it is.
+
+    Args:
+        archive: a zip file of Moodle or Canvas; nbgrader's exchange if there is none.
+        times: a CSV file with the columns ``student`` and ``time``, for an archive has no times.
+        trusted: of the exchange, believe the times that hand-ins say of themselves.
+
+    Raises:
+        UserError: no such assignment, exchange, archive or file of times.
+    """
+    course.masters(assignment)
+    people = known_people(course)
+    if archive is None:
+        found = list(from_exchange(course, assignment, people, trusted))
+    else:
+        found = from_archive(archive, people)
+    said = _read_times(times, policy_of(course).place) if times else {}
+    before = recorded_times(course, assignment)
+    for one in found:
+        if not one.files:
+            one.remarks.append("no file in it")
+            one.is_new = False
+            continue
+        one.is_new = _put(course.folder / "submitted" / one.student / assignment, one.files)
+        if not one.is_new:  # the same, handed in again, counts from the first time on
+            one.time = before.get(one.student, one.time)
+        one.time = said.get(one.student, one.time)
+    record_times(course, assignment, {one.student: one.time for one in found if one.files})
+    return found
+
+
+def _put(target: Path, files: Mapping[str, bytes]) -> bool:
+    """Make the folder hold these files and no others; whether that changed anything."""
+    there = {
+        path.relative_to(target).as_posix(): path.read_bytes()
+        for path in target.rglob("*")
+        if path.is_file() and not path.is_symlink()
+    }
+    if target.is_dir() and there == dict(files):
+        return False
+    new, old = (target.with_name(f".{target.name}.{what}") for what in ("new", "old"))
+    shutil.rmtree(new, ignore_errors=True)
+    new.mkdir(parents=True)
+    for name, content in files.items():
+        path = new / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    shutil.rmtree(old, ignore_errors=True)
+    if target.exists():
+        target.rename(old)
+    new.rename(target)
+    shutil.rmtree(old, ignore_errors=True)
+    return True
+
+
+def _read_times(path: Path, zone: ZoneInfo) -> dict[str, datetime]:
+    """When each student handed in; a time without an offset is one of the course's zone.
+
+    Raises:
+        UserError: the file cannot be read, or a time is none.
+    """
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = list(csv.DictReader(file))
+        return {safe_name(row["student"]): moment(row["time"], zone) for row in rows}
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} cannot be read: {error}") from error
+    except (KeyError, AttributeError, TypeError) as error:
+        raise UserError(f"{path} needs the columns student and time") from error
+
+
+def collected(found: Sequence[HandIn], course: Course) -> str:
+    """For the terminal: what came, from whom, when, and what is missing."""
+    zone = policy_of(course).place
+    width = max((len(one.student) for one in found), default=0)
+    lines = []
+    for one in found:
+        time = shown(one.time, zone) if one.time else "time unknown"
+        notes = [*one.remarks, *([] if one.is_new or not one.files else ["as before"])]
+        text = "; ".join(line(note) for note in notes)
+        lines.append(f"{one.student:{width}}  {time}  {text}".rstrip())
+    came = {one.student for one in found if one.files}
+    missing = [one.student for one in known_people(course) if one.student not in came]
+    lines.append(
+        f"{len(came)} hand-ins, {sum(one.is_new for one in found)} of them new; nothing from "
+        f"{len(missing)}" + (f": {', '.join(sorted(missing))}" if missing else "")
+    )
+    return "\n".join(lines)
