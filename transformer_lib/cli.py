@@ -365,6 +365,7 @@ app.command("feedback")(grading.feedback)
 app.command("verify-submission")(grading.verify_submission)
 app.command("export-grades")(grading.export_grades)
 app.command("class-report")(grading.class_report)
+app.command("likeness")(grading.likeness)
 
 
 def main() -> None:

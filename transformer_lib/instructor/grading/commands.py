@@ -246,3 +246,28 @@ def class_report(
 
     write_report(Course(course), assignment, out)
     typer.echo(f"report: {out}")
+
+
+def likeness(
+    assignment: Assignment,
+    out: Annotated[Path, typer.Option(help="the HTML page to write")],
+    earlier: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="DIR", help="the folder submitted of an earlier cohort; repeatable"),
+    ] = None,
+    course: CourseFolder = COURSE,
+) -> None:
+    """Write a page of hand-ins that are more alike than the class, side by side; never a verdict.
+
+    \b
+    Examples:
+      transformer-lib likeness 2_attention --out likeness.html
+      transformer-lib likeness 2_attention --out likeness.html --earlier ../2025/submitted
+    """
+    require("nbgrader", "grading")
+    require("copydetect", "grading")
+    from transformer_lib.instructor.grading.course import Course
+    from transformer_lib.instructor.likeness.report import write_likeness
+
+    pairs = write_likeness(Course(course), assignment, out, earlier or [])
+    typer.echo(f"{out}: {len(pairs)} pairs stand out; look at them before you think anything")

@@ -1,0 +1,1 @@
+"""Which hand-ins are more alike than a class usually is; imported by instructors' commands."""

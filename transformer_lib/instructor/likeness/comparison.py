@@ -1,0 +1,93 @@
+"""Pairs of hand-ins that are more alike than the class: what they share that few others have.
+
+What many have weighs little, what only two have weighs much, and what was released counts for
+nothing. How far a pair stands out is measured against all pairs of the class.
+"""
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transformer_lib.instructor.likeness.traits import KINDS, Work, traits
+
+Floats = NDArray[np.float64]
+STANDS_OUT = 20.0  # in robust standard deviations; docs/likeness.md says what it finds and misses
+LEAST_SPREAD = (
+    0.01  # of likenesses between 0 and 1: in a class that shares nothing, little is not much
+)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two hand-ins and how far their likeness stands out.
+
+    Args:
+        evidence: by kind of trait, how many robust standard deviations above the class's median.
+        numbers: those that both have, and how many of all hand-ins have each.
+    """
+
+    a: Work
+    b: Work
+    evidence: dict[str, float]
+    numbers: dict[str, int]
+
+    @property
+    def total(self) -> float:
+        """Of all kinds; tokens and trees are two views of the same code."""
+        one = self.evidence
+        return (one["tokens"] + one["trees"]) / 2 + one["words"] + one["numbers"]
+
+
+def compare(works: Sequence[Work], released: Work, earlier: Sequence[Work] = ()) -> list[Pair]:
+    """All pairs of the class, and of the class with earlier ones; the most alike first.
+
+    Args:
+        works: the class.
+        released: what everybody got: nothing of it counts.
+        earlier: of other cohorts, which are compared with the class but not with each other.
+    """
+    known = traits(released)
+    everybody = [*works, *earlier]
+    found = [
+        {kind: {t: w for t, w in mine.items() if t not in known[kind]}
+         for kind, mine in traits(work).items()}
+        for work in everybody
+    ]  # fmt: skip
+    pairs = [p for p in itertools.combinations(range(len(everybody)), 2) if p[0] < len(works)]
+    evidence = {kind: _deviations(_likeness([f[kind] for f in found], pairs)) for kind in KINDS}
+    having = Counter(itertools.chain.from_iterable(one["numbers"] for one in found))
+    made = [
+        Pair(
+            everybody[a],
+            everybody[b],
+            {kind: float(evidence[kind][number]) for kind in KINDS},
+            {str(n): having[n] for n in found[a]["numbers"] if n in found[b]["numbers"]},
+        )
+        for number, (a, b) in enumerate(pairs)
+    ]
+    return sorted(made, key=lambda pair: -pair.total)
+
+
+def _likeness(found: Sequence[Mapping[object, float]], pairs: Sequence[tuple[int, int]]) -> Floats:
+    """For each pair, how much of the weight of the one that has less both have."""
+    frequency = Counter(itertools.chain.from_iterable(found))
+    rarity = {trait: math.log(len(found) / n) for trait, n in frequency.items()}
+    weight = [sum(w * rarity[t] for t, w in one.items()) for one in found]
+    usual = float(np.median(weight)) or 1.0  # who has little shares all of it easily
+    shared = [sum(w * rarity[t] for t, w in found[a].items() if t in found[b]) for a, b in pairs]
+    least = [max(min(weight[a], weight[b]), usual) for a, b in pairs]
+    return np.array(shared) / np.array(least)
+
+
+def _deviations(values: Floats) -> Floats:
+    """How far each stands above the median; a normal distribution's upper half sets the unit."""
+    if not len(values):
+        return values
+    middle = np.median(values)
+    spread = (np.quantile(values, 0.9) - middle) / 1.2816
+    return np.clip((values - middle) / max(spread, LEAST_SPREAD), 0.0, None)

@@ -1,0 +1,112 @@
+"""A page that shows pairs of hand-ins side by side, for somebody to look at."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from nbformat import NotebookNode
+
+from transformer_lib.errors import UserError
+from transformer_lib.instructor.grading.course import Course, safe_name
+from transformer_lib.instructor.grading.intake import (
+    UnreadableError,
+    find_notebook,
+    mend,
+    read_submission,
+)
+from transformer_lib.instructor.grading.master import read_cell
+from transformer_lib.instructor.grading.nbgrader_plugin import released_from
+from transformer_lib.instructor.grading.shown import plain
+from transformer_lib.instructor.likeness.comparison import STANDS_OUT, Pair, compare
+from transformer_lib.instructor.likeness.traits import Work, marked_code, marked_words
+from transformer_lib.pages import write_page
+
+MOST = 40  # pairs on a page
+
+
+def write_likeness(
+    course: Course, assignment: str, target: Path, earlier: Sequence[Path] = ()
+) -> list[Pair]:
+    """Write the page; returns the pairs that stand out.
+
+    Args:
+        earlier: folders like ``submitted``, of other cohorts.
+
+    Raises:
+        UserError: fewer than three have handed in, or a folder of an earlier cohort has nothing.
+    """
+    works = list(read_works(course, assignment, course.folder / "submitted"))
+    if len(works) < 3:
+        raise UserError(
+            f"{len(works)} hand-ins of {assignment} have answers; there is no class to compare with"
+        )
+    others: list[Work] = []
+    for number, folder in enumerate(earlier, start=1):
+        found = list(read_works(course, assignment, folder, f"cohort {number}: "))
+        if not found:
+            raise UserError(f"{folder} has no hand-ins STUDENT/{assignment}/…")
+        others += found
+    pairs = compare(works, _released(course, assignment), others)
+    out = [pair for pair in pairs if pair.total >= STANDS_OUT][:MOST]
+    content = {
+        "assignment": assignment,
+        "hand_ins": len(works),
+        "earlier": len(others),
+        "compared": len(pairs),
+        "least": STANDS_OUT,
+        "pairs": [(number, pair, list(_answers(pair))) for number, pair in enumerate(out, start=1)],
+    }
+    write_page(target, "transformer_lib.instructor.likeness", "likeness.html", content)
+    return out
+
+
+def read_works(course: Course, assignment: str, folder: Path, prefix: str = "") -> Iterator[Work]:
+    """What students wrote, from ``folder/STUDENT/ASSIGNMENT``; who changed nothing is left out."""
+    masters = course.masters(assignment).values()
+    people = sorted(folder.iterdir()) if folder.is_dir() else []
+    for person in people:
+        work = Work(prefix + safe_name(person.name), {}, {})
+        answered = 0
+        for master in masters:
+            template = released_from(master)
+            path, _ = find_notebook(person / assignment, master.stem, template)
+            if path is None:
+                continue
+            try:
+                intake = mend(read_submission(path), template)
+            except UnreadableError:
+                continue
+            answered += intake.answered
+            _add(work, intake.notebook, template)
+        if answered:
+            yield work
+
+
+def _add(work: Work, notebook: NotebookNode, template: NotebookNode) -> None:
+    """The answers that are not as released, and the student's own cells."""
+    known = {cell.source for cell in template.cells}
+    for node in notebook.cells:
+        cell = read_cell(node)
+        if node.source.strip() and node.source not in known:
+            kind = work.code if cell.kind == "code" else work.words
+            kind[cell.grade_id or node.get("id", "")] = node.source
+
+
+def _released(course: Course, assignment: str) -> Work:
+    work = Work("released", {}, {})
+    for path in course.masters(assignment).values():
+        for number, cell in enumerate(released_from(path).cells):
+            kind = work.code if cell.cell_type == "code" else work.words
+            kind[f"{path.stem} {number}"] = cell.source
+    return work
+
+
+def _answers(pair: Pair) -> Iterator[tuple[str, list[Any], list[Any]]]:
+    """Each answer of both, in pieces that are marked where the other has the same."""
+    for mine, theirs, marked in (
+        (pair.a.code, pair.b.code, marked_code),
+        (pair.a.words, pair.b.words, marked_words),
+    ):
+        for name in (name for name in mine if name in theirs):
+            a, b = plain(mine[name]), plain(theirs[name])
+            yield name, marked(a, b), marked(b, a)
