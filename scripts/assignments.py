@@ -7,7 +7,9 @@ Run it after a change in ``assignments/text``: ``make assignments`` for all, or 
   should not call;
 - ``test="name" points=4``: tests, those between the marks of hidden tests for the grader alone;
 - ``manual="name" points=2``: code or text that a human judges;
-- ``question="name"``: a text with a marking scheme that only graders see.
+- ``question="name"``: a text with a marking scheme that only graders see; ``{{ … }}`` in it is
+  worked out for each student from ``NUMBER``;
+- ``personal=true``: the code with the student's name, from which ``NUMBER`` comes.
 """
 
 import sys
@@ -21,6 +23,7 @@ from nbformat import NotebookNode
 from notebooks import drop_widgets
 
 from transformer_lib.files import write_text
+from transformer_lib.instructor.grading.intake import PERSONAL
 from transformer_lib.instructor.grading.nbgrader_plugin import released
 
 ASSIGNMENTS = Path(__file__).parent.parent / "assignments"
@@ -36,7 +39,7 @@ def from_twin(twin: Path) -> NotebookNode:
     """The master notebook, without outputs, with nbgrader's metadata."""
     notebook = jupytext.read(twin)
     for number, cell in enumerate(notebook.cells):
-        cell["id"] = f"cell-{number:03d}"
+        cell["id"] = PERSONAL if cell.metadata.pop("personal", False) else f"cell-{number:03d}"
         for kind, flags in KINDS.items():
             if name := cell.metadata.pop(kind, None):
                 points = {"points": cell.metadata.pop("points")} if flags["grade"] else {}

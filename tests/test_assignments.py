@@ -2,6 +2,7 @@
 
 import re
 import sys
+from collections import defaultdict
 from dataclasses import asdict, replace
 from itertools import zip_longest
 from pathlib import Path
@@ -9,7 +10,8 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from transformer_lib.course.checks import EXERCISES
+from transformer_lib.course.checks import EXERCISES, diagnosis
+from transformer_lib.course.misconceptions.bank import wrong_answers
 from transformer_lib.instructor.grading.intake import verify
 from transformer_lib.instructor.grading.judge import Judge
 from transformer_lib.instructor.grading.master import load_master, parse, read_cell
@@ -161,3 +163,27 @@ def test_visible_checks_are_exercises_of_the_course(master):
 
 def test_a_cell_is_plain_data(master):
     assert all(type(v) in (str, bool, float) for c in master.cells for v in asdict(c).values())
+
+
+def checked_in_assignments():
+    """The exercises whose checks give points."""
+    texts = "\n".join(path.read_text(encoding="utf-8") for path in (ASSIGNMENTS / "text").iterdir())
+    return sorted(set(re.findall(r"^verdict = check\((\w+)\)", texts, re.MULTILINE)))
+
+
+@pytest.mark.parametrize("name", checked_in_assignments())
+def test_points_of_unchanged_work_never_change_with_the_draw(name, monkeypatch):
+    """Right answers, every known wrong one, and constants: fifty draws, one share of the points."""
+    # The search for reasons gives no points, and takes nearly all the time.
+    monkeypatch.setattr(diagnosis, "_diagnosis", lambda *arguments: diagnosis.Diagnosis())
+    exercise = EXERCISES[name]
+    answers = {mistake.id: mistake.answers[name] for mistake in wrong_answers(name)}
+    answers |= {"right": exercise.reference, "0": lambda *a, **k: 0, "1.0": lambda *a, **k: 1.0}
+    shares = defaultdict(set)
+    for seed in range(50):
+        trial = diagnosis.draw_trial(exercise, seed)
+        for what, answer in answers.items():
+            shares[what].add(diagnosis.judge(answer, exercise, trial).share)
+    assert shares.pop("right") == {1.0}
+    assert shares["0"] == shares["1.0"] == {0.0}
+    assert not {what: found for what, found in shares.items() if len(found) > 1}

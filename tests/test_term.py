@@ -1,6 +1,7 @@
 """A term: the class, its hand-ins, dates, penalties, and what stays when work is graded again."""
 
 import csv
+import hashlib
 import os
 import shutil
 import stat
@@ -12,6 +13,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import grading_help
+import nbformat
 import pytest
 from grading_help import SOLVED, grade, hand_in
 
@@ -23,7 +25,10 @@ from transformer_lib.instructor.grading.course import Course
 from transformer_lib.instructor.grading.export import export
 from transformer_lib.instructor.grading.feedback import make_feedback
 from transformer_lib.instructor.grading.hand_ins import record_times, recorded_times
+from transformer_lib.instructor.grading.intake import known
 from transformer_lib.instructor.grading.late import LatePolicy
+from transformer_lib.instructor.grading.nbgrader_plugin import mended
+from transformer_lib.instructor.grading.second import agreements, described, make_second
 from transformer_lib.instructor.grading.table import table
 from transformer_lib.instructor.grading.term import (
     dates,
@@ -34,6 +39,7 @@ from transformer_lib.instructor.grading.term import (
     set_extension,
     standings,
 )
+from transformer_lib.personal import personal_number
 
 BERLIN = ZoneInfo("Europe/Berlin")
 DUE = datetime(2026, 12, 1, 22, 59, tzinfo=UTC)
@@ -468,3 +474,117 @@ def test_feedback_is_for_what_is_finished(course, template):
     assert (course.folder / "feedback/ben/small/small.html").exists()
     with pytest.raises(UserError, match="no assignment large"):
         grading.grade(course, "large")
+
+
+# Numbers of one's own
+
+
+def personal(template, **given):
+    """The small assignment with a cell that says whose it is, and a scheme that uses its number."""
+    notebook = nbformat.from_dict(template)
+    source = 'COHORT = "self-study"\nSTUDENT = "..."  # your name\nNUMBER = 0\n'
+    notebook.cells.insert(1, nbformat.v4.new_code_cell(source, id="personal"))
+    for cell in notebook.cells:
+        if cell.id == "personal":
+            for name, value in given.items():
+                cell.source = cell.source.replace(f'{name} = "..."', f"{name} = {value!r}")
+    return notebook
+
+
+def test_a_personal_number_is_the_same_for_everybody_who_computes_it():
+    # By hand: sha256 of "2026" + newline + "ada", its first 8 bytes modulo 900,000, plus 100,000.
+    digest = hashlib.sha256(b"2026\nada").hexdigest()
+    assert personal_number(" Ada ", "2026") == 100_000 + int(digest[:16], 16) % 900_000
+    numbers = {personal_number(f"student{n}", cohort) for n in range(200) for cohort in "ab"}
+    assert len(numbers) == 400
+
+
+@pytest.mark.parametrize(
+    ("given", "remark"),
+    [
+        ({"STUDENT": "ada"}, None),
+        ({"STUDENT": " Ada"}, None),
+        ({"STUDENT": "ben"}, "the name in it is another one"),
+        ({}, "no name was filled in"),
+    ],
+)
+def test_the_number_is_the_student_s_own_whatever_was_typed(template, given, remark):
+    notebook, remarks = mended(
+        known(personal(template, **given)), personal(template), "ada", "2026 \"x\" \\"
+    )  # fmt: skip
+    cells = [cell for cell in notebook.cells if "STUDENT" in cell.source and cell.id != "hand-in"]
+    assert len(cells) == 1, "what was typed is not there a second time"
+    names = {}
+    exec(cells[0].source, names)
+    assert (names["STUDENT"], names["COHORT"]) == ("ada", '2026 "x" \\')
+    said = f"{remark}: its figures may be of another number"
+    assert [r for r in remarks if "name" in r] == ([] if remark is None else [said])
+
+
+@pytest.mark.sandbox
+def test_schemes_and_cells_are_worked_out_for_each_student(course, template):
+    path = course.folder / "source" / "small" / "small.ipynb"
+    master = personal(nbformat.read(path, 4))
+    scheme = "Say why.\n### BEGIN MARK SCHEME\n| 1 | n is {{ NUMBER % 100 }} |\n### END MARK SCHEME"
+    master.cells.append(grading_help.graded(
+        scheme, "q_why", nbformat.v4.new_markdown_cell, locked=True))  # fmt: skip
+    master.cells.append(nbformat.v4.new_code_cell("STUDENT, COHORT", id="said"))
+    nbformat.write(master, path)
+    config = course.folder / "nbgrader_config.py"
+    config.write_text(config.read_text() + "\nget_config().SetCohort.cohort = '2026'\n")
+    course = Course(course.folder)
+    course.register("small")
+    released = (course.results / ".registered" / "small" / "small.ipynb").read_text()
+    assert "COHORT = '2026'" in released
+    assert "NUMBER %" not in released
+    for student in ("ada", "ben"):
+        hand_in(course, student, grading_help.submission(nbformat.reads(released, 4), **SOLVED))
+    assert [row.points for row in grade(course).values()] == [6, 6]
+    for student in ("ada", "ben"):
+        page = course.folder / "autograded" / student / "small" / "small.ipynb"
+        notebook = nbformat.read(page, 4)
+        expected = f"n is {personal_number(student, '2026') % 100} |"
+        assert any(expected in cell.source for cell in notebook.cells)
+        (said,) = [c.outputs[0] for c in notebook.cells if c.source == "STUDENT, COHORT"]
+        assert said["data"]["text/plain"] == f"('{student}', '2026')"
+        (mine,) = [cell.source for cell in notebook.cells if cell.id == "personal"]
+        assert "STUDENT = '...'" in mine, "who grades by hand sees no name"
+
+
+# Two graders
+
+
+@pytest.mark.sandbox
+def test_a_second_grader_sees_no_points_and_agreement_is_krippendorffs(course, template):
+    students = ("ada", "ben", "cy", "dee")
+    for student in students:
+        hand_in(course, student, grading_help.submission(template, **SOLVED))
+    grade(course)
+    with pytest.raises(UserError, match="no hand-in is graded by hand yet"):
+        make_second(course, "small", course.folder.parent / "second")
+    first = dict(zip(students, (3, 2, 1, 0), strict=True))
+    for student, points in first.items():
+        given_by_hand(course, student, "why", points)
+    target = course.folder.parent / "second"
+    assert make_second(course, "small", target, share=1.0) == list(students)
+    with pytest.raises(UserError, match="is there already"):
+        make_second(course, "small", target)
+    second = Course(target)
+    assert waiting(second) == 1
+    assert standings(second, "small").students["ada"].score == 6, "points of tests stay"
+    with pytest.raises(UserError, match="no answer has points of both"):
+        agreements(course, second, "small")
+    for student, points in zip(students, (3, 2, 2, 0), strict=True):
+        given_by_hand(second, student, "why", points)
+    (one,) = agreements(course, second, "small")
+    assert (one.item, one.answers, one.same, one.difference) == ("why", 4, 0.75, 0.25)
+    assert one.furthest == ("cy", 1, 2)
+    # By hand: 1 − D_o / D_e with squared differences; D_o = 1/4, D_e over all 56 ordered pairs.
+    values = [3, 2, 1, 0, 3, 2, 2, 0]
+    expected = sum((a - b) ** 2 for a in values for b in values) / 56
+    assert one.alpha == pytest.approx(1 - 0.25 / expected)
+    assert "why        4   75%           +0.25" in described([one])
+    sample = make_second(course, "small", course.folder.parent / "third", share=0.5, seed=1)
+    assert len(sample) == 2
+    assert sorted(os.listdir(course.folder.parent / "third" / "autograded")) == sample
+    assert list(standings(Course(course.folder.parent / "third"), "small").handed_in)

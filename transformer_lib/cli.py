@@ -366,6 +366,8 @@ app.command("verify-submission")(grading.verify_submission)
 app.command("export-grades")(grading.export_grades)
 app.command("class-report")(grading.class_report)
 app.command("likeness")(grading.likeness)
+app.command("second-grading")(grading.second_grading)
+app.command("agreement")(grading.agreement)
 
 
 def main() -> None:

@@ -43,6 +43,17 @@ import matplotlib.pyplot as plt
 import torch
 
 from transformer_lib.checks import check, run_test
+from transformer_lib.personal import personal_number
+
+# %% [markdown]
+# Some tasks are about numbers of your own. They come from your name as the course lists it: put it
+# between the quotes. (Working by yourself? Any name will do.)
+
+# %% personal=true
+COHORT = "self-study"
+STUDENT = "..."  # your name
+NUMBER = personal_number(STUDENT, COHORT)
+NUMBER
 
 # %% [markdown]
 # ## 1 · Scores with relative positions (7 points)
@@ -185,19 +196,18 @@ for (length, width, trained), says in cases.items():
 # %% [markdown] question="q_base"
 # ## 5 · A base of your own (8 points, graded by hand)
 #
-# Let *B* be 1,000 plus ten times the last four digits of your student number (or of your birthday
-# as four digits, 1704 for 17 April). Take 400 positions of 256 channels. For each of the bases
-# 10², 10³, 10⁴, 10⁵ and *B*, compute the scalar products of position 0 with all positions, and find
-# the first distance at which the product is below half of its value at distance 0. Draw two panels:
-# the products over the distance, a line for 10⁴ and one for *B*; and the five distances over the
-# base, both axes logarithmic, with your *B* marked. Below, give your *B* and its distance, explain
-# with the formula why the lines have their shape, and say how the distance grows with the base:
-# about as which power, as far as five points tell, and why?
+# Let *B* be 1,000 plus ten times the last four digits of your `NUMBER`. Take 400 positions of 256
+# channels. For each of the bases 10², 10³, 10⁴, 10⁵ and *B*, compute the scalar products of
+# position 0 with all positions, and find the first distance at which the product is below half of
+# its value at distance 0. Draw two panels: the products over the distance, a line for 10⁴ and one
+# for *B*; and the five distances over the base, both axes logarithmic, with your *B* marked. Below,
+# give your *B* and its distance, explain with the formula why the lines have their shape, and say
+# how the distance grows with the base: about as which power, as far as five points tell, and why?
 #
 # ### BEGIN MARK SCHEME
 # | points | for |
 # |---|---|
-# | 2 | cell 1: both panels, axes labelled, with the student's own base |
+# | 2 | cell 1: both panels, axes labelled, with the student's own base, {{ f"{1000 + 10 * (NUMBER % 10_000):,}" }} |
 # | 2 | cell 1: the five distances are right for these bases, the first ones below half |
 # | 1 | the distance for *B* in the text is that of the student's own figure |
 # | 1 | the product is the sum of cos(distance · frequency): only the distance counts; fast waves cancel |
@@ -213,7 +223,7 @@ def products(base, length=400, d_model=256):
     return encoding @ encoding[0]
 
 
-B = 1000.0 + 10 * 4711
+B = 1000.0 + 10 * (NUMBER % 10_000)
 bases = [1e2, 1e3, 1e4, 1e5, B]
 distances = [(products(base) < 64).nonzero()[0].item() for base in bases]  # 128 at distance 0
 figure, (left, right) = plt.subplots(1, 2, figsize=(11, 3.6), layout="constrained")
@@ -230,7 +240,7 @@ print({f"{base:,.0f}": distance for base, distance in zip(bases, distances, stri
 ### END SOLUTION
 
 # %% [markdown] manual="base_words" points=4
-# My B is 48,110; its distance is printed above the figure. The product of two positions p and q is
+# My B and its distance are printed above the figure. The product of two positions p and q is
 # the sum of sin(pω)·sin(qω) + cos(pω)·cos(qω) = cos((p − q)ω) over all frequencies ω, so it depends
 # on the distance alone. At distance 0 all 128 terms are 1. The fast waves are out of step after a
 # few positions and cancel; the slow ones still agree, so the line falls quickly at first and then
@@ -245,8 +255,8 @@ print({f"{base:,.0f}": distance for base, distance in zip(bases, distances, stri
 # ## 6 · Two questions (6 points, graded by hand)
 #
 # **a.** A friend multiplies the *sum* of embedding and position by √d_model instead of the
-# embedding alone. The table starts at a standard deviation of 1/√d_model, and d_model is the number
-# of letters of your full name times 16. Give the sizes (root mean squares) of word and position in
+# embedding alone. The table starts at a standard deviation of 1/√d_model, and d_model is 16 times
+# the sum of the digits of your `NUMBER`. Give the sizes (root mean squares) of word and position in
 # both sums, as numbers, and say which of the two is hard to recover from your friend's sum.
 #
 # **b.** You have a translator with relative positions of reach 16 (task 1), one with a learned
@@ -257,8 +267,8 @@ print({f"{base:,.0f}": distance for base, distance in zip(bases, distances, stri
 # ### BEGIN MARK SCHEME
 # | points | for |
 # |---|---|
-# | 1 | a: right: word 1, position about 0.7; with the student's own d_model |
-# | 1 | a: friend: word 1 · … = 1 as well, position 0.7·√d_model, as a number |
+# | 1 | a: right: word 1, position about 0.7; with the student's own d_model, {{ 16 * sum(map(int, str(NUMBER))) }} |
+# | 1 | a: friend: word 1 · … = 1 as well, position 0.7·√d_model, as a number: {{ round(math.sqrt(8 * sum(map(int, str(NUMBER)))), 1) }} |
 # | 1 | a: the word drowns in the position |
 # | 1 | b: relative: all offsets beyond 16 share a row, nothing new appears |
 # | 1 | b: table: rows 41 to 64 were never trained, beyond that one row for all; sinusoids: computable, never seen |
@@ -266,7 +276,7 @@ print({f"{base:,.0f}": distance for base, distance in zip(bases, distances, stri
 # ### END MARK SCHEME
 
 # %% [markdown] manual="factor" points=3
-# **a.** With 20 letters d_model is 320. A number of the table has size 1/√320 = 0.056; times √320
+# **a.** With a sum of 20, d_model is 320. A number of the table has size 1/√320 = 0.056; times √320
 # it is 1, beside a position of 0.71: both can be read. My friend's sum has the word at 1, too, but
 # the position at 0.71 · √320 = 12.6. The word is a twelfth of the whole, and the model has to find
 # out which word it is from the last digits, so to say.

@@ -49,7 +49,18 @@ import torch
 from torch import nn
 
 from transformer_lib.checks import check, run_test
+from transformer_lib.personal import personal_number
 from transformer_lib.plots.measurements import heat_map
+
+# %% [markdown]
+# Some tasks are about numbers of your own. They come from your name as the course lists it: put it
+# between the quotes. (Working by yourself? Any name will do.)
+
+# %% personal=true
+COHORT = "self-study"
+STUDENT = "..."  # your name
+NUMBER = personal_number(STUDENT, COHORT)
+NUMBER
 
 # %% [markdown]
 # ## 1 · A window with global tokens (5 points)
@@ -315,7 +326,7 @@ expect(
 # %% [markdown] question="q_masks"
 # ## 5 · Three masks on scores of your own (4 points, graded by hand)
 #
-# With your student number as the seed, draw random queries and keys for 12 positions of 16
+# With your `NUMBER` as the seed, draw random queries and keys for 12 positions of 16
 # channels, the queries three times as large as `torch.randn` gives them, and values of any kind.
 # Compute the weights with your `capped_attention`: without a mask, with a prefix of 5, and with a
 # window of 3 and one global token, each with a cap of 50 and with a cap of 1. Show the three with
@@ -330,7 +341,7 @@ expect(
 # ### BEGIN MARK SCHEME
 # | points | for |
 # |---|---|
-# | 1 | three maps of the same scores, with the student's own seed, labelled, one colour scale; the band with its first column and the block with its triangle are right |
+# | 1 | three maps of the same scores, with the student's own seed ({{ NUMBER }}), labelled, one colour scale; the band with its first column and the block with its triangle are right |
 # | 1 | the six entropies are those of the student's own weights, and 0 · ln 0 counts as 0 |
 # | 1 | at most ln n for n visible keys, hence the order; a cap of 1 leaves scores between −1 and 1, so weights differ by less than e² and entropies are near ln n |
 # | 1 | the row with the largest gap, and its scores, are right for the student's seed |
@@ -338,8 +349,7 @@ expect(
 
 # %% manual="masks_figure" points=2
 ### BEGIN SOLUTION
-SEED = 4711
-random = torch.Generator().manual_seed(SEED)
+random = torch.Generator().manual_seed(NUMBER)
 query, key, value = torch.randn(3, 1, 1, 12, 16, generator=random).unbind(0)
 query = 3.0 * query
 masks = {
@@ -365,7 +375,7 @@ print(f"row {row}: {gap[row]:.2f} below ln {seen[row].sum()}, scores {scores[row
 ### END SOLUTION
 
 # %% [markdown] manual="masks_words" points=2
-# My seed is 4711; the six entropies are printed above the maps. A row that sees n keys has an
+# My seed and the six entropies are printed above the maps. A row that sees n keys has an
 # entropy of at most ln n, reached if all weights are equal. Without a mask all rows see 12 keys
 # (ln 12 = 2.48). With the prefix the first five rows see 5 and the others 6 to 12, so the mean is
 # lower. In the window no row sees more than 4, the first ones fewer (the very first sees only
@@ -378,7 +388,7 @@ print(f"row {row}: {gap[row]:.2f} below ln {seen[row].sum()}, scores {scores[row
 # %% [markdown] question="q_questions"
 # ## 6 · Two questions (6 points, graded by hand)
 #
-# **a.** Let *n* be 1,000 plus the last three digits of your student number. How many pairs (query,
+# **a.** Let *n* be 1,000 plus the last three digits of your `NUMBER`. How many pairs (query,
 # key) does a causal mask allow for *n* tokens, and how many a window of 64 with 4 global tokens?
 # Give the formulas and both numbers. The mask of task 1, applied to all scores as in task 2, saves
 # none of this work: why, and what would a program have to do instead?
@@ -390,8 +400,8 @@ print(f"row {row}: {gap[row]:.2f} below ln {seen[row].sum()}, scores {scores[row
 # ### BEGIN MARK SCHEME
 # | points | for |
 # |---|---|
-# | 1 | a: n(n + 1)/2, with the student's own n |
-# | 1 | a: the window's number, with the first rows and the global tokens right |
+# | 1 | a: n(n + 1)/2, with the student's own n, {{ 1000 + NUMBER % 1000 }}: {{ f"{(n := 1000 + NUMBER % 1000) * (n + 1) // 2:,}" }} |
+# | 1 | a: the window's number, with the first rows and the global tokens right: {{ f"{2080 + (936 + NUMBER % 1000) * 68 - 6:,}" }} |
 # | 1 | a: all products are computed and then thrown away; only products within the window may be computed |
 # | 1 | b: values: equal at 0; 0.76 cap and cap at s = cap; both near cap at 3 cap |
 # | 1 | b: gradients: 1 and 1; 0.42 and 1 (or 0); 0.01 and exactly 0 beyond the cap |

@@ -45,8 +45,19 @@ import torch
 from torch import nn
 
 from transformer_lib.checks import check, run_test
+from transformer_lib.personal import personal_number
 from transformer_lib.plots.measurements import lines
 from transformer_lib.plots.notebook import show
+
+# %% [markdown]
+# Some tasks are about numbers of your own. They come from your name as the course lists it: put it
+# between the quotes. (Working by yourself? Any name will do.)
+
+# %% personal=true
+COHORT = "self-study"
+STUDENT = "..."  # your name
+NUMBER = personal_number(STUDENT, COHORT)
+NUMBER
 
 # %% [markdown]
 # ## 1 · Group norm (5 points)
@@ -261,7 +272,7 @@ verdict
 # and no dropout. Send one random batch of 32 vectors through, take the mean squared difference to
 # random targets as the loss, run the backward pass, and note the norms of the gradients at the
 # **first** sublayer's weights and at the **last** one's. Repeat this with three seeds, the first of
-# which is your student number, and draw the mean of the first sublayer's norm over the depth, one
+# which is your `NUMBER`, and draw the mean of the first sublayer's norm over the depth, one
 # line for each way of combining, both axes logarithmic (`show(lines(series, labels, "xy"), "…")`
 # helps, with a sentence that replaces the picture). Below, give your seed and, for the three ways
 # at 32 sublayers, both norms as means over the seeds.
@@ -276,7 +287,7 @@ verdict
 # | points | for |
 # |---|---|
 # | 2 | the measurement is right: same input, targets and weights for the three ways, first and last, three seeds |
-# | 1 | three lines, labelled, logarithmic axes, with the student's own seed |
+# | 1 | three lines, labelled, logarithmic axes, with the student's own seed, {{ NUMBER }} |
 # | 1 | the norms of the text are those of the student's own run |
 # | 1 | without a residual connection: a factor of about 1/√2 per sublayer, forward (states shrink) and backward (gradients shrink); so it is small at the last one, too |
 # | 1 | post-norm: the first one's grows with the depth, since the norm removes the ReLU's mean (the sum has variance 1.34, the gradient grows by 1.5); with α it hardly changes; and no more than three seeds of an untrained stack allow |
@@ -303,7 +314,7 @@ def first_and_last(form, depth, seed):
     return [layer.weight.grad.norm().item() for layer in (linear[0], linear[-1])]
 
 
-depths, seeds = [2, 4, 8, 16, 32], [4711, 1, 2]
+depths, seeds = [2, 4, 8, 16, 32], [NUMBER, 1, 2]
 forms = {
     "no residual": lambda depth: plain,
     "post-norm": lambda depth: post(1.0),
@@ -323,7 +334,7 @@ show(
 ### END SOLUTION
 
 # %% [markdown] manual="gradient_words" points=3
-# My seed is 4711; the norms are printed above the figure. Without a residual connection the
+# My seed is my number; the norms are printed above the figure. Without a residual connection the
 # gradient at the first of 32 sublayers is a few millionths, but it is as small at the last one. A
 # linear layer with these weights and a ReLU makes a vector smaller by about 1/√2, forward and
 # backward: at the last sublayer the *state* that its weights are multiplied by is tiny, at the

@@ -248,6 +248,46 @@ def class_report(
     typer.echo(f"report: {out}")
 
 
+def second_grading(
+    assignment: Assignment,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="a new folder for the course")],
+    share: Annotated[float, typer.Option(min=0.0, max=1.0, help="of the hand-ins")] = 0.2,
+    seed: Annotated[int, typer.Option(help="draws the sample")] = 0,
+    course: CourseFolder = COURSE,
+) -> None:
+    """Make a course in which somebody else grades a sample by hand, without the first points.
+
+    \b
+    Examples:
+      transformer-lib second-grading 2_attention --out second
+      transformer-lib agreement 2_attention --second second
+    """
+    require("nbgrader", "grading")
+    from transformer_lib.instructor.grading.course import Course
+    from transformer_lib.instructor.grading.second import make_second
+
+    chosen = make_second(Course(course), assignment, out, share, seed)
+    typer.echo(f"{out}: {len(chosen)} hand-ins; `jupyter lab` there opens the form grader on them")
+
+
+def agreement(
+    assignment: Assignment,
+    second: Annotated[Path, typer.Option(metavar="DIR", help="the second grader's course")],
+    course: CourseFolder = COURSE,
+) -> None:
+    """How far two graders agree, item by item, with Krippendorff's alpha.
+
+    \b
+    Examples:
+      transformer-lib agreement 2_attention --second second
+    """
+    require("nbgrader", "grading")
+    from transformer_lib.instructor.grading.course import Course
+    from transformer_lib.instructor.grading.second import agreements, described
+
+    typer.echo(described(agreements(Course(course), Course(second), assignment)))
+
+
 def likeness(
     assignment: Assignment,
     out: Annotated[Path, typer.Option(help="the HTML page to write")],

@@ -29,6 +29,7 @@ from transformer_lib.instructor.grading.judge import Result
 from transformer_lib.instructor.grading.master import Master, load_master
 from transformer_lib.instructor.grading.nbgrader_plugin import (
     MendNotebook,
+    cohort_of,
     mended,
     released_from,
 )
@@ -168,7 +169,9 @@ class _Item:
             self.row.time = recorded or _time_of(folder / "timestamp.txt")
         except (OSError, ValueError, OverflowError):
             remarks.append("timestamp.txt says no time; whether it was late is not known")
-        notebook, self.row.remarks = mended(submission, template, remarks)
+        notebook, self.row.remarks = mended(
+            submission, template, self.row.student, cohort_of(self.course.config), remarks
+        )
         write_text(target / f"{self.row.notebook}.ipynb", nbformat.writes(notebook))
         self.cells = cells_to_judge(notebook)
         self.key = result_key(self.master, self.cells)

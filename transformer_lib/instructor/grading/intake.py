@@ -29,6 +29,7 @@ MAX_FILES = 1_000  # of a folder that are looked at to find the notebook
 PICTURES = ("image/png", "image/jpeg", "image/gif")
 HANDED_IN = "transformer_lib_handed_in"  # in the metadata of an answer: its outputs
 NO_ANSWER = "nothing was answered"
+PERSONAL = "personal"  # id of the cell with the student's name, which is filled in anew
 
 
 @dataclass
@@ -202,7 +203,7 @@ def _sort_cells(
         original = sources.get(cell.source) or plain.get(cell.get("id"))
         if original is not None:
             above = original
-            if cell.source == original.source:
+            if cell.source == original.source or original.id == PERSONAL:
                 continue
         count += 1
         if cell.source.strip() and cell.cell_type in ("code", "markdown"):

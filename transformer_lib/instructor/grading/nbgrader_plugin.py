@@ -18,6 +18,7 @@ from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 from nbconvert.preprocessors import ClearMetadataPreprocessor
 from nbformat import NotebookNode
 from nbgrader import preprocessors as steps
+from nbgrader.converters import GenerateAssignment
 from nbgrader.preprocessors import NbGraderPreprocessor
 from traitlets import Enum, Unicode
 from traitlets.config import Config
@@ -28,6 +29,12 @@ from transformer_lib.instructor.grading.judge import Result, TestResult
 from transformer_lib.instructor.grading.late import LatePolicy
 from transformer_lib.instructor.grading.master import load_master, read_cell
 from transformer_lib.instructor.grading.outputs import Output
+from transformer_lib.instructor.grading.personal import (
+    SetCohort,
+    anonymize,
+    fill_schemes,
+    personalize,
+)
 from transformer_lib.instructor.grading.results import (
     StoredResult,
     cells_to_judge,
@@ -56,6 +63,7 @@ def configure(config: Any, folder: Path) -> None:
     config.MendNotebook.source = config.JudgeOutside.source = str(folder / "source")
     config.JudgeOutside.results = config.SaveGrades.results = str(folder / "results")
     config.AssignLatePenalties.plugin_class = LatePolicy
+    config.GenerateAssignment.preprocessors = [SetCohort, *GenerateAssignment().preprocessors]
     config.Autograde.sanitize_preprocessors = [
         MendNotebook,
         steps.ClearOutput,
@@ -109,7 +117,8 @@ class MendNotebook(NbGraderPreprocessor):
 
     def preprocess(self, nb: NotebookNode, resources: Any) -> tuple[NotebookNode, Any]:
         template = released_from(_master_path(self.source, resources))
-        return mended(known(nb), template)[0], resources
+        student = resources["nbgrader"]["student"]
+        return mended(known(nb), template, student, cohort_of(self.config))[0], resources
 
 
 class JudgeOutside(NbGraderPreprocessor):
@@ -135,6 +144,8 @@ class JudgeOutside(NbGraderPreprocessor):
             result = judge_for(master, self.isolation).judge(cells)
             stored.write(key, result)
         fill_in(nb, result, master.keeps_outputs)
+        fill_schemes(nb, where["student"], cohort_of(self.config))
+        anonymize(nb)
         resources["answers"] = _answers(nb, master.keeps_outputs)
         return nb, resources
 
@@ -200,8 +211,17 @@ def _master_path(source: str, resources: Any) -> Path:
     return Path(source, where["assignment"], f"{where['notebook']}.ipynb")
 
 
+def cohort_of(config: Any) -> str:
+    """The course and its year, as ``nbgrader_config.py`` has them."""
+    return str(SetCohort(config=config).cohort)
+
+
 def mended(
-    submission: NotebookNode, template: NotebookNode, remarks: Sequence[str] = ()
+    submission: NotebookNode,
+    template: NotebookNode,
+    student: str,
+    cohort: str,
+    remarks: Sequence[str] = (),
 ) -> tuple[NotebookNode, list[str]]:
     """The submission in the released form, and what was remarkable; a cell at the top says it.
 
@@ -211,6 +231,7 @@ def mended(
         remarks: those about the file.
     """
     intake = mend(submission, template)
+    intake.remarks += personalize(intake.notebook, submission, student, cohort)
     remarks = [line(remark) for remark in (*remarks, *intake.remarks)]
     if remarks:
         lines = "\n".join(f"- {MARKS.sub(_escaped, remark)}" for remark in remarks)

@@ -1,7 +1,10 @@
-"""A page about a class: how the points are spread, how hard each test was, what went wrong."""
+"""A page about a class: points, how hard each item was, what went wrong, who is late or absent."""
 
+import math
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import nan
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -13,67 +16,101 @@ from transformer_lib.course.misconceptions.bank import bank
 from transformer_lib.errors import UserError
 from transformer_lib.instructor.grading.course import Course
 from transformer_lib.instructor.grading.judge import Result
+from transformer_lib.instructor.grading.late import LatePolicy
+from transformer_lib.instructor.grading.master import load_master
 from transformer_lib.instructor.grading.results import StoredResult
+from transformer_lib.instructor.grading.table import dates as dates_of
+from transformer_lib.instructor.grading.term import (
+    Standings,
+    item_name,
+    policy_of,
+    shown,
+    standings,
+)
 from transformer_lib.pages import write_page
 from transformer_lib.plots.measurements import counts, histogram
 from transformer_lib.plots.notebook import as_data_uri
 
+NORMAL = 1.96  # standard deviations to each side of an interval of 95%
+
 
 @dataclass(frozen=True)
 class Item:
-    """How one test did with the class.
+    """How one graded cell did with the class.
 
     Args:
-        difficulty: mean share of the points that was reached: 1 is easy.
-        discrimination: correlation, over students, of its points with those of all other tests;
+        ease: mean share of the points that was reached: 1 is easy.
+        discrimination: correlation, over students, of its points with those of all other items;
             None where one of them is the same for everybody.
+        interval: of 95% around the discrimination, by Fisher's transformation.
+        waiting: how many answers have no points yet; they are left out.
     """
 
     name: str
     max_points: float
-    difficulty: float
+    ease: float
     discrimination: float | None
+    interval: tuple[float, float] | None
+    waiting: int
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A known mistake, and how many students' answers behave like it."""
+
+    id: str
+    title: str
+    students: int
 
 
 @dataclass(frozen=True)
 class ClassReport:
     """What the page shows."""
 
-    assignment: str
-    points: dict[str, float]
-    max_points: float
+    now: Standings
     items: list[Item]
-    mistakes: list[tuple[str, str, int]]
+    mistakes: list[Mistake]
+    mistakes_of: dict[str, list[str]]
     troubles: list[tuple[str, str, str]]
     unshielded: int
 
-    def write_html(self, path: Path) -> None:
+    def write_html(self, path: Path, policy: LatePolicy) -> None:
         """One self-contained file: figures are inside, nothing is loaded from elsewhere."""
-        write_page(path, "transformer_lib.instructor.grading", "report.html", self._content())
+        content = self._content() | {"policy": policy, "shown": shown, "dates": dates_of}
+        write_page(path, "transformer_lib.instructor.grading", "report.html", content)
 
     def _content(self) -> dict[str, Any]:
-        values = list(self.points.values())
-        edges = np.linspace(0.0, self.max_points, 23).tolist()
+        values = [one.points for one in self.now.handed_in]
+        edges = np.linspace(0.0, self.now.max_points, 23).tolist()
         spread = histogram(values, ("points", "students"), median(values), edges)
         spread.axes[0].yaxis.set_major_locator(MaxNLocator(integer=True))
-        frequent = {f"{id}: {title}": n for id, title, n in reversed(self.mistakes[:12])}
+        frequent = {f"{one.id}: {one.title}": one.students for one in self.mistakes[11::-1]}
         return {
             "report": self,
             "mean": fmean(values),
             "median": median(values),
+            "late": sum(one.seconds_late > 0 for one in self.now.handed_in),
+            "waiting": sum(one.waiting > 0 for one in self.now.handed_in),
             "spread": as_data_uri(spread),
             "mistakes": as_data_uri(counts(frequent, "students")) if frequent else None,
         }
 
 
 def write_report(course: Course, assignment: str, target: Path) -> ClassReport:
-    """Make the page from the results of the latest grading.
+    """Make the page from the gradebook and the results of the latest grading.
 
     Raises:
         UserError: nothing was graded yet.
     """
-    report = make_report(assignment, read_results(course, assignment))
-    report.write_html(target)
+    masters = course.masters(assignment)
+    order = [
+        item_name(cell.grade_id, notebook, len(masters))
+        for notebook, path in masters.items()
+        for cell in load_master(path).cells
+        if cell.is_grade
+    ]
+    report = make_report(standings(course, assignment), order, read_results(course, assignment))
+    report.write_html(target, policy_of(course))
     return report
 
 
@@ -88,51 +125,74 @@ def read_results(course: Course, assignment: str) -> dict[str, dict[str, Result]
     return found
 
 
-def make_report(assignment: str, results: dict[str, dict[str, Result]]) -> ClassReport:
-    """From the results of each student, by notebook. Tests that are worth nothing are left out.
+def make_report(
+    now: Standings, order: Sequence[str], results: Mapping[str, Mapping[str, Result]]
+) -> ClassReport:
+    """From where everybody stands and what the tests found. Items worth nothing are left out.
+
+    Args:
+        order: of the items on the page.
+        results: of each student, by notebook.
 
     Raises:
         UserError: nothing was graded yet.
     """
-    if not results:
-        raise UserError(f"{assignment} was not graded yet: transformer-lib grade {assignment}")
-    several = len({notebook for mine in results.values() for notebook in mine}) > 1
+    if not results or not now.handed_in:
+        raise UserError(f"{now.assignment} was not graded yet: transformer-lib grade …")
     tests = {
         student: {
-            f"{notebook}: {name}" if several else name: test
+            item_name(name, notebook, len(mine)): test
             for notebook, result in mine.items()
             for name, test in result.tests.items()
-            if test.max_points > 0
         }
         for student, mine in results.items()
     }
-    names = list(dict.fromkeys(name for one in tests.values() for name in one))
-    maximum = {name: max(one[name].max_points for one in tests.values() if name in one)
-               for name in names}  # fmt: skip
-    table = np.array(
-        [[one[n].points if n in one else 0.0 for n in names] for one in tests.values()]
-    )
+    mistakes_of = {
+        student: sorted({mistake for test in mine.values() for mistake in test.mistakes})
+        for student, mine in tests.items()
+    }
     titles = {mistake.id: mistake.title for mistake in bank()}
-    mistakes = Counter(
-        id for one in tests.values() for id in {m for test in one.values() for m in test.mistakes}
-    )
+    frequent = Counter(mistake for mine in mistakes_of.values() for mistake in mine)
     return ClassReport(
-        assignment,
-        dict(zip(tests, table.sum(axis=1).tolist(), strict=True)),
-        sum(maximum.values()),
-        [
-            Item(name, maximum[name], table[:, n].mean() / maximum[name], discrimination(table, n))
-            for n, name in enumerate(names)
-        ],
-        [(id, titles.get(id, ""), count) for id, count in mistakes.most_common()],
+        now,
+        _items(now, order),
+        [Mistake(id, titles.get(id, ""), number) for id, number in frequent.most_common()],
+        mistakes_of,
         [
             (student, name, test.reason)
-            for student, one in tests.items()
-            for name, test in one.items()
+            for student, mine in tests.items()
+            for name, test in mine.items()
             if test.ended
         ],
         sum(result.isolation == "none" for mine in results.values() for result in mine.values()),
     )
+
+
+def _items(now: Standings, order: Sequence[str]) -> list[Item]:
+    given = [one.items for one in now.handed_in if one.items]
+    maximum = {name: item.max_points for items in given for name, item in items.items()}
+    names = [name for name in order if maximum.get(name, 0.0) > 0]
+    table = np.array([
+        [nan if (item := items.get(name)) is None or item.points is None else item.points
+         for name in names]
+        for items in given
+    ]).reshape(len(given), len(names))  # fmt: skip
+    complete = table[~np.isnan(table).any(axis=1)]
+    made = []
+    for number, name in enumerate(names):
+        there = table[~np.isnan(table[:, number]), number]
+        relation = discrimination(complete, number)
+        made.append(
+            Item(
+                name,
+                maximum[name],
+                float(there.mean() / maximum[name]) if len(there) else 0.0,
+                relation,
+                interval(relation, len(complete)),
+                len(table) - len(there),
+            )
+        )
+    return made
 
 
 def discrimination(table: np.ndarray, item: int) -> float | None:
@@ -141,3 +201,12 @@ def discrimination(table: np.ndarray, item: int) -> float | None:
     if len(table) < 3 or table[:, item].std() == 0 or rest.std() == 0:
         return None
     return float(np.corrcoef(table[:, item], rest)[0, 1])
+
+
+def interval(correlation: float | None, students: int) -> tuple[float, float] | None:
+    """Where a correlation lies with 95%: Fisher's z has a standard error of 1/√(n − 3)."""
+    if correlation is None or students < 4:
+        return None
+    z = math.atanh(min(max(correlation, -0.999_999), 0.999_999))
+    reach = NORMAL / math.sqrt(students - 3)
+    return math.tanh(z - reach), math.tanh(z + reach)

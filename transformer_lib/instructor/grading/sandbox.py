@@ -42,7 +42,8 @@ Stream = BufferedIOBase | BufferedRWPair
 PACKAGE = Path(transformer_lib.__file__).parent
 # What the worker itself needs of the library; what a notebook may import comes on top.
 OWN_MODULES = (
-    "__init__.py", "errors.py", "vocabulary.py", "course/__init__.py", "course/sandboxed"
+    "__init__.py", "errors.py", "personal.py", "vocabulary.py", "course/__init__.py",
+    "course/sandboxed",
 )  # fmt: skip
 MANY = 10  # processes; a submission that starts none has up to six around it
 SYSTEM = (

@@ -5,8 +5,9 @@ the form grader find them.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from nbgrader.api import Assignment, Gradebook, MissingEntry, Student, SubmittedAssignment
@@ -56,6 +57,13 @@ def lateness(seconds: float) -> str:
     return ""
 
 
+class ItemPoints(NamedTuple):
+    """What was given for one graded cell; None while it waits for a human."""
+
+    points: float | None
+    max_points: float
+
+
 @dataclass(frozen=True)
 class Standing:
     """Where one student stands in one assignment.
@@ -63,6 +71,7 @@ class Standing:
     Args:
         due: when it was due for this student, in UTC, with the extension; None without a date.
         waiting: how many answers wait for a human; the points are provisional until then.
+        items: by graded cell, called ``notebook: cell`` where there are several notebooks.
     """
 
     student: str
@@ -78,6 +87,7 @@ class Standing:
     score: float = 0.0
     penalty: float = 0.0
     waiting: int = 0
+    items: dict[str, ItemPoints] = field(default_factory=dict)
 
     @property
     def points(self) -> float:
@@ -153,7 +163,18 @@ def _standing(
         score=submission.score,
         penalty=submission.late_submission_penalty or 0.0,
         waiting=sum(grade.needs_manual_grade for grade in grades),
+        items={
+            item_name(grade.name, grade.notebook.name, len(submission.notebooks)): ItemPoints(
+                None if grade.needs_manual_grade else grade.score, grade.max_score
+            )
+            for grade in grades
+        },
     )
+
+
+def item_name(cell: str, notebook: str, notebooks: int) -> str:
+    """How a graded cell is called among all of an assignment's."""
+    return f"{notebook}: {cell}" if notebooks > 1 else cell
 
 
 def _known(gradebook: Gradebook, assignment: str) -> Assignment:

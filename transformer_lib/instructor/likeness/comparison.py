@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from transformer_lib.instructor.likeness.traits import KINDS, Work, traits
 
 Floats = NDArray[np.float64]
-STANDS_OUT = 20.0  # in robust standard deviations; docs/likeness.md says what it finds and misses
+STANDS_OUT = 10.0  # robust standard deviations; docs/likeness.md says what that finds and misses
 LEAST_SPREAD = (
     0.01  # of likenesses between 0 and 1: in a class that shares nothing, little is not much
 )
@@ -89,5 +89,5 @@ def _deviations(values: Floats) -> Floats:
     if not len(values):
         return values
     middle = np.median(values)
-    spread = (np.quantile(values, 0.9) - middle) / 1.2816
+    spread = (np.quantile(values, 0.75) - middle) / 0.6745
     return np.clip((values - middle) / max(spread, LEAST_SPREAD), 0.0, None)

@@ -21,6 +21,7 @@ from transformer_lib.instructor.likeness.comparison import STANDS_OUT, Pair, com
 from transformer_lib.instructor.likeness.traits import Work, marked_code, marked_words
 from transformer_lib.pages import write_page
 
+LEAST = 5  # hand-ins; with fewer there is no usual likeness
 MOST = 40  # pairs on a page
 
 
@@ -33,12 +34,12 @@ def write_likeness(
         earlier: folders like ``submitted``, of other cohorts.
 
     Raises:
-        UserError: fewer than three have handed in, or a folder of an earlier cohort has nothing.
+        UserError: fewer than five have handed in, or a folder of an earlier cohort has nothing.
     """
     works = list(read_works(course, assignment, course.folder / "submitted"))
-    if len(works) < 3:
+    if len(works) < LEAST:
         raise UserError(
-            f"{len(works)} hand-ins of {assignment} have answers; there is no class to compare with"
+            f"{len(works)} hand-ins of {assignment} have answers: too few to say what is usual"
         )
     others: list[Work] = []
     for number, folder in enumerate(earlier, start=1):

@@ -119,13 +119,15 @@ def _normalised(node: ast.AST, visit: Visit) -> tuple[str, int]:
     name = type(node).__name__
     if isinstance(node, ast.Attribute):
         name = f".{SAME_CALL.get(node.attr, node.attr)}"
-    if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Gt | ast.GtE):
-        flipped = "Lt" if isinstance(node.ops[0], ast.Gt) else "LtE"
-        left, _, right = parts[0], parts[1], parts[-1]
-        return f"Compare({right[0]} {flipped} {left[0]})", sum(size for _, size in parts)
+    if isinstance(node, ast.Compare) and len(node.ops) == 1:
+        (left, _, right), operator = parts, type(node.ops[0]).__name__
+        if operator in FLIPPED:
+            left, right, operator = right, left, FLIPPED[operator]
+        return f"Compare({left[0]} {operator} {right[0]})", 2 + left[1] + right[1]
     return f"{name}({' '.join(text for text, _ in parts)})", 1 + sum(size for _, size in parts)
 
 
+FLIPPED = {"Gt": "Lt", "GtE": "LtE"}
 OPERATORS = {"MatMult": "@", "BitAnd": "&", "BitOr": "|"}
 
 

@@ -58,15 +58,16 @@ def corpus_bleu(hypotheses: list[list[str]], references: list[list[str]]) -> flo
 def _bootstrap_cases(random: torch.Generator) -> dict[str, Case]:
     def arguments(sentences: int, samples: int) -> tuple[Tensor, Tensor, Tensor]:
         difficulty = torch.rand(sentences, generator=random)
-        scores_a = difficulty + 0.3 * torch.rand(sentences, generator=random)
-        scores_b = difficulty + 0.3 * torch.rand(sentences, generator=random)
+        scores_a, scores_b = difficulty + 0.3 * torch.rand(2, sentences, generator=random)
+        # Nearly equal in the mean, or one of them would win all samples in some draws.
+        scores_b += scores_a.mean() - scores_b.mean() + 0.02 * torch.rand(1, generator=random)
         indices = torch.randint(sentences, (samples, sentences), generator=random)
         return scores_a, scores_b, indices
 
     won_and_lost = torch.tensor([1.0, 0.0, 1.0, 0.0])  # half of the samples are a draw
     return {
-        "values": Case(*arguments(20, 40)),
-        "other sizes": Case(*arguments(31, 60)),
+        "values": Case(*arguments(23, 1000)),
+        "other sizes": Case(*arguments(31, 1200)),
         "draws": Case(won_and_lost, won_and_lost.flip(0), arguments(4, 50)[2]),
     }
 

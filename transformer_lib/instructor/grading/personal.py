@@ -1,0 +1,90 @@
+"""The cell of an assignment that says whose it is, and what follows for who marks it.
+
+Tasks take their data from the number of :func:`transformer_lib.personal.personal_number`. When work
+is graded, the cell holds the student's name, whatever was typed there; in marking schemes,
+``{{ expression }}`` of ``NUMBER`` becomes this student's right result.
+"""
+
+import ast
+import math
+import re
+from typing import Any
+
+from nbformat import NotebookNode
+from nbgrader.preprocessors import NbGraderPreprocessor
+from traitlets import Unicode
+
+from transformer_lib.instructor.grading.intake import PERSONAL
+from transformer_lib.personal import personal_number
+
+NOBODY = "..."
+EXPRESSION = re.compile(r"\{\{(.+?)\}\}")
+
+
+class SetCohort(NbGraderPreprocessor):
+    """Writes the cohort into what is released."""
+
+    cohort = Unicode("self-study", help="The course and its year.").tag(config=True)
+
+    def preprocess_cell(
+        self, cell: NotebookNode, resources: Any, index: int
+    ) -> tuple[NotebookNode, Any]:
+        if cell.get("id") == PERSONAL:
+            cell.source = _with(cell.source, COHORT=self.cohort)
+        return cell, resources
+
+
+def _with(source: str, **values: str) -> str:
+    """The source with these texts in the place of what is assigned to these names."""
+    for name, value in values.items():
+        parts = re.split(rf"^{name} = [^#\n]*?(?= *#|$)", source, maxsplit=1, flags=re.MULTILINE)
+        source = f"{name} = {value!r}".join(parts)
+    return source
+
+
+def personalize(
+    notebook: NotebookNode, submission: NotebookNode, student: str, cohort: str
+) -> list[str]:
+    """Put the student's name into the notebook; what was remarkable about the one handed in."""
+    cell = next((cell for cell in notebook.cells if cell.get("id") == PERSONAL), None)
+    if cell is None:
+        return []
+    cell.source = _with(cell.source, STUDENT=student, COHORT=cohort)
+    typed = next(
+        (_typed(one.source) for one in submission.cells if one.get("id") == PERSONAL), None
+    )
+    if typed is None or typed.strip().casefold() == student.strip().casefold():
+        return []
+    if typed == NOBODY:
+        return ["no name was filled in: its figures may be of another number"]
+    return ["the name in it is another one: its figures may be of another number"]
+
+
+def anonymize(notebook: NotebookNode) -> None:
+    """Take the name out again, for who grades by hand need not know it."""
+    for cell in notebook.cells:
+        if cell.get("id") == PERSONAL:
+            cell.source = _with(cell.source, STUDENT=NOBODY)
+
+
+def _typed(source: str) -> str | None:
+    """The name in the cell; None if there is no such line."""
+    try:
+        statements = ast.parse(source).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    for one in statements:
+        match one:
+            case ast.Assign(targets=[ast.Name(id="STUDENT")], value=ast.Constant(value=str(name))):
+                return name
+    return None
+
+
+def fill_schemes(notebook: NotebookNode, student: str, cohort: str) -> None:
+    """Work out the expressions in the master's locked texts for this student."""
+    names = {"NUMBER": personal_number(student, cohort), "math": math}
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown" and cell.metadata.get("nbgrader", {}).get("locked"):
+            # The text is the course's own, as its tests are.
+            cell.source = EXPRESSION.sub(lambda found: str(eval(found[1], dict(names))),
+                                         cell.source)  # fmt: skip
