@@ -495,6 +495,21 @@ def test_without_a_sandbox_grading_refuses_unless_told(course, template, monkeyp
     rows = grade(course, isolation="none")
     assert rows["ada"].points == 6
     assert rows["ada"].result.isolation == "none"
+    report = write_report(course, "small", course.folder / "report.html")
+    assert report.unshielded == 1
+
+
+@pytest.mark.sandbox
+def test_the_class_report(course, template):
+    wrong = "def causal_mask(n):\n    return torch.ones(n, n).triu().bool()[None, None]"
+    for name, answers in {
+        "ada": SOLVED, "bert": SOLVED, "cleo": {**SOLVED, "causal_mask": wrong}, "dan": {},
+        "eli": {"scale": "import os\nos._exit(1)"},
+    }.items():  # fmt: skip
+        hand_in(course, name, grading_help.submission(template, **answers))
+    with pytest.raises(UserError, match="not graded yet"):
+        write_report(course, "small", course.folder / "report.html")
+    grade(course)
     with course.gradebook() as gradebook:
         gradebook.add_student("zoe", first_name="Zoe", last_name="Absent")
         given = gradebook.find_grade("why", "small", "small", "ada")
@@ -504,7 +519,7 @@ def test_without_a_sandbox_grading_refuses_unless_told(course, template, monkeyp
     points = {name: one.points for name, one in report.now.students.items()}
     assert points == {"ada": 9, "bert": 6, "cleo": 2, "dan": 0, "eli": 0, "zoe": 0}
     assert [(i.name, i.max_points, i.ease, i.waiting) for i in report.items] == [
-        ("test_scale", 2, 0.6, 0), ("test_mask", 4, 0.4, 0), ("why", 3, 1.0, 4)
+        ("test_scale", 2, 0.6, 0), ("test_mask", 4, 0.4, 0), ("why", 3, 1 / 3, 2)
     ]  # fmt: skip
     assert report.mistakes_of["cleo"] == [report.mistakes[0].id]
     assert [one.students for one in report.mistakes] == [1]
