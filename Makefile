@@ -69,6 +69,8 @@ test-all: check
 # Takes the system's Chromium (Debian: apt install chromium), or that of `playwright install chromium`.
 test-browser: $(READY)
 	$(PIP) -c requirements.lock -e '.[browser]'
+	@command -v npm > /dev/null && npm install --silent --prefix $(VENV)/hub configurable-http-proxy@5 || \
+		echo "Without npm (Debian: apt install npm) the test with a JupyterHub is left out."
 	$(BIN)/python -m pytest browser_tests
 
 assignments: $(READY)

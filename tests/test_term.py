@@ -244,6 +244,14 @@ def test_class_lists_of_three_systems(course, text):
         assert len(gradebook.students) == 3
 
 
+def test_the_class_list_may_come_first_in_a_course_without_a_gradebook(course, monkeypatch):
+    (course.folder / "gradebook.db").unlink()
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")  # without the environment's own programs
+    assert enter_class_list(course, read_class_list(class_file(course.folder, "id\nada\n"))) == []
+    set_deadline(course, "small", DUE)
+    assert standings(course, "small").absent[0].student == "ada"
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [

@@ -51,7 +51,9 @@ class Course:
     @contextmanager
     def gradebook(self) -> Iterator[Gradebook]:
         directory = self.directory()
-        with Gradebook(directory.db_url, directory.course_id) as gradebook:
+        with nbgrader_steps(self.log):  # to make a new one, it calls alembic
+            made = Gradebook(directory.db_url, directory.course_id)
+        with made as gradebook:
             yield gradebook
 
     def masters(self, assignment: str) -> dict[str, Path]:

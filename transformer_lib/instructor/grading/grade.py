@@ -44,6 +44,8 @@ from transformer_lib.instructor.grading.shown import line
 from transformer_lib.instructor.grading.term import enter_times
 from transformer_lib.progress import progress_is_shown
 
+TIME = "%Y-%m-%d %H:%M:%S.%f"  # as nbgrader writes it, before the zone
+
 
 @dataclass
 class Graded:
@@ -140,6 +142,14 @@ def _time_of(path: Path) -> datetime | None:
     return parse_utc(text).replace(tzinfo=UTC)
 
 
+def _secret_of(path: Path) -> str:
+    """By which a student finds the feedback in the exchange; nothing if it is no such thing."""
+    if path.is_symlink() or not path.is_file() or path.stat().st_size > 1000:
+        return ""
+    text = path.read_bytes().decode("ascii", "replace")
+    return text if text.isalnum() else ""
+
+
 class _Item:
     """One notebook of one student."""
 
@@ -169,6 +179,7 @@ class _Item:
             self.row.time = recorded or _time_of(folder / "timestamp.txt")
         except (OSError, ValueError, OverflowError):
             remarks.append("timestamp.txt says no time; whether it was late is not known")
+        self._keep_for_feedback(folder, target)
         notebook, self.row.remarks = mended(
             submission, template, self.row.student, cohort_of(self.course.config), remarks
         )
@@ -176,6 +187,16 @@ class _Item:
         self.cells = cells_to_judge(notebook)
         self.key = result_key(self.master, self.cells)
         self.row.result = self.stored.read(self.key)
+
+    def _keep_for_feedback(self, folder: Path, target: Path) -> None:
+        """What nbgrader's ``release_feedback`` needs of a hand-in: its time, and its secret."""
+        for name, text in (
+            ("timestamp.txt", f"{self.row.time:{TIME}} UTC" if self.row.time else ""),
+            ("submission_secret.txt", _secret_of(folder / "submission_secret.txt")),
+        ):
+            (target / name).unlink(missing_ok=True)
+            if text:
+                write_text(target / name, text)
 
     def give_up(self, what: str, error: BaseException) -> None:
         """Nothing can be said of this one; the student is in the gradebook all the same."""
