@@ -12,6 +12,7 @@ Run it after a change in ``assignments/text``: ``make assignments`` for all, or 
 - ``personal=true``: the code with the student's name, from which ``NUMBER`` comes.
 """
 
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -27,6 +28,7 @@ from transformer_lib.instructor.grading.intake import PERSONAL
 from transformer_lib.instructor.grading.nbgrader_plugin import released
 
 ASSIGNMENTS = Path(__file__).parent.parent / "assignments"
+RULES = "AGENTS.md"  # for students' programming assistants, which look for a file of this name
 KINDS = {
     "answer": {"grade": False, "solution": True, "locked": False},
     "test": {"grade": True, "solution": False, "locked": True},
@@ -67,6 +69,8 @@ def make(twin: Path) -> None:
     write_text(
         ASSIGNMENTS / "release" / twin.stem / f"{name}.ipynb", nbformat.writes(student) + "\n"
     )
+    for folder in (master.parent, ASSIGNMENTS / "release" / twin.stem):
+        shutil.copyfile(ASSIGNMENTS / RULES, folder / RULES)
     print(twin.stem, flush=True)
 
 

@@ -17,8 +17,8 @@ def lab(tmp_path, monkeypatch):
     specification.loader.exec_module(module)
     course = tmp_path / "course"
     for name in ("chapters/00_a.ipynb", "chapters/01_b.ipynb", "chapters/text/00_a.py",
-                 "chapters/images/x.png", "docs/gpu.md", "assignments/release/1_p/p.ipynb",
-                 "assignments/source/1_p/p.ipynb"):  # fmt: skip
+                 "chapters/images/x.png", "docs/gpu.md", "assignments/AGENTS.md",
+                 "assignments/release/1_p/p.ipynb", "assignments/source/1_p/p.ipynb"):  # fmt: skip
         (course / name).parent.mkdir(parents=True, exist_ok=True)
         (course / name).write_text(f"first {name}")
     monkeypatch.setattr(module, "ROOT", course)
@@ -37,6 +37,7 @@ def test_it_holds_what_students_need_and_no_solutions(lab, tmp_path):
     work = tmp_path / "work"
     assert lab.update(work) == []
     assert there(work) == [
+        "AGENTS.md",
         "assignments/1_p/p.ipynb",
         "chapters/00_a.ipynb",
         "chapters/01_b.ipynb",

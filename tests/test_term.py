@@ -17,6 +17,7 @@ import nbformat
 import pytest
 from grading_help import SOLVED, grade, hand_in
 
+from transformer_lib import cli
 from transformer_lib.errors import UserError
 from transformer_lib.instructor.grading import grade as grading
 from transformer_lib.instructor.grading.class_list import enter_class_list, read_class_list
@@ -164,7 +165,9 @@ def test_penalties_are_in_the_table_and_the_export_and_follow_the_dates(course, 
         "  ben: 2026-12-02 23:59 CET",
         "  zoe: 2026-12-02 23:59 CET",
     ]
-    assert "zoe    0.0 of 9  nothing handed in" in table(rows, standings(course, "small"))
+    assert "zoe    0.0 of 9  deadline extended; nothing handed in" in table(
+        rows, standings(course, "small")
+    )
     # Points that a human gives count against the penalty as well.
     with course.gradebook() as gradebook:
         gradebook.find_grade("why", "small", "small", "cy").manual_score = 3
@@ -596,3 +599,47 @@ def test_a_second_grader_sees_no_points_and_agreement_is_krippendorffs(course, t
     assert len(sample) == 2
     assert sorted(os.listdir(course.folder.parent / "third" / "autograded")) == sample
     assert list(standings(Course(course.folder.parent / "third"), "small").handed_in)
+
+
+# The commands
+
+
+def typed(monkeypatch, capsys, course, *words):
+    """Type a command; what it says on both streams."""
+    monkeypatch.setattr(sys, "argv", ["transformer-lib", *map(str, words), "--course",
+                                      str(course.folder)])  # fmt: skip
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    said = capsys.readouterr()
+    return end.value.code, said.out, said.err
+
+
+@pytest.mark.sandbox
+def test_a_term_at_the_command_line(course, template, monkeypatch, capsys):
+    def type_in(*words):
+        return typed(monkeypatch, capsys, course, *words)
+
+    listed = class_file(course.folder, "id,first_name,last_name\nada,Ada,A\nben,Ben,B\n")
+    assert type_in("class-list", listed) == (0, "2 students are in the gradebook\n", "")
+    code, out, _ = type_in("deadline", "small", "2026-12-01 23:59", "--zone", "Europe/Berlin")
+    assert (code, out) == (0, "small is due 2026-12-01 23:59 CET; being late costs nothing\n")
+    code, out, _ = type_in("deadline", "small", "2026-12-08 23:59", "--student", "ben")
+    assert out.splitlines()[1] == "  ben: 2026-12-08 23:59 UTC"
+    assert type_in("deadline", "small", "--student", "ben")[0] == 2
+    assert "no time zone" in type_in("deadline", "small", "2026-12-01 23:59", "--zone", "X")[2]
+    archive = zipped(course.folder, {"aada_71_900_small.ipynb": nbformat.writes(
+        grading_help.submission(template, **SOLVED))})  # fmt: skip
+    code, out, _ = type_in("collect", "small", archive)
+    assert out.splitlines()[-1] == "1 hand-ins, 1 of them new; nothing from 1: ben"
+    path = course.folder / "source" / "small" / "small.ipynb"
+    careless = "assert scale(y).sum() == (3 * y + 1).sum(), ("
+    path.write_text(path.read_text().replace("expect(scale(y), 3 * y + 1,", careless))
+    code, out, err = type_in("grade", "small", "--jobs", "1")
+    assert code == 0
+    assert "! small: test_scale, hidden test" in err, "a test that could be fooled is told"
+    assert "ben    0.0 of 9  deadline extended; nothing handed in" in out
+    code, out, err = type_in("feedback", "small")
+    assert out.startswith("0 pages in")
+    assert "1 students wait for hand grading" in err
+    given_by_hand(course, "ada", "why", 2)
+    assert type_in("feedback", "small")[1].startswith("1 pages in")

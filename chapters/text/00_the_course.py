@@ -114,6 +114,12 @@ check(length_penalty, seed=1)
 #    it and write it again.
 # 4. Go on. Everything after the exercise works with the course's version.
 #
+# **With a programming assistant.** It can write every exercise of this course, and then *it* has
+# practised. Let it explain an error message, ask it for a smaller case to work out by hand, have it
+# question you; write the answer yourself. In the top folder of your work copy lies `AGENTS.md`, a
+# file that such programs look for: it asks them to teach and not to solve, to let `check` judge, and
+# to read its hint to you. Whether your instructor allows more, or less, ask before you hand in.
+#
 # ## How long it takes
 #
 # ●○○ is one idea, ●●○ takes several steps, ●●● is an experiment or a part of a real system.

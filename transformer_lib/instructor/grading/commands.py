@@ -62,6 +62,8 @@ def grade(
     from transformer_lib.instructor.grading.course import Course
     from transformer_lib.instructor.grading.executors import machines, processes
     from transformer_lib.instructor.grading.grade import grade as grade_class
+    from transformer_lib.instructor.grading.lint import lint
+    from transformer_lib.instructor.grading.master import load_master
     from transformer_lib.instructor.grading.table import table
     from transformer_lib.instructor.grading.term import standings
 
@@ -72,6 +74,9 @@ def grade(
             err=True,
         )
     there = Course(course)
+    for name, master in there.masters(assignment).items():
+        for problem in lint(load_master(master)):
+            typer.echo(f"! {name}: {problem}", err=True)
     rows = grade_class(
         there,
         assignment,
@@ -123,7 +128,7 @@ def deadline(
 ) -> None:
     """Set when an assignment is due, for all or for one student; without WHEN, say when it is.
 
-    Penalties follow at once. What lateness costs stands in nbgrader_config.py.
+    Penalties follow at once. The file nbgrader_config.py says what lateness costs.
 
     \b
     Examples:

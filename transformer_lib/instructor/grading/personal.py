@@ -1,4 +1,4 @@
-"""The cell of an assignment that says whose it is, and what follows for who marks it.
+"""The cell of an assignment that says whose it is, and what graders are told because of it.
 
 Tasks take their data from the number of :func:`transformer_lib.personal.personal_number`. When work
 is graded, the cell holds the student's name, whatever was typed there; in marking schemes,
@@ -61,7 +61,7 @@ def personalize(
 
 
 def anonymize(notebook: NotebookNode) -> None:
-    """Take the name out again, for who grades by hand need not know it."""
+    """Take the name out again: nobody who grades by hand needs it."""
     for cell in notebook.cells:
         if cell.get("id") == PERSONAL:
             cell.source = _with(cell.source, STUDENT=NOBODY)

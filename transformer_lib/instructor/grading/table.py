@@ -20,7 +20,9 @@ def table(rows: Sequence[Graded], now: Standings) -> str:
         notes += [] if row.is_new else ["as before"]
         text = "; ".join(line(note) for note in notes if note)
         lines.append(f"{row.student:{width}} {one.points:6.1f} of {whole}  {text}".rstrip())
-    lines += [f"{one.student:{width}} {0:6.1f} of {whole}  nothing handed in" for one in now.absent]
+    for one in now.absent:
+        text = "; ".join([*dates(one), "nothing handed in"])
+        lines.append(f"{one.student:{width}} {0:6.1f} of {whole}  {text}")
     return "\n".join([*lines, *_tail(rows, now.handed_in)])
 
 

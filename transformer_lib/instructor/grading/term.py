@@ -66,7 +66,7 @@ class ItemPoints(NamedTuple):
 
 @dataclass(frozen=True)
 class Standing:
-    """Where one student stands in one assignment.
+    """What one student has in one assignment.
 
     Args:
         due: when it was due for this student, in UTC, with the extension; None without a date.
@@ -102,7 +102,7 @@ class Standing:
 
 @dataclass(frozen=True)
 class Standings:
-    """Where everybody in the gradebook stands in an assignment, by student, sorted by name."""
+    """What everybody in the gradebook has in an assignment, by student, sorted by name."""
 
     assignment: str
     due: datetime | None
