@@ -1,10 +1,16 @@
-"""Made-up students for the demo of grading and for its benchmark."""
+"""Made-up students for the demo of grading, its benchmark, and the walk through docs/grading.md.
+
+``python scripts/made_up_class.py FOLDER`` writes what an instructor has when work is handed in:
+``class.csv`` and, as Moodle packs them, ``hand-ins.zip``, with ``times.csv``.
+"""
 
 import ast
 import inspect
+import json
 import shutil
 import sys
 import types
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +30,38 @@ def new_course(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(ASSIGNMENTS / "source" / ASSIGNMENT, folder / "source" / ASSIGNMENT)
     shutil.copy(ASSIGNMENTS / "nbgrader_config.py", folder)
+
+
+CLASS = (  # login, first and last name, whose work of tests/likeness.jsonl, when
+    ("ada", "Ada", "Adler", "student 1", "2026-12-01 20:15"),
+    ("ben", "Ben", "Brandt", "student 2", "2026-12-01 23:58"),
+    ("cleo", "Cleo", "Clarke", "student 3", "2026-12-02 00:07"),
+    ("dan", "Dan", "Diaz", "student 4", "2026-12-03 09:30"),
+    ("eva", "Eva", "Engel", "student 5", "2026-11-30 14:00"),
+    ("finn", "Finn", "Falk", "copy 5", "2026-12-01 23:40"),
+    ("gus", "Gus", "Green", None, None),
+)
+
+
+def write_class(folder: Path) -> None:
+    """Seven students of assignment 2: one has handed in nothing, one has copied, two are late."""
+    text = (ASSIGNMENTS.parent / "tests" / "likeness.jsonl").read_text(encoding="utf-8")
+    works = [json.loads(line) for line in text.splitlines()]
+    answers = {one["student"]: one["answers"] for one in works if one["assignment"] == ASSIGNMENT}
+    people, times = ["id,first_name,last_name"], ["student,time"]
+    with zipfile.ZipFile(folder / "hand-ins.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for number, (login, first, last, work, time) in enumerate(CLASS, start=401):
+            people.append(f"{login},{first},{last}")
+            if work is None:
+                continue
+            times.append(f"{login},{time}")
+            notebook = answered(**answers[work])
+            for cell in notebook.cells:
+                cell.source = cell.source.replace('STUDENT = "..."', f'STUDENT = "{login}"')
+            name = f"{first} {last}_{number}_assignsubmission_file_/{NOTEBOOK}.ipynb"
+            archive.writestr(name, nbformat.writes(notebook))
+    for name, lines in (("class.csv", people), ("times.csv", times)):
+        (folder / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def hand_in(course: Path, student: str, notebook: NotebookNode | str | None) -> Path:
@@ -88,3 +126,7 @@ def _collect(answer: Callable[..., Any], lines: dict[str, str]) -> None:
             lines[node.id] = f"from {value.__module__} import {value.__name__} as {node.id}"
     lines.pop(answer.__name__, None)
     lines[answer.__name__] = ast.unparse(tree)
+
+
+if __name__ == "__main__":
+    write_class(Path(sys.argv[1]))

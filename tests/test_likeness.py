@@ -84,11 +84,11 @@ def test_rare_numbers_that_two_share_are_named_with_how_many_have_them():
 
 
 def test_lines_and_words_that_are_alike_are_marked():
-    lines = marked_code(
-        "a = q @ k\nprint(a)\nreturn a.sum(dim=1)", "def f():\n    return b.sum(dim=1)"
-    )
+    mine, theirs = "a = q @ k\nprint(a)\nreturn a.sum(dim=1)", "def f():\n    return b.sum(dim=1)"
+    lines = marked_code(mine, theirs)
     assert [same for _, same in lines] == [False, False, True]
     assert "".join(text for text, _ in lines).splitlines()[0] == "a = q @ k"
+    assert not any(same for _, same in marked_code(mine, theirs, "    return c.sum(dim=1)"))
     words = marked_words("So, a large score takes it all.", "Because A LARGE SCORE takes over")
     assert "".join(text for text, _ in words) == "So, a large score takes it all."
     assert [text for text, same in words if same] == ["large", "score", "takes"]

@@ -10,10 +10,23 @@ import typer
 from transformer_lib.errors import UserError, require
 
 Assignment = Annotated[str, typer.Argument(metavar="ASSIGNMENT", help="e.g. 2_attention")]
+
+
+def _course() -> Path:
+    """The folder we are in, if it is a course; else the one that comes with the project."""
+    return Path() if Path("nbgrader_config.py").exists() else Path("assignments")
+
+
 CourseFolder = Annotated[
-    Path, typer.Option("--course", metavar="DIR", help="folder with nbgrader_config.py")
+    Path,
+    typer.Option(
+        "--course",
+        metavar="DIR",
+        default_factory=_course,
+        show_default="this folder, or assignments",
+        help="folder with nbgrader_config.py",
+    ),
 ]
-COURSE = Path("assignments")
 
 
 class How(StrEnum):
@@ -33,7 +46,7 @@ class Form(StrEnum):
 
 def grade(
     assignment: Assignment,
-    course: CourseFolder = COURSE,
+    course: CourseFolder,
     jobs: Annotated[int | None, typer.Option(help="processes; one per core by default")] = None,
     student: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="only this one; may be repeated")
@@ -93,7 +106,7 @@ def grade(
 
 def class_list(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="CSV with a heading")],
-    course: CourseFolder = COURSE,
+    course: CourseFolder,
 ) -> None:
     """Enter the class from nbgrader's, Canvas's or Moodle's CSV file into the gradebook.
 
@@ -115,6 +128,7 @@ def class_list(
 
 def deadline(
     assignment: Assignment,
+    course: CourseFolder,
     when: Annotated[
         str | None, typer.Argument(metavar="[WHEN]", help="e.g. '2026-12-01 23:59'")
     ] = None,
@@ -124,7 +138,6 @@ def deadline(
     zone: Annotated[
         str | None, typer.Option(help="time zone, e.g. Europe/Berlin [that of nbgrader_config.py]")
     ] = None,
-    course: CourseFolder = COURSE,
 ) -> None:
     """Set when an assignment is due, for all or for one student; without WHEN, say when it is.
 
@@ -158,6 +171,7 @@ def deadline(
 
 def collect(
     assignment: Assignment,
+    course: CourseFolder,
     archive: Annotated[
         Path | None,
         typer.Argument(metavar="[ZIP]", help="Moodle's or Canvas's archive [nbgrader's exchange]"),
@@ -168,7 +182,6 @@ def collect(
     trusted: Annotated[
         bool, typer.Option("--trust-timestamps", help="believe the times in the exchange")
     ] = False,
-    course: CourseFolder = COURSE,
 ) -> None:
     """Take in everybody's latest hand-in, and record when it came.
 
@@ -188,10 +201,10 @@ def collect(
 
 def feedback(
     assignment: Assignment,
+    course: CourseFolder,
     unfinished: Annotated[
         bool, typer.Option("--unfinished", help="also where answers wait for a human")
     ] = False,
-    course: CourseFolder = COURSE,
 ) -> None:
     """Make a page for each student whose work is graded, with nbgrader's generate_feedback.
 
@@ -204,9 +217,9 @@ def feedback(
     from transformer_lib.instructor.grading.feedback import make_feedback
 
     made, waiting = make_feedback(Course(course), assignment, unfinished)
-    typer.echo(f"{made} pages in {course / 'feedback'}")
+    typer.echo(f"pages in {course / 'feedback'}: {made}")
     if waiting:
-        typer.echo(f"! {waiting} students wait for hand grading and got no page", err=True)
+        typer.echo(f"! students who wait for hand grading and got no page: {waiting}", err=True)
 
 
 def verify_submission(
@@ -224,8 +237,8 @@ def verify_submission(
 
 def export_grades(
     assignment: Assignment,
+    course: CourseFolder,
     out: Annotated[Path, typer.Option(help="the CSV file to write")],
-    course: CourseFolder = COURSE,
     form: Annotated[Form, typer.Option("--for", help="which form of CSV")] = Form.nbgrader,
 ) -> None:
     """Write the grades of everybody in the gradebook as CSV, for import elsewhere."""
@@ -241,8 +254,8 @@ def export_grades(
 
 def class_report(
     assignment: Assignment,
+    course: CourseFolder,
     out: Annotated[Path, typer.Option(help="the HTML page to write")],
-    course: CourseFolder = COURSE,
 ) -> None:
     """Write a page about the class: points, how hard each test was, frequent misconceptions."""
     require("nbgrader", "grading")
@@ -255,10 +268,10 @@ def class_report(
 
 def second_grading(
     assignment: Assignment,
+    course: CourseFolder,
     out: Annotated[Path, typer.Option(metavar="DIR", help="a new folder for the course")],
     share: Annotated[float, typer.Option(min=0.0, max=1.0, help="of the hand-ins")] = 0.2,
     seed: Annotated[int, typer.Option(help="draws the sample")] = 0,
-    course: CourseFolder = COURSE,
 ) -> None:
     """Make a course in which somebody else grades a sample by hand, without the first points.
 
@@ -277,8 +290,8 @@ def second_grading(
 
 def agreement(
     assignment: Assignment,
+    course: CourseFolder,
     second: Annotated[Path, typer.Option(metavar="DIR", help="the second grader's course")],
-    course: CourseFolder = COURSE,
 ) -> None:
     """How far two graders agree, item by item, with Krippendorff's alpha.
 
@@ -295,12 +308,12 @@ def agreement(
 
 def likeness(
     assignment: Assignment,
+    course: CourseFolder,
     out: Annotated[Path, typer.Option(help="the HTML page to write")],
     earlier: Annotated[
         list[Path] | None,
         typer.Option(metavar="DIR", help="the folder submitted of an earlier cohort; repeatable"),
     ] = None,
-    course: CourseFolder = COURSE,
 ) -> None:
     """Write a page of hand-ins that are more alike than the class, side by side; never a verdict.
 
@@ -315,4 +328,4 @@ def likeness(
     from transformer_lib.instructor.likeness.report import write_likeness
 
     pairs = write_likeness(Course(course), assignment, out, earlier or [])
-    typer.echo(f"{out}: {len(pairs)} pairs stand out; look at them before you think anything")
+    typer.echo(f"{out}: pairs that stand out: {len(pairs)}; a reason to look, not a verdict")

@@ -39,16 +39,16 @@ class Item:
     """How one graded cell did with the class.
 
     Args:
-        ease: mean share of the points that was reached: 1 is easy.
-        discrimination: correlation, over students, of its points with those of all other items;
-            None where one of them is the same for everybody.
+        ease: mean share of the points that was reached: 1 is easy; None where all wait.
+        discrimination: correlation, over students, of its points with those of the other items for
+            which nobody waits; None where one of them is the same for everybody.
         interval: of 95% around the discrimination, by Fisher's transformation.
         waiting: how many answers have no points yet; they are left out.
     """
 
     name: str
     max_points: float
-    ease: float
+    ease: float | None
     discrimination: float | None
     interval: tuple[float, float] | None
     waiting: int
@@ -177,18 +177,21 @@ def _items(now: Standings, order: Sequence[str]) -> list[Item]:
          for name in names]
         for items in given
     ]).reshape(len(given), len(names))  # fmt: skip
-    complete = table[~np.isnan(table).any(axis=1)]
+    is_full = ~np.isnan(table).any(axis=0)  # nobody waits for it
     made = []
     for number, name in enumerate(names):
-        there = table[~np.isnan(table[:, number]), number]
-        relation = discrimination(complete, number)
+        rows = ~np.isnan(table[:, number])
+        there = table[rows, number]
+        # With those items that everybody has points for.
+        others = table[rows][:, is_full & (np.arange(len(names)) != number)]
+        relation = discrimination(np.column_stack([there, others]), 0)
         made.append(
             Item(
                 name,
                 maximum[name],
-                float(there.mean() / maximum[name]) if len(there) else 0.0,
+                float(there.mean() / maximum[name]) if len(there) else None,
                 relation,
-                interval(relation, len(complete)),
+                interval(relation, len(there)),
                 len(table) - len(there),
             )
         )

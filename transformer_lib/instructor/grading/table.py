@@ -57,6 +57,6 @@ def _tail(rows: Sequence[Graded], there: Sequence[Standing]) -> Iterator[str]:
     )
     if taken := sum(row.time is not None and not row.is_recorded for row in rows):
         yield (
-            f"! {taken} times of handing in come from timestamp.txt, which a student can write; "
+            f"! times taken from timestamp.txt, which students can write: {taken}; "
             "`transformer-lib collect` keeps its own"
         )

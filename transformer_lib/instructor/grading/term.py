@@ -14,7 +14,7 @@ from nbgrader.api import Assignment, Gradebook, MissingEntry, Student, Submitted
 
 from transformer_lib.errors import UserError
 from transformer_lib.instructor.grading.course import Course, nbgrader_steps, safe_name
-from transformer_lib.instructor.grading.late import DAY, LatePolicy
+from transformer_lib.instructor.grading.late import LatePolicy
 
 
 def policy_of(course: Course) -> LatePolicy:
@@ -50,11 +50,14 @@ def shown(time: datetime, zone: ZoneInfo) -> str:
 
 
 def lateness(seconds: float) -> str:
-    """How late: ``12 minutes late``, ``5 hours late``, ``2 days late``; rounded down."""
-    for unit, size in (("day", DAY), ("hour", 3600), ("minute", 60), ("second", 1)):
-        if (number := int(seconds // size)) >= 1:
-            return f"{number} {unit}{'s' if number > 1 else ''} late"
-    return ""
+    """How late, rounded down: ``12 min late``, ``5 h 2 min late``, ``1 day 9 h late``."""
+    minutes = int(seconds // 60)
+    days, hours = minutes // 1440, minutes // 60 % 24
+    if days:
+        return f"{days} day{'s' if days > 1 else ''} {hours} h late"
+    if hours:
+        return f"{hours} h {minutes % 60} min late"
+    return f"{minutes} min late" if minutes else "less than a minute late"
 
 
 class ItemPoints(NamedTuple):

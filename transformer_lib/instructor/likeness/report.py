@@ -47,7 +47,9 @@ def write_likeness(
         if not found:
             raise UserError(f"{folder} has no hand-ins STUDENT/{assignment}/…")
         others += found
-    pairs = compare(works, _released(course, assignment), others)
+    released = _released(course, assignment)
+    given = "\n".join(released.code.values())
+    pairs = compare(works, released, others)
     out = [pair for pair in pairs if pair.total >= STANDS_OUT][:MOST]
     content = {
         "assignment": assignment,
@@ -55,7 +57,9 @@ def write_likeness(
         "earlier": len(others),
         "compared": len(pairs),
         "least": STANDS_OUT,
-        "pairs": [(number, pair, list(_answers(pair))) for number, pair in enumerate(out, start=1)],
+        "pairs": [
+            (number, pair, list(_answers(pair, given))) for number, pair in enumerate(out, start=1)
+        ],
     }
     write_page(target, "transformer_lib.instructor.likeness", "likeness.html", content)
     return out
@@ -102,12 +106,15 @@ def _released(course: Course, assignment: str) -> Work:
     return work
 
 
-def _answers(pair: Pair) -> Iterator[tuple[str, list[Any], list[Any]]]:
-    """Each answer of both, in pieces that are marked where the other has the same."""
-    for mine, theirs, marked in (
-        (pair.a.code, pair.b.code, marked_code),
-        (pair.a.words, pair.b.words, marked_words),
-    ):
-        for name in (name for name in mine if name in theirs):
-            a, b = plain(mine[name]), plain(theirs[name])
-            yield name, marked(a, b), marked(b, a)
+def _answers(pair: Pair, given: str) -> Iterator[tuple[str, list[Any], list[Any]]]:
+    """Each answer of both, in pieces that are marked where the other has the same.
+
+    Args:
+        given: the code that was released.
+    """
+    for name in (name for name in pair.a.code if name in pair.b.code):
+        a, b = plain(pair.a.code[name]), plain(pair.b.code[name])
+        yield name, marked_code(a, b, given), marked_code(b, a, given)
+    for name in (name for name in pair.a.words if name in pair.b.words):
+        a, b = plain(pair.a.words[name]), plain(pair.b.words[name])
+        yield name, marked_words(a, b), marked_words(b, a)

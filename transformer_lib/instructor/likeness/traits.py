@@ -155,9 +155,14 @@ def _call(node: ast.Call, visit: Visit) -> tuple[str, int]:
     return f".{name}({' '.join(text for text, _ in parts)})", 1 + sum(size for _, size in parts)
 
 
-def marked_code(source: str, other: str) -> list[tuple[str, bool]]:
-    """The lines, and of each whether the other has one that differs in names alone."""
+def marked_code(source: str, other: str, given: str = "") -> list[tuple[str, bool]]:
+    """The lines, and of each whether the other has one that differs in names alone.
+
+    Args:
+        given: code that everybody got; its lines are not marked.
+    """
     theirs = {_form(line) for line in other.splitlines()}
+    theirs -= {_form(line) for line in given.splitlines()}
     return [
         (f"{line}\n", len(form := _form(line)) >= LEAST_LINE and form in theirs)
         for line in source.splitlines()
