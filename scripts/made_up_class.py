@@ -56,19 +56,27 @@ def write_class(folder: Path) -> None:
                 continue
             times.append(f"{login},{time}")
             notebook = answered(**answers[work])
-            for cell in notebook.cells:
-                cell.source = cell.source.replace('STUDENT = "..."', f'STUDENT = "{login}"')
+            sign(notebook, login)
             name = f"{first} {last}_{number}_assignsubmission_file_/{NOTEBOOK}.ipynb"
             archive.writestr(name, nbformat.writes(notebook))
     for name, lines in (("class.csv", people), ("times.csv", times)):
         (folder / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
+def sign(notebook: NotebookNode, student: str) -> None:
+    """Fill in the student's name."""
+    for cell in notebook.cells:
+        cell.source = cell.source.replace('STUDENT = "..."', f"STUDENT = {student!r}")
+
+
 def hand_in(course: Path, student: str, notebook: NotebookNode | str | None) -> Path:
-    """Put a notebook, or any text in its place, where hand-ins lie."""
+    """Put a signed notebook, or any text in its place, where hand-ins lie."""
     folder = course / "submitted" / student / ASSIGNMENT
     folder.mkdir(parents=True)
     path = folder / f"{NOTEBOOK}.ipynb"
+    if isinstance(notebook, NotebookNode):
+        notebook = nbformat.from_dict(notebook)
+        sign(notebook, student)
     if notebook is not None:
         text = notebook if isinstance(notebook, str) else nbformat.writes(notebook)
         path.write_text(text, encoding="utf-8")

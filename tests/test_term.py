@@ -521,7 +521,8 @@ def test_a_personal_number_is_the_same_for_everybody_who_computes_it():
 )
 def test_the_number_is_the_student_s_own_whatever_was_typed(template, given, remark):
     notebook, remarks = mended(
-        known(personal(template, **given)), personal(template), "ada", "2026 \"x\" \\"
+        known(personal(grading_help.submission(template, **SOLVED), **given)), personal(template),
+        "ada", "2026 \"x\" \\"
     )  # fmt: skip
     cells = [cell for cell in notebook.cells if "STUDENT" in cell.source and cell.id != "hand-in"]
     assert len(cells) == 1, "what was typed is not there a second time"

@@ -231,7 +231,8 @@ def mended(
         remarks: those about the file.
     """
     intake = mend(submission, template)
-    intake.remarks += personalize(intake.notebook, submission, student, cohort)
+    said = personalize(intake.notebook, submission, student, cohort)
+    intake.remarks += said if intake.answered else []
     remarks = [line(remark) for remark in (*remarks, *intake.remarks)]
     if remarks:
         lines = "\n".join(f"- {MARKS.sub(_escaped, remark)}" for remark in remarks)
