@@ -118,6 +118,11 @@ def test_the_page_shows_pairs_and_runs_nothing(course, template, tmp_path):
         write_likeness(course, "small", tmp_path / "page.html", [tmp_path / "none"])
 
 
+def test_code_that_is_too_deep_is_compared_by_its_tokens():
+    assert of_code("x = " + "-" * 3000 + "1")["tokens"]
+    assert of_code("x = " + "+".join("1" * 9000))["tokens"]
+
+
 def test_two_hand_ins_are_no_class(course, template, tmp_path):
     for student in ("ada", "ben"):
         hand_in(course, student, submission(template, **SOLVED))

@@ -68,6 +68,8 @@ def test_a_time_is_one_of_its_zone(text, zone, utc):
     [
         ("tomorrow", "is no time"),
         ("2026-12-01", "say the time as well: 2026-12-01 23:59"),
+        ("9999-12-31 23:59", "is in no year"),
+        ("0001-01-01 00:00", "is in no year"),
         ("2026-03-29 02:30", "clocks go forward there"),
     ],
 )
@@ -347,6 +349,75 @@ def test_nobody_hands_in_for_another(exchange, monkeypatch):
     (one,) = collect(course, "small")
     assert not one.files
     assert not (course.folder / "submitted").exists()
+
+
+def test_what_lies_in_the_exchange_costs_nobody_else_anything(exchange):
+    course, inbound = exchange
+    now = datetime.now(UTC)
+    submit(inbound, "ada", now - HOUR, small_ipynb="ada's own")
+    # A link in her name, with a later time, to the system's folder; and a file.
+    (inbound / f"ada+small+{now:%Y-%m-%d %H:%M:%S.%f} UTC+x").symlink_to("/etc")
+    (inbound / f"ada+small+{now + HOUR:%Y-%m-%d %H:%M:%S.%f} UTC+x").write_text("no folder")
+    for time in ("9999-99-99 00:00:00 UTC", "1 2 3 4 5", "inf UTC", "\u202e", "9" * 150):
+        (inbound / f"ben+small+{time}+x").mkdir()
+    deep = submit(inbound, "cy", now, small_ipynb="c")
+    for number in range(150):
+        (deep / f"file{number}").write_text("x")
+        deep = deep / "d" if number < 40 else deep
+        deep.mkdir(exist_ok=True)
+    big = submit(inbound, "dee", now, small_ipynb="d")
+    for number in range(4):
+        (big / f"big{number}").write_bytes(b"x" * 8_000_000)
+    os.mkfifo(big / "pipe")
+    found = {one.student: one for one in collect(course, "small")}
+    assert found["ada"].files["small.ipynb"] == b"ada's own"
+    assert "ben" not in found or not found["ben"].files
+    assert len(found["cy"].files) <= 100
+    assert sum(map(len, found["dee"].files.values())) <= 20 * 2**20
+    assert found["dee"].remarks == ["more than 100 files or 20 MB: not all was taken"]
+    assert (course.folder / "submitted/cy/small/small.ipynb").read_text() == "c"
+
+
+def test_without_a_class_list_who_has_handed_in_is_known_as_well(exchange, monkeypatch):
+    course, inbound = exchange
+    now = datetime.now(UTC)
+    submit(inbound, "ada", now - HOUR, small_ipynb="ada")
+    submit(inbound, "ada", now, small_ipynb="ben's joke")
+    submit(inbound, "ben", now, small_ipynb="ben")
+    owner = {"ada": "ada", "ben's joke": "ben", "ben": "ben"}
+    monkeypatch.setattr(Path, "owner", lambda path: owner[(path / "small.ipynb").read_text()])
+    found = {one.student: one for one in collect(course, "small", trusted=True)}
+    assert found["ada"].files["small.ipynb"] == b"ada"
+    assert found["ada"].remarks == ["one in this name was put there by ben: not taken"]
+
+
+def test_one_entry_that_cannot_be_unpacked_is_one_student_s(course):
+    path = zipped(course.folder, ARCHIVES["moodle with folders"])
+    content = bytearray(path.read_bytes())
+    with zipfile.ZipFile(path) as archive:
+        entry = archive.getinfo("Ada Lovelace_41_assignsubmission_file_/small.ipynb")
+    content[entry.header_offset + 30 + len(entry.filename)] ^= 0xFF
+    path.write_bytes(content)
+    found = {one.student: one for one in collect(course, "small", path)}
+    assert "a file cannot be unpacked" in found["Ada Lovelace 41"].remarks[1]
+    assert found["Ben Bit 42"].files
+
+
+def test_a_file_s_name_makes_nobody_another(course):
+    people = "id,first_name,last_name\nada,Ada,L\nben,Ben,B\n"
+    enter_class_list(course, read_class_list(class_file(course.folder, people)))
+    name = "Ada L_41_assignsubmission_file_Ben B_42_assignsubmission_file_small.ipynb"
+    (one,) = collect(course, "small", zipped(course.folder, {name: "a"}))
+    assert one.student == "ada"
+
+
+def test_what_was_never_graded_is_not_exported(course, template):
+    enter_class_list(course, read_class_list(class_file(course.folder, "id\nada\nben\n")))
+    set_deadline(course, "small", DUE)
+    set_extension(course, "small", "ada", DUE + HOUR)
+    hand_in(course, "ada", template)
+    with pytest.raises(UserError, match="small was not graded yet"):
+        export(course, "small", "moodle", course.folder / "grades.csv")
 
 
 def test_without_an_exchange_there_is_one_line(course):

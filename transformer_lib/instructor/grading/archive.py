@@ -3,17 +3,18 @@
 import re
 import stat
 import zipfile
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 
 from transformer_lib.errors import UserError
 from transformer_lib.instructor.grading.class_list import Person
 from transformer_lib.instructor.grading.course import safe_name
-from transformer_lib.instructor.grading.hand_ins import MAX_FILES, HandIn
-from transformer_lib.instructor.grading.intake import MAX_BYTES
+from transformer_lib.instructor.grading.hand_ins import MAX_BYTES, HandIn
 
 MAX_ENTRIES = 100_000
-MOODLE = re.compile(r"(?P<name>[^/]+)_(?P<number>\d+)_assignsubmission_file_?/?(?P<file>[^/].*)")
+UNPACKING = (OSError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error)
+MOODLE = re.compile(r"(?P<name>[^/]+?)_(?P<number>\d+)_assignsubmission_file_?/?(?P<file>[^/].*)")
 CANVAS = re.compile(r"(?P<name>[^/_]+)_(?P<late>LATE_)?(?P<number>\d+)_\d+_(?P<file>[^/]+)")
 
 
@@ -64,9 +65,13 @@ def _hand_ins(
             one.remarks.append("not in the class list")
         if match.groupdict().get("late") and "marked as late" not in one.remarks:
             one.remarks.append("marked as late")
-        name = safe_name(PurePosixPath(match["file"]).name)
-        if len(one.files) < MAX_FILES and (content := _content(archive, entry)):
-            one.files[name] = content
+        try:
+            content = _content(archive, entry)
+        except UNPACKING as error:
+            one.remarks.append(f"a file cannot be unpacked: {error}")
+            continue
+        if content:
+            one.add(safe_name(PurePosixPath(match["file"]).name), content)
     return sorted(found.values(), key=lambda one: one.student)
 
 

@@ -249,7 +249,7 @@ def export_grades(
     done = export(Course(course), assignment, form.value, out)
     typer.echo(f"{out}: {done.students} students")
     if done.waiting:
-        typer.echo(f"! {done.waiting} of them wait for hand grading: provisional points", err=True)
+        typer.echo(f"! provisional, for not graded to the end: {done.waiting} of them", err=True)
 
 
 def class_report(

@@ -2,10 +2,10 @@
 
 import os
 import stat
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import NamedTuple
 
 from nbgrader.exchange.default import ExchangeCollect
 from nbgrader.utils import parse_utc
@@ -13,9 +13,9 @@ from nbgrader.utils import parse_utc
 from transformer_lib.errors import UserError
 from transformer_lib.instructor.grading.class_list import Person
 from transformer_lib.instructor.grading.course import Course, safe_name
-from transformer_lib.instructor.grading.hand_ins import MAX_FILES, HandIn
-from transformer_lib.instructor.grading.intake import MAX_BYTES
+from transformer_lib.instructor.grading.hand_ins import MAX_BYTES, MAX_FILES, HandIn
 
+MAX_DEPTH = 3  # of folders in a hand-in
 TOLERANCE = timedelta(minutes=5)  # between what a hand-in says and when its files were written
 
 
@@ -41,45 +41,68 @@ def from_exchange(
             f"there is no exchange at {inbound}: release the assignment first, or name another "
             "with c.Exchange.root in nbgrader_config.py"
         )
-    known = {person.student for person in people}
-    latest: dict[str, tuple[datetime, Path]] = {}
-    refused: dict[str, list[str]] = defaultdict(list)
+    records = list(_records(inbound, assignment))
+    known = {person.student for person in people} | {r.student for r in records if r.is_own}
+    latest: dict[str, _Record] = {}
+    found: dict[str, HandIn] = {}
+    for record in records:
+        one = found.setdefault(record.student, HandIn(record.student))
+        if not record.is_own and record.owner in known:
+            one.remarks.append(f"one in this name was put there by {record.owner}: not taken")
+        elif record.student not in latest or latest[record.student].claimed < record.claimed:
+            latest[record.student] = record
+    for student in sorted(found):
+        one = found[student]
+        if student in latest:
+            _take(latest[student], one, trusted)
+        yield one
+
+
+class _Record(NamedTuple):
+    """A hand-in that lies in the exchange, and whose it says that it is."""
+
+    folder: Path
+    student: str
+    claimed: datetime
+    owner: str
+    is_own: bool
+
+
+def _take(record: _Record, one: HandIn, trusted: bool) -> None:
+    one.time = record.claimed
+    try:
+        written = _read_folder(record.folder, one)
+    except OSError as error:
+        one.remarks.append(f"cannot be read: {error.strerror}")
+        return
+    if not trusted and written > record.claimed + TOLERANCE:
+        said, real = (f"{time:%Y-%m-%d %H:%M}" for time in (record.claimed, written))
+        one.remarks.append(f"says {said}, was written {real} UTC")
+        one.time = written
+
+
+def _records(inbound: Path, assignment: str) -> Iterator[_Record]:
     for folder in sorted(inbound.iterdir()):
+        if folder.is_symlink() or not folder.is_dir():
+            continue
         try:
             name, claimed = _record(folder.name, assignment)
-        except ValueError:
-            continue
-        student, owner = safe_name(name), _owner(folder)
-        if owner != name and owner in known:
-            refused[student].append(f"one in this name was put there by {owner}: not taken")
-        elif student not in latest or latest[student][0] < claimed:
-            latest[student] = claimed, folder
-    for student in sorted(latest.keys() | refused.keys()):
-        one = HandIn(student, remarks=refused[student])
-        if student in latest:
-            one.time, folder = latest[student]
-            one.files, written = _read_folder(folder)
-            if not trusted and written > one.time + TOLERANCE:
-                one.remarks.append(
-                    f"says {one.time:%Y-%m-%d %H:%M}, was written {written:%Y-%m-%d %H:%M} UTC"
-                )
-                one.time = written
-        yield one
+        except (ValueError, OverflowError, TypeError, AttributeError):
+            continue  # of another assignment, or a name that nbgrader did not make
+        owner = _owner(folder)
+        yield _Record(folder, safe_name(name), claimed, owner, owner == name)
 
 
 def _record(name: str, assignment: str) -> tuple[str, datetime]:
     """Whose hand-in a folder of the exchange is, and when it says that it was handed in.
 
     Raises:
-        ValueError: it is of another assignment, or no hand-in.
+        ValueError: it is of another assignment, or no hand-in; and whatever a time may raise.
     """
     parts = name.rsplit("+", 3) if name.count("+") >= 3 else name.rsplit("+", 2)
     if len(parts) < 3 or parts[1] != assignment:
         raise ValueError(name)
-    try:
-        return parts[0], parse_utc(parts[2]).replace(tzinfo=UTC)
-    except OverflowError as error:
-        raise ValueError(name) from error
+    return parts[0], parse_utc(parts[2]).replace(tzinfo=UTC)
 
 
 def _owner(path: Path) -> str:
@@ -89,18 +112,19 @@ def _owner(path: Path) -> str:
         return ""
 
 
-def _read_folder(folder: Path) -> tuple[dict[str, bytes], datetime]:
-    """Its files, and when the last of them was written: no student can set that time."""
-    files: dict[str, bytes] = {}
+def _read_folder(folder: Path, one: HandIn) -> datetime:
+    """Take its files; returns when the last of them was written, which no student can set."""
     latest = folder.stat(follow_symlinks=False).st_ctime
     for above, folders, names, handle in os.fwalk(folder):
-        folders[:] = [name for name in folders if name != ".ipynb_checkpoints"]
-        for name in sorted(names):
+        inside = Path(above).relative_to(folder)
+        is_deep = len(inside.parts) >= MAX_DEPTH
+        folders[:] = [] if is_deep else sorted(set(folders) - {".ipynb_checkpoints"})[:MAX_FILES]
+        for name in sorted(names)[: MAX_FILES + 1]:
             content, changed = _read_file(name, handle)
-            if content is not None and len(files) < MAX_FILES:
-                files[(Path(above) / name).relative_to(folder).as_posix()] = content
+            if content is not None:
+                one.add((inside / name).as_posix(), content)
                 latest = max(latest, changed)
-    return files, datetime.fromtimestamp(latest, UTC)
+    return datetime.fromtimestamp(latest, UTC)
 
 
 def _read_file(name: str, folder: int) -> tuple[bytes | None, float]:

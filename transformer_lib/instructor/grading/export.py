@@ -18,7 +18,7 @@ Form = Literal["nbgrader", "canvas", "moodle"]
 
 
 class Exported(NamedTuple):
-    """How many students are in the file, and how many of their points are provisional."""
+    """How many students are in the file, and how many of them are not graded to the end."""
 
     students: int
     waiting: int
@@ -31,9 +31,9 @@ def export(course: Course, assignment: str, form: Form, target: Path) -> Exporte
         UserError: the assignment was never graded.
     """
     now = standings(course, assignment)
-    if not now.handed_in:
+    if not any(one.is_graded for one in now.handed_in):
         raise UserError(f"{assignment} was not graded yet: transformer-lib grade {assignment}")
-    waiting = sum(one.waiting > 0 for one in now.handed_in)
+    waiting = sum(one.waiting > 0 or not one.is_graded for one in now.handed_in)
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(
         [table_cell(str(value)) for value in line] for line in FORMS[form](now)

@@ -10,6 +10,8 @@ from transformer_lib.files import write_text
 from transformer_lib.instructor.grading.course import Course
 
 MAX_FILES = 100  # of one student
+MAX_BYTES = 20 * 2**20  # of all of them together
+TOO_MUCH = f"more than {MAX_FILES} files or {MAX_BYTES // 2**20} MB: not all was taken"
 
 
 @dataclass
@@ -26,6 +28,14 @@ class HandIn:
     time: datetime | None = None
     remarks: list[str] = field(default_factory=list)
     is_new: bool = True
+
+    def add(self, name: str, content: bytes) -> None:
+        """Take a file, up to what one student may hand in; the rest is left out, and said so."""
+        whole = sum(map(len, self.files.values())) + len(content)
+        if len(self.files) < MAX_FILES and whole <= MAX_BYTES:
+            self.files[name] = content
+        elif TOO_MUCH not in self.remarks:
+            self.remarks.append(TOO_MUCH)
 
 
 def recorded_times(course: Course, assignment: str) -> dict[str, datetime]:

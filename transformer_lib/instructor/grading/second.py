@@ -46,7 +46,7 @@ def make_second(
         for folder in ("submitted", "autograded"):
             there = course.folder / folder / student / assignment
             if there.is_dir():
-                shutil.copytree(there, target / folder / student / assignment)
+                shutil.copytree(there, target / folder / student / assignment, symlinks=True)
     second = Course(target)
     with nbgrader_steps(second.log), second.gradebook() as gradebook:
         _forget_others(gradebook, assignment, chosen)

@@ -36,6 +36,8 @@ def moment(text: str, zone: ZoneInfo) -> datetime:
         raise UserError(f"{text!r} is no time; write 2026-12-01 23:59") from error
     if len(text.strip()) <= len("2026-12-01"):
         raise UserError(f"{text!r} is a day; say the time as well: {text.strip()} 23:59")
+    if not 1990 <= time.year <= 9000:  # what lies further out has no offset everywhere
+        raise UserError(f"{text!r} is in no year of this course")
     if time.tzinfo is not None:
         return time.astimezone(UTC)
     there = time.replace(tzinfo=zone, fold=1).astimezone(UTC)
@@ -73,6 +75,7 @@ class Standing:
 
     Args:
         due: when it was due for this student, in UTC, with the extension; None without a date.
+        is_graded: whether a grading has entered anything yet.
         waiting: how many answers wait for a human; the points are provisional until then.
         items: by graded cell, called ``notebook: cell`` where there are several notebooks.
     """
@@ -83,6 +86,7 @@ class Standing:
     email: str = ""
     lms_id: str = ""
     handed_in: bool = False
+    is_graded: bool = False
     time: datetime | None = None
     due: datetime | None = None
     is_extended: bool = False
@@ -159,6 +163,9 @@ def _standing(
     return Standing(
         **person,
         handed_in=is_there or submission.timestamp is not None,
+        is_graded=any(
+            grade.auto_score is not None or grade.manual_score is not None for grade in grades
+        ),
         time=submission.timestamp,
         due=due and submission.duedate,
         is_extended=submission.extension is not None,

@@ -47,10 +47,9 @@ def traits(work: Work) -> Traits:
     for source in work.code.values():
         found["tokens"] |= dict.fromkeys(_fingerprints(source), 1.0)
         try:
-            tree = ast.parse(source)
+            found["trees"] |= dict(_trees(ast.parse(source)))
         except (SyntaxError, ValueError, RecursionError, MemoryError):
-            continue
-        found["trees"] |= dict(_trees(tree))
+            continue  # its tokens are compared
     for text in work.words.values():
         words = [word.casefold() for word in WORD.findall(text)]
         found["words"] |= dict.fromkeys(_shingles(words), 1.0)
