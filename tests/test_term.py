@@ -19,6 +19,7 @@ from grading_help import SOLVED, grade, hand_in
 
 from transformer_lib import cli
 from transformer_lib.errors import UserError
+from transformer_lib.instructor.grading import collect as collecting
 from transformer_lib.instructor.grading import grade as grading
 from transformer_lib.instructor.grading.class_list import enter_class_list, read_class_list
 from transformer_lib.instructor.grading.collect import collect, collected
@@ -329,6 +330,28 @@ def test_the_latest_hand_in_of_the_exchange_with_a_time_that_holds(exchange):
     assert "3 hand-ins, 0 of them new; nothing from 0" in collected(
         collect(course, "small"), course
     )
+
+
+def test_a_collect_that_is_stopped_gives_nobody_an_earlier_time(exchange, monkeypatch):
+    course, inbound = exchange
+    now = datetime.now(UTC).replace(microsecond=0)
+    submit(inbound, "ada", now - HOUR, small_ipynb="first")
+    collect(course, "small", trusted=True)
+    submit(inbound, "ada", now, small_ipynb="second")
+
+    def stopped(*arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(collecting, "_put", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            collect(course, "small", trusted=True)
+    (one,) = collect(course, "small", trusted=True)
+    assert one.is_new
+    assert recorded_times(course, "small") == {"ada": now}
+    # And stopped after the files were put: nothing is new, and the time is the right one.
+    (one,) = collect(course, "small", trusted=True)
+    assert (one.is_new, one.time) == (False, now)
 
 
 def test_nobody_hands_in_for_another(exchange, monkeypatch):

@@ -50,25 +50,34 @@ def collect(
     for one in found:
         if not one.files:
             one.remarks.append("no file in it")
-            one.is_new = False
-            continue
-        one.is_new = _put(course.folder / "submitted" / one.student / assignment, one.files)
+        one.is_new = bool(one.files) and _differs(_place(course, assignment, one), one.files)
         if not one.is_new:  # the same, handed in again, counts from the first time on
             one.time = before.get(one.student, one.time)
         one.time = said.get(one.student, one.time)
+    # Times go first: who is stopped in between finds work that is new, not work with an old time.
     record_times(course, assignment, {one.student: one.time for one in found if one.files})
+    for one in found:
+        if one.is_new:
+            _put(_place(course, assignment, one), one.files)
     return found
 
 
-def _put(target: Path, files: Mapping[str, bytes]) -> bool:
-    """Make the folder hold these files and no others; whether that changed anything."""
+def _place(course: Course, assignment: str, one: HandIn) -> Path:
+    return course.folder / "submitted" / one.student / assignment
+
+
+def _differs(target: Path, files: Mapping[str, bytes]) -> bool:
+    """Whether the folder holds anything else than these files."""
     there = {
         path.relative_to(target).as_posix(): path.read_bytes()
         for path in target.rglob("*")
         if path.is_file() and not path.is_symlink()
     }
-    if target.is_dir() and there == dict(files):
-        return False
+    return not target.is_dir() or there != dict(files)
+
+
+def _put(target: Path, files: Mapping[str, bytes]) -> None:
+    """Make the folder hold these files and no others."""
     new, old = (target.with_name(f".{target.name}.{what}") for what in ("new", "old"))
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(parents=True)
@@ -81,7 +90,6 @@ def _put(target: Path, files: Mapping[str, bytes]) -> bool:
         target.rename(old)
     new.rename(target)
     shutil.rmtree(old, ignore_errors=True)
-    return True
 
 
 def _read_times(path: Path, zone: ZoneInfo) -> dict[str, datetime]:
