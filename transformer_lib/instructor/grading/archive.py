@@ -1,9 +1,11 @@
 """Hand-ins in the zip files that learning management systems make."""
 
+import lzma
 import re
 import stat
 import zipfile
 import zlib
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 
@@ -13,9 +15,14 @@ from transformer_lib.instructor.grading.course import safe_name
 from transformer_lib.instructor.grading.hand_ins import MAX_BYTES, HandIn
 
 MAX_ENTRIES = 100_000
-UNPACKING = (OSError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error)
-MOODLE = re.compile(r"(?P<name>[^/]+?)_(?P<number>\d+)_assignsubmission_file_?/?(?P<file>[^/].*)")
-CANVAS = re.compile(r"(?P<name>[^/_]+)_(?P<late>LATE_)?(?P<number>\d+)_\d+_(?P<file>[^/]+)")
+UNPACKING = (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error,
+             lzma.LZMAError)  # fmt: skip
+MOODLE = re.compile(
+    r"(?P<name>[^/]+?)_(?P<number>\d+)_assignsubmission_file_?/?(?P<file>[^/].*)", re.DOTALL
+)
+CANVAS = re.compile(
+    r"(?P<name>[^/_]+)_(?P<late>LATE_)?(?P<number>\d+)_\d+_(?P<file>[^/]+)", re.DOTALL
+)
 
 
 def from_archive(path: Path, people: Sequence[Person]) -> list[HandIn]:
@@ -33,7 +40,7 @@ def from_archive(path: Path, people: Sequence[Person]) -> list[HandIn]:
             for pattern, owner in ((MOODLE, _moodle_student), (CANVAS, _canvas_student)):
                 if any(pattern.fullmatch(entry.filename) for entry in entries):
                     return _hand_ins(archive, entries, pattern, owner, people)
-    except (OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
+    except UNPACKING as error:
         raise UserError(f"{path} cannot be read as a zip file: {error}") from error
     raise UserError(
         f"{path} is no archive of hand-ins as Moodle or Canvas make it: none of its "
@@ -52,17 +59,19 @@ def _hand_ins(
     owner: Owner,
     people: Sequence[Person],
 ) -> list[HandIn]:
+    matches = [(match, entry) for entry in entries if (match := pattern.fullmatch(entry.filename))]
+    # The system's own numbers of whom we take for this student: with two, it could be either.
+    numbers: dict[str | None, set[str]] = defaultdict(set)
+    for match, _ in matches:
+        numbers[owner(match, people)].add(match["number"])
     found: dict[str, HandIn] = {}
-    for entry in entries:
-        match = pattern.fullmatch(entry.filename)
-        if match is None:
-            continue
-        student = owner(match, people)
-        is_known = student is not None
-        student = student or safe_name(f"{match['name']} {match['number']}")
+    for match, entry in matches:
+        known = owner(match, people)
+        is_sure = known is not None and len(numbers[known]) == 1
+        student = str(known) if is_sure else safe_name(f"{match['name']} {match['number']}")
         one = found.setdefault(student, HandIn(student))
-        if not is_known and not one.remarks:
-            one.remarks.append("not in the class list")
+        if not is_sure and not one.remarks:
+            one.remarks.append("two have this name" if known else "not in the class list")
         if match.groupdict().get("late") and "marked as late" not in one.remarks:
             one.remarks.append("marked as late")
         try:
@@ -70,8 +79,8 @@ def _hand_ins(
         except UNPACKING as error:
             one.remarks.append(f"a file cannot be unpacked: {error}")
             continue
-        if content:
-            one.add(safe_name(PurePosixPath(match["file"]).name), content)
+        if content and (name := PurePosixPath(match["file"]).name):
+            one.add(safe_name(name), content)
     return sorted(found.values(), key=lambda one: one.student)
 
 
@@ -87,9 +96,7 @@ def _content(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
 def _moodle_student(match: re.Match[str], people: Sequence[Person]) -> str | None:
     """By first and last name, in either order; the number is Moodle's and in no list."""
     name = " ".join(match["name"].split()).casefold()
-    found = [
-        one.student for one in people if name in _full_names(one) or name == one.student.casefold()
-    ]
+    found = [one.student for one in people if name in _full_names(one)]
     return found[0] if len(found) == 1 else None
 
 
@@ -103,7 +110,7 @@ def _canvas_student(match: re.Match[str], people: Sequence[Person]) -> str | Non
     found = [one.student for one in people if one.lms_id == match["number"]] or [
         one.student
         for one in people
-        if _letters(one.last_name + one.first_name) == _letters(match["name"])
+        if not one.lms_id and _letters(one.last_name + one.first_name) == _letters(match["name"])
     ]
     return found[0] if len(found) == 1 else None
 

@@ -43,10 +43,16 @@ def read_class_list(path: Path) -> list[Person]:
         raise UserError(f"{path} cannot be read: {error}") from error
     head = text.partition("\n")[0]
     separator = max(",;\t", key=head.count)
-    reader = csv.DictReader(io.StringIO(text), delimiter=separator)
-    reader.fieldnames = [name.strip().lower() for name in reader.fieldnames or []]
-    rows = [(reader.line_num, row) for row in reader]
-    people = list(_people(rows, list(reader.fieldnames), path))
+    reader = csv.DictReader(io.StringIO(text), delimiter=separator, strict=True)
+    try:
+        names = [name.strip().lower() for name in reader.fieldnames or []]
+        reader.fieldnames = names
+        rows = [(reader.line_num, row) for row in reader if any(map(str.strip, _texts(row)))]
+    except csv.Error as error:
+        raise UserError(f"{path}, line {reader.line_num}: {error}") from error
+    if twice := sorted({name for name in names if name and names.count(name) > 1}):
+        raise UserError(f"{path} has two columns {twice[0]}")
+    people = list(_people(rows, names, path))
     if not people:
         raise UserError(f"{path} lists no student")
     return people
@@ -55,7 +61,7 @@ def read_class_list(path: Path) -> list[Person]:
 def _people(
     rows: Sequence[tuple[int, dict[str, str]]], names: list[str], path: Path
 ) -> Iterator[Person]:
-    is_canvas = "student" in names and "id" in names
+    is_canvas = {"student", "id"} <= set(names) and {"sis login id", "sis user id"} & set(names)
     if is_canvas:  # below the heading it has a line of possible points
         rows = [(number, row) for number, row in rows if _value(row, ("id",))]
     ids = [name for name in (*(() if is_canvas else ("id",)), *IDS) if name in names]
@@ -68,6 +74,8 @@ def _people(
         if is_canvas:
             last, _, first = _value(row, ("student",)).partition(",")
         student = safe_name(_value(row, (used,)))
+        if not student and is_canvas:
+            continue  # Canvas's own test student
         if not student:
             raise UserError(f"{path}, line {number}: no {used}")
         if student in seen:
@@ -75,6 +83,10 @@ def _people(
         seen[student] = number
         lms = _value(row, ("id",) if is_canvas else LMS)
         yield Person(student, last.strip(), first.strip(), _value(row, EMAIL), lms)
+
+
+def _texts(row: dict[str, str]) -> list[str]:
+    return [value for value in row.values() if isinstance(value, str)]
 
 
 def _value(row: dict[str, str], names: Sequence[str]) -> str:

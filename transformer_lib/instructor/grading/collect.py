@@ -46,12 +46,15 @@ def collect(
     else:
         found = from_archive(archive, people)
     said = _read_times(times, policy_of(course).place) if times else {}
+    known = {person.student for person in people} | {one.student for one in found}
+    if strangers := sorted(said.keys() - known):
+        raise UserError(f"{times} has times of {', '.join(strangers)}, whom nobody knows")
     before = recorded_times(course, assignment)
     for one in found:
         if not one.files:
             one.remarks.append("no file in it")
         one.is_new = bool(one.files) and _differs(_place(course, assignment, one), one.files)
-        if not one.is_new:  # the same, handed in again, counts from the first time on
+        if not one.is_new and not trusted:  # the same again counts from the first time on
             one.time = before.get(one.student, one.time)
         one.time = said.get(one.student, one.time)
     # Times go first: who is stopped in between finds work that is new, not work with an old time.
@@ -96,16 +99,27 @@ def _read_times(path: Path, zone: ZoneInfo) -> dict[str, datetime]:
     """When each student handed in; a time without an offset is one of the course's zone.
 
     Raises:
-        UserError: the file cannot be read, or a time is none.
+        UserError: the file cannot be read, a time is none, or a student has two.
     """
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             rows = list(csv.DictReader(file))
-        return {safe_name(row["student"]): moment(row["time"], zone) for row in rows}
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise UserError(f"{path} cannot be read: {error}") from error
-    except (KeyError, AttributeError, TypeError) as error:
-        raise UserError(f"{path} needs the columns student and time") from error
+    found: dict[str, datetime] = {}
+    for row in rows:
+        try:
+            name, time = row["student"].strip(), row["time"].strip()
+        except (KeyError, AttributeError) as error:
+            raise UserError(f"{path} needs the columns student and time") from error
+        if safe_name(name) in found:
+            raise UserError(f"{path} has two times of {name}")
+        if time:
+            try:
+                found[safe_name(name)] = moment(time, zone)
+            except UserError as error:
+                raise UserError(f"{path}, {name}: {error}") from error
+    return found
 
 
 def collected(found: Sequence[HandIn], course: Course) -> str:

@@ -219,7 +219,7 @@ def feedback(
     made, waiting = make_feedback(Course(course), assignment, unfinished)
     typer.echo(f"pages in {course / 'feedback'}: {made}")
     if waiting:
-        typer.echo(f"! students who wait for hand grading and got no page: {waiting}", err=True)
+        typer.echo(f"! students who are not graded to the end and got no page: {waiting}", err=True)
 
 
 def verify_submission(

@@ -40,8 +40,11 @@ class Course:
                 f"{folder} is not a course: it has no nbgrader_config.py (see --course)"
             )
         loader = PyFileConfigLoader("nbgrader_config.py", path=str(self.folder))
-        self.config: Config = loader.load_config()
-        self.results = Path(self.config.JudgeOutside.results)
+        try:
+            self.config: Config = loader.load_config()
+            self.results = Path(self.config.JudgeOutside.results)
+        except Exception as error:  # it is a program, which may say anything
+            raise UserError(f"nbgrader_config.py: {type(error).__name__}: {error}") from error
         self.log = self.results / "nbgrader.log"
         self.taken_in = self.results / "taken-in"
 
@@ -63,11 +66,12 @@ class Course:
             UserError: there is no such assignment.
         """
         source = self.folder / "source"
-        found = {path.stem: path for path in sorted((source / assignment).glob("*.ipynb"))}
-        if not found:
-            known = ", ".join(sorted(p.name for p in source.iterdir())) if source.is_dir() else ""
-            raise UserError(f"there is no assignment {assignment} in {source}; there are: {known}")
-        return found
+        known = sorted(p.name for p in source.iterdir()) if source.is_dir() else []
+        notebooks = sorted((source / assignment).glob("*.ipynb")) if assignment in known else []
+        if not notebooks:
+            there = ", ".join(known)
+            raise UserError(f"there is no assignment {assignment} in {source}; there are: {there}")
+        return {path.stem: path for path in notebooks}
 
     def register(self, assignment: str) -> None:
         """Make the assignment known to the gradebook, as ``generate_assignment`` does."""

@@ -14,6 +14,7 @@ from transformer_lib.errors import UserError
 from transformer_lib.instructor.grading.class_list import Person
 from transformer_lib.instructor.grading.course import Course, safe_name
 from transformer_lib.instructor.grading.hand_ins import MAX_BYTES, MAX_FILES, HandIn
+from transformer_lib.instructor.grading.term import YEARS
 
 MAX_DEPTH = 3  # of folders in a hand-in
 TOLERANCE = timedelta(minutes=5)  # between what a hand-in says and when its files were written
@@ -42,15 +43,20 @@ def from_exchange(
             "with c.Exchange.root in nbgrader_config.py"
         )
     records = list(_records(inbound, assignment))
-    known = {person.student for person in people} | {r.student for r in records if r.is_own}
+    known = {person.student for person in people}
+    # Where anybody's hand-in belongs to a user of that name, users are the machine's own.
+    has_users = any(record.owner == record.name for record in records)
     latest: dict[str, _Record] = {}
     found: dict[str, HandIn] = {}
     for record in records:
-        one = found.setdefault(record.student, HandIn(record.student))
-        if not record.is_own and record.owner in known:
-            one.remarks.append(f"one in this name was put there by {record.owner}: not taken")
-        elif record.student not in latest or latest[record.student].claimed < record.claimed:
-            latest[record.student] = record
+        student = record.student
+        one = found.setdefault(student, HandIn(student))
+        is_foreign = record.owner not in (record.name, "root")
+        if is_foreign and (has_users or record.owner in known):
+            owner = record.owner or "somebody unknown"
+            one.remarks.append(f"one in this name was put there by {owner}: not taken")
+        elif student not in latest or latest[student].claimed < record.claimed:
+            latest[student] = record
     for student in sorted(found):
         one = found[student]
         if student in latest:
@@ -62,10 +68,13 @@ class _Record(NamedTuple):
     """A hand-in that lies in the exchange, and whose it says that it is."""
 
     folder: Path
-    student: str
+    name: str
     claimed: datetime
     owner: str
-    is_own: bool
+
+    @property
+    def student(self) -> str:
+        return safe_name(self.name)
 
 
 def _take(record: _Record, one: HandIn, trusted: bool) -> None:
@@ -89,8 +98,7 @@ def _records(inbound: Path, assignment: str) -> Iterator[_Record]:
             name, claimed = _record(folder.name, assignment)
         except (ValueError, OverflowError, TypeError, AttributeError):
             continue  # of another assignment, or a name that nbgrader did not make
-        owner = _owner(folder)
-        yield _Record(folder, safe_name(name), claimed, owner, owner == name)
+        yield _Record(folder, name, claimed, _owner(folder))
 
 
 def _record(name: str, assignment: str) -> tuple[str, datetime]:
@@ -100,9 +108,12 @@ def _record(name: str, assignment: str) -> tuple[str, datetime]:
         ValueError: it is of another assignment, or no hand-in; and whatever a time may raise.
     """
     parts = name.rsplit("+", 3) if name.count("+") >= 3 else name.rsplit("+", 2)
-    if len(parts) < 3 or parts[1] != assignment:
+    if len(parts) < 3 or not parts[0] or parts[1] != assignment:
         raise ValueError(name)
-    return parts[0], parse_utc(parts[2]).replace(tzinfo=UTC)
+    time = parse_utc(parts[2]).replace(tzinfo=UTC)
+    if time.year not in YEARS:
+        raise ValueError(name)
+    return parts[0], time
 
 
 def _owner(path: Path) -> str:

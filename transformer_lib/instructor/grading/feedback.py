@@ -12,7 +12,7 @@ def make_feedback(course: Course, assignment: str, unfinished: bool = False) -> 
     """Write ``feedback/STUDENT/ASSIGNMENT/NOTEBOOK.html``, with points after penalties.
 
     Args:
-        unfinished: also for those whose answers wait for a human.
+        unfinished: also for those whose answers wait for a human, if tests have judged the rest.
 
     Returns:
         How many students got theirs, and how many wait.
@@ -21,7 +21,7 @@ def make_feedback(course: Course, assignment: str, unfinished: bool = False) -> 
         UserError: the assignment was never graded.
     """
     there = standings(course, assignment).handed_in
-    done = [one for one in there if unfinished or not one.waiting]
+    done = [one for one in there if one.is_graded and (unfinished or not one.waiting)]
     for one in tqdm(done, disable=not progress_is_shown()):
         directory = course.directory(assignment_id=assignment, student_id=one.student)
         with nbgrader_steps(course.log):

@@ -2,6 +2,7 @@
 
 import os
 import random
+import secrets
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -41,7 +42,7 @@ from transformer_lib.instructor.grading.results import (
 )
 from transformer_lib.instructor.grading.sandbox import Isolation, require_bubblewrap
 from transformer_lib.instructor.grading.shown import line
-from transformer_lib.instructor.grading.term import enter_times
+from transformer_lib.instructor.grading.term import enter_times, policy_of
 from transformer_lib.progress import progress_is_shown
 
 TIME = "%Y-%m-%d %H:%M:%S.%f"  # as nbgrader writes it, before the zone
@@ -94,6 +95,7 @@ def grade(
     """
     if isolation == "bubblewrap":
         require_bubblewrap()
+    policy_of(course)  # wrong rules are said before anything is done
     masters = {name: (path, load_master(path)) for name, path in course.masters(assignment).items()}
     tests = {c.grade_id for _, master in masters.values() for c in master.cells if c.is_test}
     if task is not None and task not in tests:
@@ -143,11 +145,12 @@ def _time_of(path: Path) -> datetime | None:
 
 
 def _secret_of(path: Path) -> str:
-    """By which a student finds the feedback in the exchange; nothing if it is no such thing."""
-    if path.is_symlink() or not path.is_file() or path.stat().st_size > 1000:
-        return ""
-    text = path.read_bytes().decode("ascii", "replace")
-    return text if text.isalnum() else ""
+    """By which a student finds the feedback in the exchange; if it is none, one nobody knows."""
+    if not path.is_symlink() and path.is_file() and path.stat().st_size <= 1000:
+        text = path.read_bytes().decode("ascii", "replace")
+        if text.isascii() and text.isalnum():
+            return text
+    return secrets.token_hex(64)
 
 
 class _Item:
@@ -190,13 +193,11 @@ class _Item:
 
     def _keep_for_feedback(self, folder: Path, target: Path) -> None:
         """What nbgrader's ``release_feedback`` needs of a hand-in: its time, and its secret."""
-        for name, text in (
-            ("timestamp.txt", f"{self.row.time:{TIME}} UTC" if self.row.time else ""),
-            ("submission_secret.txt", _secret_of(folder / "submission_secret.txt")),
-        ):
-            (target / name).unlink(missing_ok=True)
-            if text:
-                write_text(target / name, text)
+        (target / "timestamp.txt").unlink(missing_ok=True)
+        if self.row.time:
+            write_text(target / "timestamp.txt", f"{self.row.time:{TIME}} UTC")
+            secret = _secret_of(folder / "submission_secret.txt")
+            write_text(target / "submission_secret.txt", secret)
 
     def give_up(self, what: str, error: BaseException) -> None:
         """Nothing can be said of this one; the student is in the gradebook all the same."""

@@ -4,6 +4,7 @@ Dates, extensions and penalties are kept in nbgrader's gradebook, in UTC, where 
 the form grader find them.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -11,15 +12,29 @@ from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from nbgrader.api import Assignment, Gradebook, MissingEntry, Student, SubmittedAssignment
+from traitlets import TraitError
 
 from transformer_lib.errors import UserError
 from transformer_lib.instructor.grading.course import Course, nbgrader_steps, safe_name
 from transformer_lib.instructor.grading.late import LatePolicy
 
+YEARS = range(1990, 2200)  # of dates that can be meant, and added to each other
+
 
 def policy_of(course: Course) -> LatePolicy:
-    """The rules in the course's ``nbgrader_config.py``."""
-    return LatePolicy(config=course.config)
+    """The rules in the course's ``nbgrader_config.py``.
+
+    Raises:
+        UserError: they are none.
+    """
+    try:
+        policy = LatePolicy(config=course.config)
+    except TraitError as error:
+        raise UserError(f"nbgrader_config.py: {error}") from error
+    numbers = (policy.points_a_day, policy.grace_minutes, policy.cut_off_days or 0.0)
+    if not all(map(math.isfinite, numbers)):
+        raise UserError("nbgrader_config.py: LatePolicy needs finite numbers")
+    return policy
 
 
 def moment(text: str, zone: ZoneInfo) -> datetime:
@@ -36,7 +51,7 @@ def moment(text: str, zone: ZoneInfo) -> datetime:
         raise UserError(f"{text!r} is no time; write 2026-12-01 23:59") from error
     if len(text.strip()) <= len("2026-12-01"):
         raise UserError(f"{text!r} is a day; say the time as well: {text.strip()} 23:59")
-    if not 1990 <= time.year <= 9000:  # what lies further out has no offset everywhere
+    if time.year not in YEARS:
         raise UserError(f"{text!r} is in no year of this course")
     if time.tzinfo is not None:
         return time.astimezone(UTC)
@@ -242,7 +257,7 @@ def set_extension(course: Course, assignment: str, student: str, when: datetime)
     """A deadline for one student, who need not have handed in yet.
 
     Raises:
-        UserError: the assignment has no deadline, or no such student is known.
+        UserError: the assignment has no deadline, or a later one, or no such student is known.
     """
     with course.gradebook() as gradebook:
         known = _known(gradebook, assignment)
@@ -252,6 +267,8 @@ def set_extension(course: Course, assignment: str, student: str, when: datetime)
         if student not in {one.id for one in gradebook.students}:
             raise UserError(f"no student is called {student}: transformer-lib class-list …")
         extension = when.astimezone(UTC).replace(tzinfo=None) - known.duedate
+        if extension < timedelta():
+            raise UserError(f"that is before {assignment} is due for all")
         with nbgrader_steps(course.log):
             gradebook.update_or_create_submission(
                 assignment, student, extension=extension if extension != timedelta() else None
