@@ -123,6 +123,11 @@ def test_code_that_is_too_deep_is_compared_by_its_tokens():
     assert of_code("x = " + "+".join("1" * 9000))["tokens"]
 
 
+def test_odd_code_of_a_student_is_not_talked_about(recwarn):
+    assert of_code("x = '\\d' + \"\\w\" + y.view(-1, 3).sum(dim=1)")["trees"]
+    assert not recwarn.list
+
+
 def test_two_hand_ins_are_no_class(course, template, tmp_path):
     for student in ("ada", "ben"):
         hand_in(course, student, submission(template, **SOLVED))

@@ -8,6 +8,7 @@ stand for the student's functions in the sandbox, and all other names for the ma
 import ast
 import hashlib
 import re
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -250,4 +251,6 @@ def _parse_any(source: str) -> ast.Module:
 def parse(source: str) -> ast.Module:
     """A cell's code; lines of IPython's own (``%…``, ``!…``) are left out."""
     lines = [line for line in source.splitlines() if not line.startswith(("%", "!"))]
-    return ast.parse("\n".join(lines))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of Python, about how somebody writes
+        return ast.parse("\n".join(lines))

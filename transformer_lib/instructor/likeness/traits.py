@@ -16,6 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 from copydetect.utils import filter_code, winnow
 
+from transformer_lib.instructor.grading.master import parse
+
 KINDS = ("tokens", "trees", "words", "numbers")
 K_GRAM, WINDOW = 24, 5  # characters of code whose names are replaced by one letter each
 MIN_NODES = 6  # of a syntax tree that is compared
@@ -47,7 +49,7 @@ def traits(work: Work) -> Traits:
     for source in work.code.values():
         found["tokens"] |= dict.fromkeys(_fingerprints(source), 1.0)
         try:
-            found["trees"] |= dict(_trees(ast.parse(source)))
+            found["trees"] |= dict(_trees(parse(source)))
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             continue  # its tokens are compared
     for text in work.words.values():
