@@ -463,6 +463,12 @@ def test_a_time_that_cannot_be_is_no_hand_in_and_the_owner_is_asked_for(exchange
     assert recorded_times(course, "small")["ada"] == now - HOUR, "what is trusted corrects"
 
 
+def test_a_time_in_an_archive_is_a_student_s_and_not_taken(course):
+    files = {"lada_1_6_small.ipynb": "x", "lada_1_7_timestamp.txt": "2000-01-01 00:00:00 UTC"}
+    (one,) = collect(course, "small", zipped(course.folder, files))
+    assert list(one.files) == ["small.ipynb"]
+
+
 def test_a_name_that_two_have_is_neither_s(course):
     people = "id,first_name,last_name,lms_user_id\nada,Ada,L,17\nben,Ben,B,\n"
     enter_class_list(course, read_class_list(class_file(course.folder, people)))

@@ -79,7 +79,8 @@ def _hand_ins(
         except UNPACKING as error:
             one.remarks.append(f"a file cannot be unpacked: {error}")
             continue
-        if content and (name := PurePosixPath(match["file"]).name):
+        name = PurePosixPath(match["file"]).name
+        if content and name and name != "timestamp.txt":  # it would be believed, and is a student's
             one.add(safe_name(name), content)
     return sorted(found.values(), key=lambda one: one.student)
 
