@@ -65,17 +65,27 @@ def running_lab(root: Path, folder: Path, variables: dict[str, str] | None = Non
         "JUPYTERLAB_SETTINGS_DIR": str(folder / "settings"),
         "JUPYTERLAB_WORKSPACES_DIR": str(folder / "workspaces"),
     }
-    log = (folder / "lab.log").open("w")
-    server = subprocess.Popen(
-        command, cwd=root, env=environment, stdout=log, stderr=subprocess.STDOUT
-    )
-    try:
-        wait_for(f"http://localhost:{port}/api/status?token={TOKEN}", server, folder / "lab.log")
-        yield f"http://localhost:{port}"
-    finally:
-        server.terminate()
-        server.wait()
-        log.close()
+    address = f"http://localhost:{port}"
+    with serving(command, root, environment, folder / "lab.log",
+                 f"{address}/api/status?token={TOKEN}"):  # fmt: skip
+        yield address
+
+
+@contextmanager
+def serving(
+    command: list[str], folder: Path, environment: dict[str, str], log: Path, address: str
+) -> Iterator[None]:
+    """A server that runs in ``folder``, from when it answers at ``address``; it writes ``log``."""
+    with log.open("w") as file:
+        server = subprocess.Popen(
+            command, cwd=folder, env=environment, stdout=file, stderr=subprocess.STDOUT
+        )
+        try:
+            wait_for(address, server, log)
+            yield
+        finally:
+            server.terminate()
+            server.wait()
 
 
 def wait_for(address: str, server: subprocess.Popen, log: Path, attempts: int = 120) -> None:
@@ -92,7 +102,7 @@ def wait_for(address: str, server: subprocess.Popen, log: Path, attempts: int = 
                 continue
         else:
             return
-    pytest.fail(f"JupyterLab did not start:\n{log.read_text(encoding='utf-8')}")
+    pytest.fail(f"the server did not start:\n{log.read_text(encoding='utf-8')}")
 
 
 @pytest.fixture(scope="session")

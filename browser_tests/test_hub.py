@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, wait_for
+from conftest import ROOT, serving
 
 sys.path.insert(0, str(ROOT / "scripts"))
 from made_up_class import ASSIGNMENT, NOTEBOOK, answered, misled, new_course
@@ -68,17 +68,10 @@ def running_hub(folder, course, exchange):
         "GRADER": "teacher", "COURSE": str(course), "EXCHANGE": str(exchange),
         "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
     }  # fmt: skip
-    with (folder / "hub.log").open("w") as log:
-        hub = subprocess.Popen(
-            [sys.executable, "-m", "jupyterhub", "-f", str(config)],
-            cwd=folder, env=environment, stdout=log, stderr=subprocess.STDOUT,
-        )  # fmt: skip
-        try:
-            wait_for(f"http://127.0.0.1:{port}/hub/login", hub, folder / "hub.log")
-            yield f"http://localhost:{port}"
-        finally:
-            hub.terminate()
-            hub.wait()
+    command = [sys.executable, "-m", "jupyterhub", "-f", str(config)]
+    with serving(command, folder, environment, folder / "hub.log",
+                 f"http://127.0.0.1:{port}/hub/login"):  # fmt: skip
+        yield f"http://localhost:{port}"
 
 
 @pytest.fixture

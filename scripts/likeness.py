@@ -11,6 +11,7 @@ import nbformat
 
 from transformer_lib.files import write_text
 from transformer_lib.instructor.likeness.comparison import STANDS_OUT, Pair, compare
+from transformer_lib.instructor.likeness.report import given_in
 from transformer_lib.instructor.likeness.traits import Work
 
 ROOT = Path(__file__).parent.parent
@@ -73,10 +74,7 @@ def _answers(assignment: str) -> dict[str, nbformat.NotebookNode]:
 
 def released(assignment: str) -> Work:
     """What everybody got."""
-    work = Work("released", {}, {})
-    for number, cell in enumerate(_notebook(assignment).cells):
-        (work.code if cell.cell_type == "code" else work.words)[str(number)] = cell.source
-    return work
+    return given_in([_notebook(assignment)])
 
 
 def renamed(work: Work, seed: int) -> Work:

@@ -474,7 +474,7 @@ def test_a_name_that_two_have_is_neither_s(course):
     enter_class_list(course, read_class_list(class_file(course.folder, people)))
     suffix = "assignsubmission_file_/small.ipynb"
     files = {f"Ben B_1_{suffix}": "b", f"Ben B_9_{suffix}": "x", f"ada_3_{suffix}": "y",
-             "Ada L_2_assignsubmission_file_/work/.": "z",
+             "Ada L_2_assignsubmission_file_/inside/.": "z",
              "Ada L_2_assignsubmission_file_/a\nb.ipynb": "a"}  # fmt: skip
     found = {one.student: one for one in collect(course, "small", zipped(course.folder, files))}
     assert list(found) == ["Ben B 1", "Ben B 9", "ada", "ada 3"]
@@ -577,7 +577,7 @@ ARCHIVES = {
         "Ada Lovelace_41_assignsubmission_file_/../../../evil.py": "e",
         "Ada Lovelace_41_assignsubmission_file_/link": "link",
         "Ada Lovelace_41_assignsubmission_onlinetext_/onlinetext.html": "text",
-        "Ben Bit_42_assignsubmission_file/work/small (1).ipynb": "b",
+        "Ben Bit_42_assignsubmission_file/inside/small (1).ipynb": "b",
         "Zoe Who_43_assignsubmission_file_/small.ipynb": "z",
     },
     "moodle flat": {

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from nbgrader.api import Student
+
 from transformer_lib.errors import UserError
 from transformer_lib.instructor.grading.course import Course, safe_name
 
@@ -112,10 +114,15 @@ def enter_class_list(course: Course, people: list[Person]) -> list[str]:
 def known_people(course: Course) -> list[Person]:
     """Everybody in the gradebook."""
     with course.gradebook() as gradebook:
-        return [
-            Person(
-                one.id, one.last_name or "", one.first_name or "", one.email or "",
-                one.lms_user_id or "",
-            )
-            for one in gradebook.students
-        ]  # fmt: skip
+        return [person_of(student) for student in gradebook.students]
+
+
+def person_of(student: Student) -> Person:
+    """A student of the gradebook; what it does not know is empty."""
+    return Person(
+        student.id,
+        student.last_name or "",
+        student.first_name or "",
+        student.email or "",
+        student.lms_user_id or "",
+    )

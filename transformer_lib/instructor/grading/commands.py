@@ -3,11 +3,14 @@
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from transformer_lib.errors import UserError, require
+
+if TYPE_CHECKING:
+    from transformer_lib.instructor.grading.course import Course
 
 Assignment = Annotated[str, typer.Argument(metavar="ASSIGNMENT", help="e.g. 2_attention")]
 
@@ -15,6 +18,14 @@ Assignment = Annotated[str, typer.Argument(metavar="ASSIGNMENT", help="e.g. 2_at
 def _course() -> Path:
     """The folder we are in, if it is a course; else the one that comes with the project."""
     return Path() if Path("nbgrader_config.py").exists() else Path("assignments")
+
+
+def _opened(folder: Path) -> "Course":
+    """The course in a folder, once it is known that what grading needs is installed."""
+    require("nbgrader", "grading")
+    from transformer_lib.instructor.grading.course import Course
+
+    return Course(folder)
 
 
 CourseFolder = Annotated[
@@ -71,8 +82,7 @@ def grade(
       transformer-lib grade 2_attention --task test_capped_attention
       transformer-lib grade 2_attention --scheduler tcp://grader:8786
     """
-    require("nbgrader", "grading")
-    from transformer_lib.instructor.grading.course import Course
+    there = _opened(course)
     from transformer_lib.instructor.grading.executors import machines, processes
     from transformer_lib.instructor.grading.grade import grade as grade_class
     from transformer_lib.instructor.grading.lint import lint
@@ -86,7 +96,6 @@ def grade(
             "you can",
             err=True,
         )
-    there = Course(course)
     for name, master in there.masters(assignment).items():
         for problem in lint(load_master(master)):
             typer.echo(f"! {name}: {problem}", err=True)
@@ -114,11 +123,9 @@ def class_list(
     Examples:
       transformer-lib class-list participants.csv
     """
-    require("nbgrader", "grading")
+    there = _opened(course)
     from transformer_lib.instructor.grading.class_list import enter_class_list, read_class_list
-    from transformer_lib.instructor.grading.course import Course
 
-    there = Course(course)
     people = read_class_list(file)
     others = enter_class_list(there, people)
     typer.echo(f"{len(people)} students are in the gradebook")
@@ -149,11 +156,9 @@ def deadline(
       transformer-lib deadline 2_attention "2026-12-08 23:59" --student ada
       transformer-lib deadline 2_attention
     """
-    require("nbgrader", "grading")
+    there = _opened(course)
     from transformer_lib.instructor.grading import term
-    from transformer_lib.instructor.grading.course import Course
 
-    there = Course(course)
     there.masters(assignment)
     policy = term.policy_of(there)
     policy.zone = zone or policy.zone
@@ -190,11 +195,9 @@ def collect(
       transformer-lib collect 2_attention
       transformer-lib collect 2_attention ~/Downloads/submissions.zip --times times.csv
     """
-    require("nbgrader", "grading")
+    there = _opened(course)
     from transformer_lib.instructor.grading import collect as collecting
-    from transformer_lib.instructor.grading.course import Course
 
-    there = Course(course)
     found = collecting.collect(there, assignment, archive, times, trusted)
     typer.echo(collecting.collected(found, there))
 
@@ -212,11 +215,10 @@ def feedback(
     Examples:
       transformer-lib feedback 2_attention
     """
-    require("nbgrader", "grading")
-    from transformer_lib.instructor.grading.course import Course
+    there = _opened(course)
     from transformer_lib.instructor.grading.feedback import make_feedback
 
-    made, waiting = make_feedback(Course(course), assignment, unfinished)
+    made, waiting = make_feedback(there, assignment, unfinished)
     typer.echo(f"pages in {course / 'feedback'}: {made}")
     if waiting:
         typer.echo(f"! students who are not graded to the end and got no page: {waiting}", err=True)
@@ -242,11 +244,10 @@ def export_grades(
     form: Annotated[Form, typer.Option("--for", help="which form of CSV")] = Form.nbgrader,
 ) -> None:
     """Write the grades of everybody in the gradebook as CSV, for import elsewhere."""
-    require("nbgrader", "grading")
-    from transformer_lib.instructor.grading.course import Course
+    there = _opened(course)
     from transformer_lib.instructor.grading.export import export
 
-    done = export(Course(course), assignment, form.value, out)
+    done = export(there, assignment, form.value, out)
     typer.echo(f"{out}: {done.students} students")
     if done.waiting:
         typer.echo(f"! provisional, for not graded to the end: {done.waiting} of them", err=True)
@@ -258,11 +259,10 @@ def class_report(
     out: Annotated[Path, typer.Option(help="the HTML page to write")],
 ) -> None:
     """Write a page about the class: points, how hard each test was, frequent misconceptions."""
-    require("nbgrader", "grading")
-    from transformer_lib.instructor.grading.course import Course
+    there = _opened(course)
     from transformer_lib.instructor.grading.report import write_report
 
-    write_report(Course(course), assignment, out)
+    write_report(there, assignment, out)
     typer.echo(f"report: {out}")
 
 
@@ -280,11 +280,10 @@ def second_grading(
       transformer-lib second-grading 2_attention --out second
       transformer-lib agreement 2_attention --second second
     """
-    require("nbgrader", "grading")
-    from transformer_lib.instructor.grading.course import Course
+    there = _opened(course)
     from transformer_lib.instructor.grading.second import make_second
 
-    chosen = make_second(Course(course), assignment, out, share, seed)
+    chosen = make_second(there, assignment, out, share, seed)
     typer.echo(f"{out}: {len(chosen)} hand-ins; `jupyter lab` there opens the form grader on them")
 
 
@@ -299,11 +298,10 @@ def agreement(
     Examples:
       transformer-lib agreement 2_attention --second second
     """
-    require("nbgrader", "grading")
-    from transformer_lib.instructor.grading.course import Course
+    there = _opened(course)
     from transformer_lib.instructor.grading.second import agreements, described
 
-    typer.echo(described(agreements(Course(course), Course(second), assignment)))
+    typer.echo(described(agreements(there, _opened(second), assignment)))
 
 
 def likeness(
@@ -322,10 +320,9 @@ def likeness(
       transformer-lib likeness 2_attention --out likeness.html
       transformer-lib likeness 2_attention --out likeness.html --earlier ../2025/submitted
     """
-    require("nbgrader", "grading")
+    there = _opened(course)
     require("copydetect", "grading")
-    from transformer_lib.instructor.grading.course import Course
     from transformer_lib.instructor.likeness.report import write_likeness
 
-    pairs = write_likeness(Course(course), assignment, out, earlier or [])
+    pairs = write_likeness(there, assignment, out, earlier or [])
     typer.echo(f"{out}: pairs that stand out: {len(pairs)}; a reason to look, not a verdict")

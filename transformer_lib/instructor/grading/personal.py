@@ -15,6 +15,7 @@ from nbgrader.preprocessors import NbGraderPreprocessor
 from traitlets import Unicode
 
 from transformer_lib.instructor.grading.intake import PERSONAL
+from transformer_lib.instructor.grading.master import parse
 from transformer_lib.personal import personal_number
 
 NOBODY = "..."
@@ -70,7 +71,7 @@ def anonymize(notebook: NotebookNode) -> None:
 def _typed(source: str) -> str | None:
     """The name in the cell; None if there is no such line."""
     try:
-        statements = ast.parse(source).body
+        statements = parse(source).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     for one in statements:

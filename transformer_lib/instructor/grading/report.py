@@ -19,7 +19,7 @@ from transformer_lib.instructor.grading.judge import Result
 from transformer_lib.instructor.grading.late import LatePolicy
 from transformer_lib.instructor.grading.master import load_master
 from transformer_lib.instructor.grading.results import StoredResult
-from transformer_lib.instructor.grading.table import dates as dates_of
+from transformer_lib.instructor.grading.table import time_notes
 from transformer_lib.instructor.grading.term import (
     Standings,
     item_name,
@@ -76,7 +76,7 @@ class ClassReport:
 
     def write_html(self, path: Path, policy: LatePolicy) -> None:
         """One self-contained file: figures are inside, nothing is loaded from elsewhere."""
-        content = self._content() | {"policy": policy, "shown": shown, "dates": dates_of}
+        content = self._content() | {"policy": policy, "shown": shown, "time_notes": time_notes}
         write_page(path, "transformer_lib.instructor.grading", "report.html", content)
 
     def _content(self) -> dict[str, Any]:

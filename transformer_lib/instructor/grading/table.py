@@ -16,17 +16,17 @@ def table(rows: Sequence[Graded], now: Standings) -> str:
     lines = []
     for row in rows:
         one = now.students.get(row.student, Standing(row.student))
-        notes = [*dates(one), *row.remarks, *_tests(row), row.trouble]
+        notes = [*time_notes(one), *row.remarks, *_tests(row), row.trouble]
         notes += [] if row.is_new else ["as before"]
         text = "; ".join(line(note) for note in notes if note)
         lines.append(f"{row.student:{width}} {one.points:6.1f} of {whole}  {text}".rstrip())
     for one in now.absent:
-        text = "; ".join([*dates(one), "nothing handed in"])
+        text = "; ".join([*time_notes(one), "nothing handed in"])
         lines.append(f"{one.student:{width}} {0:6.1f} of {whole}  {text}")
     return "\n".join([*lines, *_tail(rows, now.handed_in)])
 
 
-def dates(one: Standing) -> list[str]:
+def time_notes(one: Standing) -> list[str]:
     """What a table says of the time of a hand-in."""
     notes = []
     if one.seconds_late:

@@ -6,7 +6,7 @@ the form grader find them.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
@@ -15,6 +15,7 @@ from nbgrader.api import Assignment, Gradebook, MissingEntry, Student, Submitted
 from traitlets import TraitError
 
 from transformer_lib.errors import UserError
+from transformer_lib.instructor.grading.class_list import Person, person_of
 from transformer_lib.instructor.grading.course import Course, nbgrader_steps, safe_name
 from transformer_lib.instructor.grading.late import LatePolicy
 
@@ -85,7 +86,7 @@ class ItemPoints(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Standing:
+class Standing(Person):
     """What one student has in one assignment.
 
     Args:
@@ -95,11 +96,6 @@ class Standing:
         items: by graded cell, called ``notebook: cell`` where there are several notebooks.
     """
 
-    student: str
-    last_name: str = ""
-    first_name: str = ""
-    email: str = ""
-    lms_id: str = ""
     handed_in: bool = False
     is_graded: bool = False
     time: datetime | None = None
@@ -165,13 +161,7 @@ def standings(course: Course, assignment: str) -> Standings:
 def _standing(
     student: Student, submission: SubmittedAssignment | None, due: datetime | None, is_there: bool
 ) -> Standing:
-    person = {
-        "student": student.id,
-        "last_name": student.last_name or "",
-        "first_name": student.first_name or "",
-        "email": student.email or "",
-        "lms_id": student.lms_user_id or "",
-    }
+    person = asdict(person_of(student))
     if submission is None:
         return Standing(**person, handed_in=is_there, due=due)
     grades = [grade for notebook in submission.notebooks for grade in notebook.grades]

@@ -17,9 +17,8 @@ from transformer_lib.instructor.likeness.traits import KINDS, Work, traits
 
 Floats = NDArray[np.float64]
 STANDS_OUT = 10.0  # robust standard deviations; docs/likeness.md says what that finds and misses
-LEAST_SPREAD = (
-    0.01  # of likenesses between 0 and 1: in a class that shares nothing, little is not much
-)
+LEAST_SPREAD = 0.01  # of likenesses from 0 to 1; without it, in a class that shares nothing,
+# any two words would stand out
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """A page that shows pairs of hand-ins side by side, for somebody to look at."""
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ def write_likeness(
         if not found:
             raise UserError(f"{folder} has no hand-ins STUDENT/{assignment}/…")
         others += found
-    released = _released(course, assignment)
+    released = given_in(map(released_from, course.masters(assignment).values()))
     given = "\n".join(released.code.values())
     pairs = compare(works, released, others)
     out = [pair for pair in pairs if pair.total >= STANDS_OUT][:MOST]
@@ -97,12 +98,13 @@ def _add(work: Work, notebook: NotebookNode, template: NotebookNode) -> None:
             kind[cell.grade_id or node.get("id", "")] = node.source
 
 
-def _released(course: Course, assignment: str) -> Work:
+def given_in(notebooks: Iterable[NotebookNode]) -> Work:
+    """What everybody got: all cells of these."""
     work = Work("released", {}, {})
-    for path in course.masters(assignment).values():
-        for number, cell in enumerate(released_from(path).cells):
-            kind = work.code if cell.cell_type == "code" else work.words
-            kind[f"{path.stem} {number}"] = cell.source
+    cells = itertools.chain.from_iterable(notebook.cells for notebook in notebooks)
+    for number, cell in enumerate(cells):
+        kind = work.code if cell.cell_type == "code" else work.words
+        kind[str(number)] = cell.source
     return work
 
 

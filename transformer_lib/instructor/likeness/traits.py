@@ -6,6 +6,7 @@ References:
 """
 
 import ast
+import functools
 import hashlib
 import math
 import re
@@ -170,6 +171,7 @@ def marked_code(source: str, other: str, given: str = "") -> list[tuple[str, boo
     ]
 
 
+@functools.lru_cache(maxsize=10_000)  # what was released is compared with in every pair
 def _form(line: str) -> str:
     return str(filter_code(line, "answer.py", "python")[0]).strip()
 
