@@ -26,7 +26,7 @@ from transformer_lib.instructor.grading.collect import collect, collected
 from transformer_lib.instructor.grading.course import Course
 from transformer_lib.instructor.grading.export import export
 from transformer_lib.instructor.grading.feedback import make_feedback
-from transformer_lib.instructor.grading.hand_ins import record_times, recorded_times
+from transformer_lib.instructor.grading.hand_ins import Entry, record, recorded
 from transformer_lib.instructor.grading.intake import known
 from transformer_lib.instructor.grading.late import LatePolicy
 from transformer_lib.instructor.grading.nbgrader_plugin import mended
@@ -134,7 +134,8 @@ def test_penalties_are_in_the_table_and_the_export_and_follow_the_dates(course, 
         hand_in(course, student, grading_help.submission(template, **SOLVED))
     # What a student writes counts for nothing beside our own record.
     (course.folder / "submitted/ben/small/timestamp.txt").write_text("2000-01-01 00:00:00 UTC\n")
-    record_times(course, "small", {"ada": DUE, "ben": DUE + 30 * HOUR, "cy": DUE + 80 * HOUR})
+    times = {"ada": DUE, "ben": DUE + 30 * HOUR, "cy": DUE + 80 * HOUR}
+    record(course, "small", {student: Entry(time) for student, time in times.items()})
     set_deadline(course, "small", DUE)
     rows = list(grade(course).values())
 
@@ -180,7 +181,7 @@ def test_penalties_are_in_the_table_and_the_export_and_follow_the_dates(course, 
     set_deadline(course, "small", DUE + 80 * HOUR)
     assert (now("ben"), now("cy")) == ((6, 0, 6), (9, 0, 9))
     # A later time for the same notebook counts, though nothing is judged again.
-    record_times(course, "small", {"cy": DUE + 81 * HOUR})
+    record(course, "small", {"cy": Entry(DUE + 81 * HOUR)})
     assert not grade(course)["cy"].is_new
     assert now("cy") == (9, 2, 7)
 
@@ -288,6 +289,12 @@ def test_a_wrong_class_list_is_one_line(tmp_path, text, says):
 # Collecting
 
 
+def recorded_times(course, assignment):
+    """By student, where a time is known."""
+    found = recorded(course, assignment).items()
+    return {student: one.time for student, one in found if one.time}
+
+
 @pytest.fixture
 def exchange(course, tmp_path):
     """The course with an exchange into which nbgrader has released the assignment."""
@@ -362,6 +369,58 @@ def test_a_collect_that_is_stopped_gives_nobody_an_earlier_time(exchange, monkey
     # And stopped after the files were put: nothing is new, and the time is the right one.
     (one,) = collect(course, "small", trusted=True)
     assert (one.is_new, one.time) == (False, now)
+
+
+def test_what_was_put_there_by_hand_is_left(exchange):
+    course, inbound = exchange
+    now = datetime.now(UTC).replace(microsecond=0)
+    by_hand = course.folder / "submitted/ada/small"
+    by_hand.mkdir(parents=True)
+    (by_hand / "small.ipynb").write_text("came by mail")
+    submit(inbound, "ada", now, small_ipynb="an older one")
+    (one,) = collect(course, "small")
+    assert one.remarks == [f"left: {by_hand} holds other work, which was not collected"]
+    assert not one.is_new
+    assert (by_hand / "small.ipynb").read_text() == "came by mail"
+    assert recorded_times(course, "small") == {}, "nor has it the other's time"
+    shutil.rmtree(by_hand)
+    (one,) = collect(course, "small")
+    assert one.is_new
+    (by_hand / "small.ipynb").write_text("put right by the grader")
+    (one,) = collect(course, "small")
+    assert one.remarks[0].startswith("left: ")
+    assert (by_hand / "small.ipynb").read_text() == "put right by the grader"
+
+
+def test_one_place_that_cannot_be_written_is_one_student_s(exchange):
+    course, inbound = exchange
+    for student in ("ada", "ben"):
+        submit(inbound, student, datetime.now(UTC), small_ipynb="x")
+    (course.folder / "submitted").mkdir()
+    (course.folder / "submitted/ada").write_text("a file")
+    ada, ben = collect(course, "small")
+    assert "cannot be written" in ada.remarks[0]
+    assert (ada.is_new, ben.is_new) == (False, True)
+    assert (course.folder / "submitted/ben/small/small.ipynb").exists()
+
+
+def test_a_flood_in_the_exchange_is_not_read(exchange, monkeypatch):
+    course, inbound = exchange
+    folder = submit(inbound, "ada", datetime.now(UTC), small_ipynb="x")
+    for number in range(90):
+        with (folder / f"big{number}").open("wb") as file:
+            file.truncate(19 * 2**20)  # takes no room on the disk
+    read = []
+    fdopen = os.fdopen
+
+    def counting(*arguments):
+        read.append(arguments)
+        return fdopen(*arguments)
+
+    monkeypatch.setattr(os, "fdopen", counting)
+    (one,) = collect(course, "small")
+    assert one.remarks == ["more than 100 files or 20 MB: not all was taken"]
+    assert len(read) <= 3, "one that fits, one that does not"
 
 
 def test_nobody_hands_in_for_another(exchange, monkeypatch):
@@ -461,6 +520,8 @@ def test_a_time_that_cannot_be_is_no_hand_in_and_the_owner_is_asked_for(exchange
     assert abs(recorded_times(course, "small")["ada"] - now) < timedelta(minutes=2)
     collect(course, "small", trusted=True)
     assert recorded_times(course, "small")["ada"] == now - HOUR, "what is trusted corrects"
+    collect(course, "small")
+    assert recorded_times(course, "small")["ada"] > now - HOUR, "and is not trusted for ever"
 
 
 def test_a_time_in_an_archive_is_a_student_s_and_not_taken(course):
@@ -627,7 +688,8 @@ def test_an_archive_that_is_none_or_too_large(course):
         collect(course, "small", zipped(course.folder, {"small.ipynb": "a"}))
     bomb = zipped(course.folder, {"Ada L_1_assignsubmission_file_/small.ipynb": "0" * 30_000_000})
     (one,) = collect(course, "small", bomb)
-    assert one.remarks == ["not in the class list", "no file in it"]
+    too_much = "more than 100 files or 20 MB: not all was taken"
+    assert one.remarks == ["not in the class list", too_much, "no file in it"]
     times = course.folder / "times.csv"
     times.write_text("name,when\nada,now\n")
     with pytest.raises(UserError, match="needs the columns student and time"):
@@ -740,7 +802,8 @@ def test_the_number_is_the_student_s_own_whatever_was_typed(template, given, rem
 def test_schemes_and_cells_are_worked_out_for_each_student(course, template):
     path = course.folder / "source" / "small" / "small.ipynb"
     master = personal(nbformat.read(path, 4))
-    scheme = "Say why.\n### BEGIN MARK SCHEME\n| 1 | n is {{ NUMBER % 100 }} |\n### END MARK SCHEME"
+    line = "| 1 | n is {{ NUMBER % 100 }} |"
+    scheme = f"Say why $x_{{{{ab}}}}$.\n### BEGIN MARK SCHEME\n{line}\n### END MARK SCHEME"
     master.cells.append(grading_help.graded(
         scheme, "q_why", nbformat.v4.new_markdown_cell, locked=True))  # fmt: skip
     master.cells.append(nbformat.v4.new_code_cell("STUDENT, COHORT", id="said"))
@@ -760,6 +823,7 @@ def test_schemes_and_cells_are_worked_out_for_each_student(course, template):
         notebook = nbformat.read(page, 4)
         expected = f"n is {personal_number(student, '2026') % 100} |"
         assert any(expected in cell.source for cell in notebook.cells)
+        assert any("Say why $x_{{ab}}$." in cell.source for cell in notebook.cells)
         (said,) = [c.outputs[0] for c in notebook.cells if c.source == "STUDENT, COHORT"]
         assert said["data"]["text/plain"] == f"('{student}', '2026')"
         (mine,) = [cell.source for cell in notebook.cells if cell.id == "personal"]
@@ -799,6 +863,10 @@ def test_a_second_grader_sees_no_points_and_agreement_is_krippendorffs(course, t
     expected = sum((a - b) ** 2 for a in values for b in values) / 56
     assert one.alpha == pytest.approx(1 - 0.25 / expected)
     assert "why        4   75%           +0.25" in described([one])
+    with pytest.raises(UserError, match="is the first grader's course"):
+        agreements(course, Course(course.folder), "small")
+    with pytest.raises(UserError, match="does not know other"):
+        agreements(course, second, "other")
     sample = make_second(course, "small", course.folder.parent / "third", share=0.5, seed=1)
     assert len(sample) == 2
     assert sorted(os.listdir(course.folder.parent / "third" / "autograded")) == sample

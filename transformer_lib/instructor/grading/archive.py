@@ -74,6 +74,8 @@ def _hand_ins(
             one.remarks.append("two have this name" if known else "not in the class list")
         if match.groupdict().get("late") and "marked as late" not in one.remarks:
             one.remarks.append("marked as late")
+        if not one.fits(entry.file_size):
+            continue
         try:
             content = _content(archive, entry)
         except UNPACKING as error:

@@ -8,6 +8,7 @@ everything.
 import csv
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -17,7 +18,7 @@ from transformer_lib.instructor.grading.archive import from_archive
 from transformer_lib.instructor.grading.class_list import known_people
 from transformer_lib.instructor.grading.course import Course, safe_name
 from transformer_lib.instructor.grading.exchange import from_exchange
-from transformer_lib.instructor.grading.hand_ins import HandIn, record_times, recorded_times
+from transformer_lib.instructor.grading.hand_ins import Entry, HandIn, digest, record, recorded
 from transformer_lib.instructor.grading.shown import line
 from transformer_lib.instructor.grading.term import moment, policy_of, shown
 
@@ -30,6 +31,8 @@ def collect(
     trusted: bool = False,
 ) -> list[HandIn]:
     """Take in the latest hand-in of everybody; one that has not changed is left as it is.
+
+    So is work that somebody else has put into ``submitted/``: the remark says so.
 
     Args:
         archive: a zip file of Moodle or Canvas; nbgrader's exchange if there is none.
@@ -49,34 +52,45 @@ def collect(
     known = {person.student for person in people} | {one.student for one in found}
     if strangers := sorted(said.keys() - known):
         raise UserError(f"{times} has times of {', '.join(strangers)}, whom nobody knows")
-    before = recorded_times(course, assignment)
+    before = recorded(course, assignment)
     for one in found:
-        if not one.files:
-            one.remarks.append("no file in it")
-        one.is_new = bool(one.files) and _differs(_place(course, assignment, one), one.files)
-        if not one.is_new and not trusted:  # the same again counts from the first time on
-            one.time = before.get(one.student, one.time)
-        one.time = said.get(one.student, one.time)
-    # Times go first: who is stopped in between finds work that is new, not work with an old time.
-    record_times(course, assignment, {one.student: one.time for one in found if one.files})
-    for one in found:
-        if one.is_new:
-            _put(_place(course, assignment, one), one.files)
+        target = course.folder / "submitted" / one.student / assignment
+        earlier = before.get(one.student, Entry(None))
+        try:
+            _take(one, target, earlier, trusted)
+            one.time = said.get(one.student, one.time)
+            entry = Entry(one.time, earlier.content, trusted and archive is None)
+            if one.is_new:
+                # The time goes first: who is stopped here finds new work, not an old time.
+                record(course, assignment, {one.student: entry})
+                _put(target, one.files)
+            if one.files:
+                record(course, assignment, {one.student: replace(entry, content=digest(one.files))})
+        except OSError as error:
+            one.remarks.append(f"{error.filename or target} cannot be written: {error.strerror}")
+            one.files, one.is_new = {}, False
     return found
 
 
-def _place(course: Course, assignment: str, one: HandIn) -> Path:
-    return course.folder / "submitted" / one.student / assignment
+def _take(one: HandIn, target: Path, before: Entry, trusted: bool) -> None:
+    """Find out whether it is new, may replace what is there, and from when on it counts."""
+    if not one.files:
+        one.remarks.append("no file in it")
+    there = digest(_content(target)) if target.is_dir() else ""
+    one.is_new = bool(one.files) and digest(one.files) != there
+    if one.is_new and there and there != before.content:
+        one.remarks.append(f"left: {target} holds other work, which was not collected")
+        one.files, one.is_new = {}, False
+    elif not one.is_new and not trusted and not before.trusted:
+        one.time = before.time or one.time  # the same again counts from the first time on
 
 
-def _differs(target: Path, files: Mapping[str, bytes]) -> bool:
-    """Whether the folder holds anything else than these files."""
-    there = {
+def _content(target: Path) -> dict[str, bytes]:
+    return {
         path.relative_to(target).as_posix(): path.read_bytes()
         for path in target.rglob("*")
         if path.is_file() and not path.is_symlink()
     }
-    return not target.is_dir() or there != dict(files)
 
 
 def _put(target: Path, files: Mapping[str, bytes]) -> None:

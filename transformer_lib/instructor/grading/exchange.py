@@ -13,7 +13,7 @@ from nbgrader.utils import parse_utc
 from transformer_lib.errors import UserError
 from transformer_lib.instructor.grading.class_list import Person
 from transformer_lib.instructor.grading.course import Course, safe_name
-from transformer_lib.instructor.grading.hand_ins import MAX_BYTES, MAX_FILES, HandIn
+from transformer_lib.instructor.grading.hand_ins import MAX_BYTES, MAX_FILES, TOO_MUCH, HandIn
 from transformer_lib.instructor.grading.term import YEARS
 
 MAX_DEPTH = 3  # of folders in a hand-in
@@ -131,21 +131,23 @@ def _read_folder(folder: Path, one: HandIn) -> datetime:
         is_deep = len(inside.parts) >= MAX_DEPTH
         folders[:] = [] if is_deep else sorted(set(folders) - {".ipynb_checkpoints"})[:MAX_FILES]
         for name in sorted(names)[: MAX_FILES + 1]:
-            content, changed = _read_file(name, handle)
+            content, changed = _read_file(name, handle, one)
             if content is not None:
                 one.add((inside / name).as_posix(), content)
                 latest = max(latest, changed)
+            elif TOO_MUCH in one.remarks:
+                return datetime.fromtimestamp(latest, UTC)
     return datetime.fromtimestamp(latest, UTC)
 
 
-def _read_file(name: str, folder: int) -> tuple[bytes | None, float]:
-    """A plain file's content; None for a link, a pipe, or what is too large."""
+def _read_file(name: str, folder: int, one: HandIn) -> tuple[bytes | None, float]:
+    """A plain file's content; None for a link, a pipe, or what does not fit."""
     try:
         handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
     except OSError:
         return None, 0.0
     with os.fdopen(handle, "rb") as file:
         about = os.fstat(file.fileno())
-        if not stat.S_ISREG(about.st_mode) or about.st_size > MAX_BYTES:
+        if not stat.S_ISREG(about.st_mode) or not one.fits(about.st_size):
             return None, 0.0
         return file.read(MAX_BYTES), about.st_ctime

@@ -19,7 +19,7 @@ from transformer_lib.errors import UserError
 from transformer_lib.files import write_text
 from transformer_lib.instructor.grading.course import Course, nbgrader_steps, safe_name
 from transformer_lib.instructor.grading.executors import processes
-from transformer_lib.instructor.grading.hand_ins import recorded_times
+from transformer_lib.instructor.grading.hand_ins import recorded
 from transformer_lib.instructor.grading.intake import (
     UnreadableError,
     find_notebook,
@@ -105,7 +105,7 @@ def grade(
     if missing := sorted(set(wanted) - there.keys()):
         raise UserError(f"nothing was handed in by {', '.join(missing)}")
     course.register(assignment)
-    times = recorded_times(course, assignment)
+    times = {name: one.time for name, one in recorded(course, assignment).items()}
     rows, work = [], []
     for student in wanted:
         for name, (path, master) in masters.items():

@@ -1,8 +1,9 @@
 """What students hand in, and our own record of when; no student can write there."""
 
+import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
 
@@ -30,29 +31,62 @@ class HandIn:
     is_new: bool = True
 
     def add(self, name: str, content: bytes) -> None:
-        """Take a file, up to what one student may hand in; the rest is left out, and said so."""
-        whole = sum(map(len, self.files.values())) + len(content)
-        if len(self.files) < MAX_FILES and whole <= MAX_BYTES:
+        """Take a file, up to what one student may hand in."""
+        if self.fits(len(content)):
             self.files[name] = content
-        elif TOO_MUCH not in self.remarks:
+
+    def fits(self, size: int) -> bool:
+        """Whether a file of so many bytes may be taken too; if not, a remark says so."""
+        whole = sum(map(len, self.files.values())) + size
+        if len(self.files) < MAX_FILES and whole <= MAX_BYTES:
+            return True
+        if TOO_MUCH not in self.remarks:
             self.remarks.append(TOO_MUCH)
+        return False
 
 
-def recorded_times(course: Course, assignment: str) -> dict[str, datetime]:
-    """By student; who is not in it was not collected, or its time is not known."""
+@dataclass(frozen=True)
+class Entry:
+    """What our record says of one student's hand-in.
+
+    Args:
+        time: when it came, in UTC; None if it is not known.
+        content: a digest of the files that were collected; empty if none were.
+        trusted: whether the time is what the hand-in says of itself.
+    """
+
+    time: datetime | None
+    content: str = ""
+    trusted: bool = False
+
+
+def digest(files: Mapping[str, bytes]) -> str:
+    """The same for the same files."""
+    hashes = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+    return hashlib.sha256(json.dumps(hashes, sort_keys=True).encode()).hexdigest()
+
+
+def recorded(course: Course, assignment: str) -> dict[str, Entry]:
+    """By student; who is not in it was not collected."""
     try:
-        data = json.loads(_record(course, assignment).read_text(encoding="utf-8"))
-        return {student: datetime.fromisoformat(time) for student, time in data.items()}
-    except (OSError, ValueError, TypeError, AttributeError):
+        data = json.loads(_path(course, assignment).read_text(encoding="utf-8"))
+        return {
+            student: Entry(**one | {"time": one["time"] and datetime.fromisoformat(one["time"])})
+            for student, one in data.items()
+        }
+    except (OSError, ValueError, TypeError, AttributeError, KeyError):
         return {}
 
 
-def record_times(course: Course, assignment: str, times: Mapping[str, datetime | None]) -> None:
-    """Add these to the record, in place of earlier ones; None: it is not known."""
-    new = recorded_times(course, assignment) | dict(times)
-    data = {student: time.isoformat() for student, time in sorted(new.items()) if time}
-    write_text(_record(course, assignment), json.dumps(data, indent=1))
+def record(course: Course, assignment: str, entries: Mapping[str, Entry]) -> None:
+    """Add these to the record, in place of earlier ones."""
+    new = recorded(course, assignment) | dict(entries)
+    data = {
+        student: asdict(one) | {"time": one.time and one.time.isoformat()}
+        for student, one in sorted(new.items())
+    }
+    write_text(_path(course, assignment), json.dumps(data, indent=1))
 
 
-def _record(course: Course, assignment: str) -> Path:
+def _path(course: Course, assignment: str) -> Path:
     return course.results / "hand-ins" / f"{assignment}.json"

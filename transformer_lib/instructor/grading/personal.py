@@ -20,6 +20,7 @@ from transformer_lib.personal import personal_number
 
 NOBODY = "..."
 EXPRESSION = re.compile(r"\{\{(.+?)\}\}")
+SCHEME = re.compile(r"### BEGIN MARK SCHEME.*?### END MARK SCHEME", re.DOTALL)
 
 
 class SetCohort(NbGraderPreprocessor):
@@ -82,10 +83,13 @@ def _typed(source: str) -> str | None:
 
 
 def fill_schemes(notebook: NotebookNode, student: str, cohort: str) -> None:
-    """Work out the expressions in the master's locked texts for this student."""
+    """Work out the expressions in the master's marking schemes for this student."""
     names = {"NUMBER": personal_number(student, cohort), "math": math}
+
+    def filled(scheme: re.Match[str]) -> str:
+        # The text is the course's own, as its tests are.
+        return EXPRESSION.sub(lambda found: str(eval(found[1], dict(names))), scheme[0])
+
     for cell in notebook.cells:
         if cell.cell_type == "markdown" and cell.metadata.get("nbgrader", {}).get("locked"):
-            # The text is the course's own, as its tests are.
-            cell.source = EXPRESSION.sub(lambda found: str(eval(found[1], dict(names))),
-                                         cell.source)  # fmt: skip
+            cell.source = SCHEME.sub(filled, cell.source)

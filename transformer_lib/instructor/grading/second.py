@@ -16,7 +16,7 @@ from nbgrader.api import Gradebook
 
 from transformer_lib.errors import UserError
 from transformer_lib.instructor.grading.course import Course, nbgrader_steps
-from transformer_lib.instructor.grading.term import item_name, standings
+from transformer_lib.instructor.grading.term import item_name, known_assignment, standings
 
 
 def make_second(
@@ -92,8 +92,10 @@ def agreements(course: Course, second: Course, assignment: str) -> list[Agreemen
     """For each item that both have graded by hand.
 
     Raises:
-        UserError: there is none.
+        UserError: there is none, the two are one course, or one does not know the assignment.
     """
+    if course.folder.resolve() == second.folder.resolve():
+        raise UserError(f"{second.folder} is the first grader's course, not a second one's")
     mine, theirs = _by_hand(course, assignment), _by_hand(second, assignment)
     made = []
     for item in mine.keys() & theirs.keys():
@@ -129,7 +131,7 @@ def _by_hand(course: Course, assignment: str) -> dict[str, dict[str, float]]:
     """By item and student, the points that a human has given."""
     found: dict[str, dict[str, float]] = defaultdict(dict)
     with course.gradebook() as gradebook:
-        for one in gradebook.assignment_submissions(assignment):
+        for one in known_assignment(gradebook, assignment).submissions:
             for notebook in one.notebooks:
                 for grade in notebook.grades:
                     if grade.manual_score is not None and not grade.needs_manual_grade:

@@ -146,7 +146,7 @@ def standings(course: Course, assignment: str) -> Standings:
     there = course.hand_ins(assignment)
     with course.gradebook() as gradebook:
         apply_policy(course, gradebook, assignment)
-        known = _known(gradebook, assignment)
+        known = known_assignment(gradebook, assignment)
         submissions = {s.student.id: s for s in known.submissions}
         found = [
             _standing(student, submissions.get(student.id), known.duedate, student.id in there)
@@ -192,7 +192,12 @@ def item_name(cell: str, notebook: str, notebooks: int) -> str:
     return f"{notebook}: {cell}" if notebooks > 1 else cell
 
 
-def _known(gradebook: Gradebook, assignment: str) -> Assignment:
+def known_assignment(gradebook: Gradebook, assignment: str) -> Assignment:
+    """The assignment in the gradebook.
+
+    Raises:
+        UserError: it is not there.
+    """
     try:
         return gradebook.find_assignment(assignment)
     except MissingEntry as error:
@@ -204,7 +209,7 @@ def _known(gradebook: Gradebook, assignment: str) -> Assignment:
 def apply_policy(course: Course, gradebook: Gradebook, assignment: str) -> None:
     """Work out every penalty anew: points, dates and rules may have changed since it was set."""
     policy = policy_of(course)
-    known = _known(gradebook, assignment)
+    known = known_assignment(gradebook, assignment)
     for submission in known.submissions:
         late = submission.total_seconds_late if known.duedate else 0.0
         for notebook in submission.notebooks:
@@ -250,7 +255,7 @@ def set_extension(course: Course, assignment: str, student: str, when: datetime)
         UserError: the assignment has no deadline, or a later one, or no such student is known.
     """
     with course.gradebook() as gradebook:
-        known = _known(gradebook, assignment)
+        known = known_assignment(gradebook, assignment)
         if known.duedate is None:
             raise UserError(f"{assignment} has no deadline yet that could be extended")
         student = safe_name(student)
