@@ -46,12 +46,22 @@ def test_splitting_compounds_gives_points_for_halves():
 
 
 def test_the_papers_way_is_bleu_on_those_tokens():
-    tokens = [[split_compounds(moses_tokens(s)) for s in side] for side in (HYPOTHESES, REFERENCES)]
+    tokens = [
+        [split_compounds(moses_tokens(s.replace("„", '"').replace("“", '"'))) for s in side]
+        for side in (HYPOTHESES, REFERENCES)
+    ]
     metric = BLEU(tokenize="none", smooth_method="none", force=True)
     expected = metric.corpus_score(tokens[0], [tokens[1]]).score
     result = paper_bleu(HYPOTHESES, REFERENCES)
     assert result.score == pytest.approx(expected)
-    assert "tok:moses, compounds split" in result.signature
+    assert "tok:moses, quotes straight, compounds split" in result.signature
+
+
+def test_the_kind_of_a_quotation_mark_costs_nothing_in_the_papers_way():
+    references = ["Er nannte sie „die einzige Wahl“ und ‚einen Anfang‘, sagte er."]
+    hypotheses = ["Er nannte sie \"die einzige Wahl\" und 'einen Anfang', sagte er."]
+    assert paper_bleu(hypotheses, references).score == pytest.approx(100.0)
+    assert every_bleu(hypotheses, references)["sacreBLEU, 13a"].score < 80
 
 
 @pytest.fixture(scope="module")

@@ -160,7 +160,12 @@ def test_epochs_differ_and_little_is_padding(tatoeba):
 
 
 def test_a_batch_is_shifted_right(tatoeba):
+    aligned = make_batch(tatoeba.train, np.array([0, 2000, 30000]), 8)
+    assert aligned.src.size(1) % 8 == 0
+    assert aligned.num_src_tokens == tatoeba.train.src.lengths[[0, 2000, 30000]].sum()
     batch = make_batch(tatoeba.train, np.array([0, 2000, 30000]))
+    assert (batch.labels.flatten()[batch.real] != PAD).all()
+    assert len(batch.real) == batch.num_tgt_tokens
     for row, index in enumerate([0, 2000, 30000]):
         labels = tatoeba.train.tgt[index].tolist()
         n = len(labels)

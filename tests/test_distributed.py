@@ -1,11 +1,13 @@
 """Several processes train one model: the same as one process would, and safe when one dies."""
 
+import math
 import os
 import signal
 import subprocess
 import sys
 import time
 
+import numpy as np
 import psutil
 import pytest
 import torch
@@ -112,3 +114,21 @@ def test_shares_are_all_of_a_batch_and_disjoint():
     assert sorted(n for share in shares for n in share) == list(range(10))
     assert [len(share) for share in shares] == [3, 3, 2, 2]
     assert len(Workers(3, 4, 3).share_of(sentences[:2])) == 0
+
+
+@pytest.mark.parametrize("processes", [1, 2, 3, 4, 6, 8])
+@pytest.mark.parametrize("accumulate", [1, 2, 4, 6])
+def test_micro_batches_are_dealt_out_as_whole_as_possible(processes, accumulate):
+    sentences = np.arange(24)
+    workers = [Workers(rank, processes, rank) for rank in range(processes)]
+    for number in range(accumulate):
+        shares = [one.share_of(sentences, number, accumulate) for one in workers]
+        assert sorted(n for share in shares for n in share) == list(sentences)
+        sharing = [share for share in shares if len(share)]
+        assert len(sharing) == processes // math.gcd(processes, accumulate)
+    # Everybody has the same number of micro-batches to compute.
+    work = [
+        sum(len(one.share_of(sentences, n, accumulate)) > 0 for n in range(accumulate))
+        for one in workers
+    ]
+    assert set(work) == {accumulate // math.gcd(processes, accumulate)}

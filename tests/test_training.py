@@ -10,14 +10,17 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from transformer_lib.errors import UserError
 from transformer_lib.evaluation.evaluate import evaluate_run
@@ -295,6 +298,7 @@ from torch._dynamo.utils import counters
 from transformer_lib.data.batching import Batch
 from transformer_lib.model import TransformerConfig, build_transformer
 from transformer_lib.training import loss as module
+from transformer_lib.training.compilation import compiled_layers, compiling
 
 
 def graphs_and_breaks():
@@ -305,21 +309,23 @@ def graphs_and_breaks():
 
 
 torch.compile = partial(torch.compile, backend="aot_eager")
-sizes = dict(d_model=16, d_ff=32, num_heads=2, num_encoder_layers=1, num_decoder_layers=1)
-model = build_transformer(TransformerConfig(**sizes, dropout=0.0), 30)
+sizes = dict(d_model=16, d_ff=32, num_heads=2, num_encoder_layers=3, num_decoder_layers=2)
 
 
-def states(batch):
-    return model.decode(batch.tgt_input, model.encode(batch.src))
+def states(model, src, tgt):
+    return model.decode(tgt, model.encode(src))
 
 
-compiled = torch.compile(states, dynamic=True)
-for rows, src_len, tgt_len in ((8, 5, 7), (16, 9, 8), (24, 6, 6), (2, 64, 80)):
-    src, tgt = torch.randint(4, 30, (rows, src_len)), torch.randint(4, 30, (rows, tgt_len))
-    out = compiled(Batch(src, tgt, tgt))
-    out.sum().backward()
-    torch.testing.assert_close(out, states(Batch(src, tgt, tgt)))
-print(*graphs_and_breaks())
+# Two models one after the other, as in a benchmark; the first batch has equal lengths.
+for norm in ("post", "pre"):
+    model = build_transformer(TransformerConfig(**sizes, dropout=0.0, norm=norm), 30)
+    for rows, src_len, tgt_len in ((8, 8, 8), (16, 9, 8), (24, 6, 6), (6, 7, 6), (2, 64, 80)):
+        src, tgt = torch.randint(4, 30, (rows, src_len)), torch.randint(4, 30, (rows, tgt_len))
+        with compiled_layers(model):
+            out = states(model, src, tgt)
+            out.sum().backward()
+        torch.testing.assert_close(out, states(model, src, tgt))
+    print(*graphs_and_breaks())
 
 # The loss is compiled once for the first number of rows and once for all others.
 module.elements_per_chunk = lambda device: 1000
@@ -329,13 +335,119 @@ for rows, length in ((8, 11), (5, 9), (3, 40)):
     results = []
     for compiled in (False, True):
         leaves = [out.clone().requires_grad_(), weight.clone().requires_grad_()]
-        loss = module.output_loss(*leaves, labels, 0.1, compiled)
+        with compiling():
+            loss = module.output_loss(*leaves, labels, 0.1, compiled)
         results.append((loss, torch.autograd.grad(loss.smoothed, leaves)))
     torch.testing.assert_close(results[1], results[0])
 print(*graphs_and_breaks())
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.stdout == "1 0\n2 0\n", done.stderr[-2000:]
+    # One graph for all encoder layers and one for all decoder layers, whatever the lengths.
+    assert done.stdout == "2 0\n2 0\n2 0\n", done.stderr[-2000:]
+
+
+@pytest.mark.long
+def test_a_model_that_is_compiled_too_often_is_an_error():
+    program = """
+from functools import partial
+
+import torch
+
+from transformer_lib.errors import UserError
+from transformer_lib.model import TransformerConfig, build_transformer
+from transformer_lib.training.compilation import compiled_layers, forget_compiled
+
+torch.compile = partial(torch.compile, backend="eager")
+
+
+def compile_models(forgets):
+    for width in range(8, 30, 2):
+        forgets and forget_compiled()
+        sizes = dict(d_model=width, d_ff=8, num_heads=2, num_encoder_layers=1, num_decoder_layers=1)
+        model = build_transformer(TransformerConfig(**sizes), 30)
+        with compiled_layers(model):
+            model(torch.ones(4, 5).long(), torch.ones(4, 6).long())
+
+
+compile_models(True)
+print("ten models")
+try:
+    compile_models(False)
+except UserError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    first, second = done.stdout.splitlines()
+    assert first == "ten models", done.stderr[-2000:]
+    assert second.startswith("the model was compiled anew too often; train it with training.comp")
+
+
+ASKS_THE_DEVICE = {"nonzero", "_local_scalar_dense", "masked_select", "equal", "unique", "_unique2"}
+
+
+class Operations(TorchDispatchMode):
+    """Counts what PyTorch is asked to compute."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = Counter()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.count[function.overloadpacket.__name__] += 1
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("kind", ["cpu_tatoeba_transformer", "cpu_tatoeba_rnn"])
+def test_no_step_waits_for_the_device(toy_config, tmp_path, kind):
+    """Whatever depends on a result, such as how many tokens are real, would make a GPU idle."""
+    from transformer_lib.data import prepare
+    from transformer_lib.training.trainer import Trainer
+
+    data = prepare(load_config(str(toy_config)).data)
+    experiment = load_config(kind, ["training.accumulate=2"])
+    training = replace(experiment.training, batch_tokens=64)
+    model = build_model(experiment, len(data.tokenizer))
+    trainer = Trainer(model, data.train, training, tmp_path)
+    batches = trainer._micro_batches()
+    work = [next(batches), next(batches)]
+    with Operations() as operations:
+        trainer._launch(work, 1e-3)
+    assert operations.count["_fused_adam_"] == 1
+    assert not ASKS_THE_DEVICE & operations.count.keys()
+
+
+def test_the_speed_that_is_recorded_is_that_of_training_alone(toy_config, tmp_path, monkeypatch):
+    """By a clock that only data, steps and saving move: saving is no part of an interval."""
+    from transformer_lib.data import prepare
+    from transformer_lib.training import metrics, trainer
+
+    experiment = load_config(str(toy_config), ["training.steps=30", "training.validations=3"])
+    data = prepare(experiment.data)
+    clock = 0.0
+
+    def advancing(function, seconds):
+        def called(*arguments):
+            nonlocal clock
+            clock += seconds
+            return function(*arguments)
+
+        return called
+
+    monkeypatch.setattr(metrics.time, "perf_counter", lambda: clock)
+    monkeypatch.setattr(trainer.Trainer, "_step", advancing(trainer.Trainer._step, 1.0))
+    monkeypatch.setattr(trainer.Trainer, "_save", advancing(trainer.Trainer._save, 1000.0))
+    training = trainer.Trainer(
+        build_model(experiment, len(data.tokenizer)),
+        data.train,
+        experiment.training,
+        tmp_path,
+        validate=advancing(dict, 100.0),
+    )
+    training.train()
+    records = [record for record in training.records if record["kind"] == "train"]
+    tokens = np.diff([0, *(record["tokens"] for record in records)])
+    speeds = [record["tokens_per_second"] for record in records]
+    np.testing.assert_allclose(speeds, tokens / 10.0)
 
 
 @pytest.mark.parametrize("steps", [1, 7, 100, 101])

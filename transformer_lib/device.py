@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
+from torch import Tensor
 
 from transformer_lib.errors import UserError
 
@@ -68,3 +69,26 @@ def synchronize(device: torch.device) -> None:
     """Wait until the device has done all that it was given; a CPU always has."""
     if device.type != "cpu":
         torch.accelerator.synchronize(device)
+
+
+class LateNumbers:
+    """Numbers that a device is computing, read later without waiting for what it is given since.
+
+    Args:
+        values: on any device.
+    """
+
+    def __init__(self, values: Tensor):
+        self._values = values
+        self._is_there: torch.cuda.Event | None = None
+        if values.device.type == "cuda":
+            self._values = torch.empty_like(values, device="cpu", pin_memory=True)
+            self._values.copy_(values, non_blocking=True)
+            self._is_there = torch.cuda.Event()
+            self._is_there.record()
+
+    def read(self) -> list[float]:
+        """Wait until they are computed."""
+        if self._is_there is not None:
+            self._is_there.synchronize()
+        return self._values.tolist()

@@ -1,5 +1,6 @@
 """Batches by a budget of tokens, of sentences that are about equally long (section 5.1)."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,11 +17,16 @@ class Batch:
     """Padded sentence pairs with the teacher-forcing shift.
 
     The decoder reads ``tgt_input`` = ``<s> y₁ … yₙ`` and should say ``labels`` = ``y₁ … yₙ </s>``.
+
+    Args:
+        real: where in ``labels.flatten()`` tokens are, not padding. Found before the batch goes to
+            a GPU, it need not wait for the GPU to count them.
     """
 
     src: Int[Tensor, "batch src_len"]
     tgt_input: Int[Tensor, "batch tgt_len"]
     labels: Int[Tensor, "batch tgt_len"]
+    real: Int[Tensor, " tgt_tokens"] | None = None
 
     @property
     def num_src_tokens(self) -> int:
@@ -32,12 +38,15 @@ class Batch:
 
     def to(self, device: torch.device) -> "Batch":
         """The same batch on ``device``; a pinned one goes there while other work goes on."""
-        tensors = (self.src, self.tgt_input, self.labels)
-        return Batch(*(tensor.to(device, non_blocking=True) for tensor in tensors))
+        return self._each(lambda tensor: tensor.to(device, non_blocking=True))
 
     def pinned(self) -> "Batch":
         """The same batch in memory from which a GPU can fetch by itself."""
-        return Batch(*(t.pin_memory() for t in (self.src, self.tgt_input, self.labels)))
+        return self._each(Tensor.pin_memory)
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> "Batch":
+        real = None if self.real is None else change(self.real)
+        return Batch(change(self.src), change(self.tgt_input), change(self.labels), real)
 
 
 def plan_batches(
@@ -68,11 +77,16 @@ def plan_batches(
     return [batches[i] for i in random.permutation(len(batches))]
 
 
-def make_batch(store: PairStore, indices: np.ndarray) -> Batch:
-    """Look these pairs up and pad them."""
-    src = torch.from_numpy(store.src.padded(indices))
+def make_batch(store: PairStore, indices: np.ndarray, src_multiple: int = 1) -> Batch:
+    """Look these pairs up and pad them, the sources to a multiple of ``src_multiple``."""
+    src = torch.from_numpy(store.src.padded(indices, src_multiple))
     labels = torch.from_numpy(store.tgt.padded(indices))
-    return Batch(src, shift_right(labels), labels)
+    return Batch(src, shift_right(labels), labels, real_positions(labels))
+
+
+def real_positions(labels: Int[Tensor, "batch tgt_len"]) -> Int[Tensor, " tgt_tokens"]:
+    """Where in ``labels.flatten()`` tokens are, not padding."""
+    return (labels.flatten() != PAD).nonzero()[:, 0]
 
 
 def shift_right(labels: Int[Tensor, "batch tgt_len"]) -> Int[Tensor, "batch tgt_len"]:

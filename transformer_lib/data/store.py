@@ -40,11 +40,15 @@ class TokenStore:
     def __getitem__(self, index: int) -> np.ndarray:
         return self.tokens[self.offsets[index] : self.offsets[index + 1]]
 
-    def padded(self, indices: np.ndarray) -> np.ndarray:
-        """These sequences as one (batch, padded length) array of int64, padded at the end."""
+    def padded(self, indices: np.ndarray, multiple: int = 1) -> np.ndarray:
+        """These sequences as one (batch, padded length) array of int64, padded at the end.
+
+        Args:
+            multiple: what the length is rounded up to a multiple of.
+        """
         starts = self.offsets[indices]
         lengths = self.offsets[indices + 1] - starts
-        columns = np.arange(padded_lengths(lengths).max())
+        columns = np.arange(-(-padded_lengths(lengths).max() // multiple) * multiple)
         real = columns < lengths[:, None]
         batch = np.full(real.shape, PAD, dtype=np.int64)
         batch[real] = self.tokens[(starts[:, None] + columns)[real]]

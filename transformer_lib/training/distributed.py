@@ -5,6 +5,7 @@ the same model from the same seed, takes its share of the sentences, and adds it
 of the others: so all make the same step, the one that a single process would make.
 """
 
+import math
 import os
 import time
 from collections.abc import Iterable, Iterator
@@ -35,9 +36,17 @@ class Workers:
         """Whether this process is the one that writes and reports."""
         return self.rank == 0
 
-    def share_of(self, sentences: np.ndarray) -> np.ndarray:
-        """This process's part of a batch's sentences; with very few of them it may be empty."""
-        return sentences[self.rank :: self.count]
+    def share_of(self, sentences: np.ndarray, number: int = 0, accumulate: int = 1) -> np.ndarray:
+        """This process's part of micro-batch ``number``, of ``accumulate`` in a step.
+
+        Micro-batches stay as whole as possible, since a GPU is faster with one large batch than
+        with several small ones. The part may be empty: of another's micro-batch, or of a tiny one.
+        """
+        groups = math.gcd(self.count, accumulate)
+        together = self.count // groups  # processes that share a micro-batch
+        if number % groups != self.rank // together:
+            return sentences[:0]
+        return sentences[self.rank % together :: together]
 
     def all_reduce(self, *numbers: float) -> list[float]:
         """Each number summed over the processes."""

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from transformer_lib.data.batching import real_positions
 from transformer_lib.device import elements_per_chunk
 from transformer_lib.vocabulary import PAD
 
@@ -41,6 +42,7 @@ def output_loss(
     labels: Int[Tensor, "batch tgt_len"],
     smoothing: float = 0.0,
     compiled: bool = False,
+    real: Int[Tensor, " tokens"] | None = None,
 ) -> Loss:
     """Output projection and :func:`label_smoothed_cross_entropy` in one. The form to run.
 
@@ -51,9 +53,11 @@ def output_loss(
     Args:
         compiled: let torch.compile join all passes over the logits, which on a GPU is worth its
             start-up time.
+        real: the result of :func:`real_positions`, where it is known already; to count them, one
+            would wait for the GPU.
     """
     flat_labels = labels.flatten()
-    real = (flat_labels != PAD).nonzero()[:, 0]
+    real = real_positions(labels) if real is None else real
     if torch.is_autocast_enabled(states.device.type):
         states = states.to(torch.get_autocast_dtype(states.device.type))
     smoothed, nll = _OutputLoss.apply(
@@ -114,6 +118,15 @@ def _softmax_loss_in_chunks(
     return smoothed, nll, logits
 
 
+def _float32_product(
+    left: Float[Tensor, "rows inner"], right: Float[Tensor, "inner columns"]
+) -> Float[Tensor, "rows columns"]:
+    """left @ right; of narrow numbers on a GPU, without rounding the sums to their type."""
+    if left.device.type == "cuda" and left.dtype != torch.float32:
+        return torch.mm(left, right, out_dtype=torch.float32)
+    return left @ right
+
+
 class _OutputLoss(torch.autograd.Function):
     @staticmethod
     def forward(ctx, states, weight, labels, real, smoothing, with_gradient, softmax_loss):
@@ -131,7 +144,7 @@ class _OutputLoss(torch.autograd.Function):
                 smoothed, nll = smoothed + sums[0], nll + sums[1]
                 if states_gradient is not None:
                     states_gradient[rows] = gradient @ narrow
-                    part = (gradient.t() @ chunk).to(weight.dtype)
+                    part = _float32_product(gradient.t(), chunk).to(weight.dtype)
                     weight_gradient = (
                         part if weight_gradient is None else weight_gradient.add_(part)
                     )

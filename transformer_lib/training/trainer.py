@@ -3,18 +3,18 @@
 import math
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import nn
 from tqdm.auto import tqdm
 
-from transformer_lib.data.batching import Batch, make_batch, plan_batches
 from transformer_lib.data.store import PairStore
-from transformer_lib.device import choose_device, choose_dtype
+from transformer_lib.device import LateNumbers, choose_device, choose_dtype
 from transformer_lib.errors import UserError
 from transformer_lib.model.seq2seq import Seq2Seq
 from transformer_lib.training.checkpoint import (
@@ -24,11 +24,13 @@ from transformer_lib.training.checkpoint import (
     load_checkpoint,
     save_model,
 )
+from transformer_lib.training.compilation import compiled_layers, compiling, forget_compiled, has_fast_compiler
 from transformer_lib.training.config import TrainingConfig
 from transformer_lib.training.cost import flops_by_parameters
 from transformer_lib.training.distributed import Workers
 from transformer_lib.training.loss import output_loss
 from transformer_lib.training.metrics import Interval, MetricsLog, Record
+from transformer_lib.training.micro_batches import MicroBatch, micro_batches
 from transformer_lib.training.prefetch import prefetched
 from transformer_lib.training.reporter import Reporter
 from transformer_lib.training.schedule import budget_rate, noam_rate
@@ -52,18 +54,20 @@ class Progress:
         return self.src_tokens + self.tgt_tokens
 
 
-@dataclass(frozen=True)
-class MicroBatch:
-    """A batch, or this process's share of it (``None`` if there was no sentence left for it).
+class Launched(NamedTuple):
+    """A step that the device was given, which may not have finished it."""
 
-    The counts are the whole batch's; the next one is number ``position`` of ``epoch``.
-    """
+    step: int
+    work: list[MicroBatch]
+    results: LateNumbers  # Σ −log p of the target tokens, norm of the gradient
 
-    batch: Batch | None
-    src_tokens: int
-    tgt_tokens: int
-    epoch: int
-    position: int
+    @property
+    def src_tokens(self) -> int:
+        return sum(item.src_tokens for item in self.work)
+
+    @property
+    def tgt_tokens(self) -> int:
+        return sum(item.tgt_tokens for item in self.work)
 
 
 class Trainer:
@@ -98,13 +102,14 @@ class Trainer:
         self.progress = Progress()
         self.metrics = MetricsLog(folder, config.tensorboard and self.workers.is_first)
         self._validate = validate
-        fused = self.device.type in ("cpu", "cuda")
         self.optimizer = torch.optim.Adam(
-            model.parameters(), betas=config.betas, eps=config.eps, fused=fused
+            model.parameters(), betas=config.betas, eps=config.eps, fused=True
         )
-        self._decode: Callable[..., Any] = self._states
-        if config.compile:
-            self._decode = torch.compile(self._states, dynamic=True)
+        # The loss is one function, quickly compiled, with most of all passes over memory in it.
+        self._compiles_loss = config.compile or has_fast_compiler(self.device)
+        if self._compiles_loss:  # the limit of how often is PyTorch's for all models together
+            forget_compiled()
+        self._launched: Launched | None = None
         self._flops_per_token = (
             flops_by_parameters(model, 1, 0),
             flops_by_parameters(model, 0, 1),
@@ -125,17 +130,21 @@ class Trainer:
             UserError: the loss is not finite (the last checkpoint is kept), or the disk is full.
         """
         self.model.train()
+        self._launched = None
         self._started = time.perf_counter() - self.progress.seconds
         step, seconds = self.progress.step, self.progress.seconds
         interval = Interval()
+        ahead = 2 * self.config.accumulate
         with (
             CheckpointWriter(self.folder, self.config.keep_checkpoints) as writer,
-            prefetched(self._micro_batches()) as batches,
+            prefetched(self._micro_batches(), ahead) as batches,
+            self._compiled(),
             self._stop.listening(),
             Reporter(self.config, step, seconds, silent=not self.workers.is_first) as reporter,
         ):
             while (used := self._used_share()) < 1.0:
                 if self._should_stop:
+                    self._account(interval)
                     self._save(writer)
                     writer.wait()
                     return False
@@ -146,6 +155,7 @@ class Trainer:
                 self._step(work, rate, interval)
                 reporter.show(self.progress.step, self.progress.seconds, interval)
                 if self._validations_due() > validated:
+                    self._account(interval)
                     if self.workers.is_first:
                         self._record_training(interval, rate)
                         self.validate()
@@ -158,7 +168,8 @@ class Trainer:
 
     def validate(self) -> None:
         """Record what the validation says of the model as it is now."""
-        values = self._validate() if self._validate is not None else {}
+        with torch.compiler.set_stance("force_eager"):  # a search has other shapes at each step
+            values = self._validate() if self._validate is not None else {}
         record = self._record("validation", **values)
         if self.on_validation is not None:
             self.on_validation(self, record)
@@ -182,11 +193,23 @@ class Trainer:
             return
         raise problem or UserError(f"{self.folder} has no checkpoint to resume from")
 
-    def _states(self, batch: Batch) -> torch.Tensor:
-        return self.model.decode(batch.tgt_input, self.model.encode(batch.src))
+    def _micro_batches(self) -> Iterator[MicroBatch]:
+        progress = self.progress
+        return micro_batches(
+            self.pairs, self.config, self.seed, self.workers, self.device,
+            progress.epoch, progress.position,
+        )  # fmt: skip
 
     def _step(self, work: list[MicroBatch], rate: float, interval: Interval) -> None:
-        src_tokens = sum(item.src_tokens for item in work)
+        """Give a step to the device, and account for the one before, while this one is computed.
+
+        Nothing in it waits for a GPU, which so has always something to do.
+        """
+        launched = self._launch(work, rate)
+        self._account(interval)
+        self._launched = launched
+
+    def _launch(self, work: list[MicroBatch], rate: float) -> Launched:
         tgt_tokens = sum(item.tgt_tokens for item in work)
         self._seed_step()
         nll = torch.zeros((), device=self.device)
@@ -195,37 +218,55 @@ class Trainer:
                 continue
             batch = item.batch.to(self.device)
             with self._autocast():
-                states = self._decode(batch)
+                states = self.model.decode(batch.tgt_input, self.model.encode(batch.src))
                 loss = output_loss(
                     states,
                     self.model.output_weight,
                     batch.labels,
                     self.config.label_smoothing,
-                    self.config.compile,
+                    self._compiles_loss,
+                    batch.real,
                 )
             (loss.smoothed / tgt_tokens).backward()
             nll += loss.nll
         self.workers.all_reduce_gradients(self.model.parameters())
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm)
-        if not math.isfinite(norm):
-            self.optimizer.zero_grad()
-            raise UserError(
-                f"the loss or its gradient is not finite in step {self.progress.step + 1} (batch "
-                f"{work[-1].position - 1} of epoch {work[-1].epoch}); nothing was "
-                f"learned from it, the last checkpoint in {self.folder} is good: lower "
-                "training.learning_rate or look at that batch"
-            )
+        # With that, the optimizer changes nothing in a step whose gradient is not finite.
+        self.optimizer.found_inf = (~norm.isfinite()).float()  # type: ignore[attr-defined]
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.optimizer.step()
         self.optimizer.zero_grad()
-        self.progress.step += 1
-        self.progress.epoch, self.progress.position = work[-1].epoch, work[-1].position
+        progress = self.progress
+        progress.step += 1
+        progress.epoch, progress.position = work[-1].epoch, work[-1].position
+        results = torch.stack([nll, norm.to(nll.dtype)])
+        return Launched(progress.step, work, LateNumbers(results))
+
+    def _account(self, interval: Interval) -> None:
+        """Read what came of the step that was launched last, if that was not done yet.
+
+        Raises:
+            UserError: its gradient is not finite.
+        """
+        if self._launched is None:
+            return
+        launched, self._launched = self._launched, None
+        nll, norm = launched.results.read()
+        if not math.isfinite(norm):
+            last = launched.work[-1]
+            raise UserError(
+                f"the loss or its gradient is not finite in step {launched.step} (batch "
+                f"{last.position - 1} of epoch {last.epoch}); nothing was learned "
+                f"from it, the last checkpoint in {self.folder} is good: lower "
+                "training.learning_rate or look at that batch"
+            )
+        src_tokens, tgt_tokens = launched.src_tokens, launched.tgt_tokens
         self.progress.src_tokens += src_tokens
         self.progress.tgt_tokens += tgt_tokens
         src_flops, tgt_flops = self._flops_per_token
         self.progress.flops += src_flops * src_tokens + tgt_flops * tgt_tokens
-        interval.add(self._share_time(nll.item()), src_tokens, tgt_tokens)
+        interval.add(self._share_time(nll), src_tokens, tgt_tokens)
 
     def _share_time(self, nll: float = 0.0) -> float:
         """All go by the first one's clock, stop together, and know the sum of their losses."""
@@ -239,25 +280,6 @@ class Trainer:
         """What is random in a step depends on its number alone: so a resumed run is the same."""
         sequence = np.random.SeedSequence((self.seed, self.progress.step, self.workers.rank))
         torch.manual_seed(int(sequence.generate_state(1, np.uint64)[0]))
-
-    def _micro_batches(self) -> Iterator[MicroBatch]:
-        """Batches without end, from where ``progress`` stands."""
-        train = self.pairs
-        epoch, start = self.progress.epoch, self.progress.position
-        while True:
-            plan = plan_batches(
-                train.src.lengths, train.tgt.lengths, self.config.batch_tokens, (self.seed, epoch)
-            )
-            for position, indices in enumerate(plan[start:], start=start + 1):
-                batch = None
-                if len(own := self.workers.share_of(indices)):
-                    batch = make_batch(train, own)
-                    if self.device.type == "cuda":
-                        batch = batch.pinned()
-                src_tokens = int(train.src.lengths[indices].sum())
-                tgt_tokens = int(train.tgt.lengths[indices].sum())
-                yield MicroBatch(batch, src_tokens, tgt_tokens, epoch, position)
-            epoch, start = epoch + 1, 0
 
     def _used_share(self) -> float:
         if self.config.steps is not None:
@@ -278,6 +300,11 @@ class Trainer:
         if self.config.steps is not None:  # step n of N: the first one already learns
             used = (self.progress.step + 1) / (self.config.steps + 1)
         return budget_rate(used, self.config.learning_rate, self.config.warmup_share)
+
+    def _compiled(self) -> AbstractContextManager[None]:
+        if self.config.compile:
+            return compiled_layers(self.model)
+        return compiling() if self._compiles_loss else nullcontext()
 
     def _autocast(self) -> torch.autocast:
         return torch.autocast(

@@ -1,0 +1,73 @@
+"""torch.compile, layer by layer: one graph for all encoder layers and one for all decoder layers.
+
+To compile a whole model takes several times as long and makes it no faster; layers of one kind
+share their code. Sentences come in many lengths, which must not be compiled one by one.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+
+from transformer_lib.errors import UserError
+from transformer_lib.model.decoder import DecoderLayer
+from transformer_lib.model.encoder import EncoderLayer
+
+
+def has_fast_compiler(device: torch.device) -> bool:
+    """Whether small functions compile within seconds there: on a GPU with Triton."""
+    from torch.utils._triton import has_triton
+
+    return device.type == "cuda" and has_triton()
+
+
+def forget_compiled() -> None:
+    """Compile whatever is called next as if nothing had been compiled before."""
+    import torch._dynamo
+
+    torch._dynamo.reset()
+
+
+@contextmanager
+def compiled_layers(model: nn.Module) -> Iterator[None]:
+    """Within this context, the model's encoder and decoder layers are compiled when called first.
+
+    Raises:
+        UserError: as in :func:`compiling`.
+    """
+    layers = [m for m in model.modules() if isinstance(m, EncoderLayer | DecoderLayer)]
+    for layer in layers:
+        layer.compile(dynamic=True)
+    try:
+        with compiling():
+            yield
+    finally:
+        for layer in layers:
+            layer._compiled_call_impl = None
+
+
+@contextmanager
+def compiling() -> Iterator[None]:
+    """Within this context, lengths that happen to be equal are no reason to compile anew.
+
+    And code that has been compiled too often is an error: PyTorch would go on without compiling it,
+    with a warning, at half the speed.
+
+    Raises:
+        UserError: that happened.
+    """
+    import torch._dynamo
+    import torch.fx.experimental._config as shapes
+
+    try:
+        with (
+            torch._dynamo.config.patch(fail_on_recompile_limit_hit=True),
+            shapes.patch(use_duck_shape=False),  # type: ignore[attr-defined]
+        ):
+            yield
+    except torch._dynamo.exc.FailOnRecompileLimitHit as error:
+        raise UserError(
+            "the model was compiled anew too often; train it with training.compile=false "
+            f"({str(error).strip().splitlines()[0]})"
+        ) from error
