@@ -24,7 +24,12 @@ from transformer_lib.training.checkpoint import (
     load_checkpoint,
     save_model,
 )
-from transformer_lib.training.compilation import compiled_layers, compiling, forget_compiled, has_fast_compiler
+from transformer_lib.training.compilation import (
+    compiled_layers,
+    compiling,
+    forget_compiled,
+    has_fast_compiler,
+)
 from transformer_lib.training.config import TrainingConfig
 from transformer_lib.training.cost import flops_by_parameters
 from transformer_lib.training.distributed import Workers
