@@ -24,7 +24,7 @@ from transformer_lib.data.download import download
 from transformer_lib.data.store import padded_lengths
 from transformer_lib.data.tokenizer import Tokenizer
 from transformer_lib.errors import UserError
-from transformer_lib.vocabulary import BOS, EOS, PAD
+from transformer_lib.vocabulary import BOS, EOS, PAD, UNK
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +73,40 @@ def test_cleaner_drops_and_counts_by_reason():
         "lengths differ by a factor over 2": 1,
         "source sentence held out for validation or test": 1,
     }
+
+
+def test_what_a_crawl_has_too_much_of_is_dropped_where_one_asks():
+    pairs = [
+        ("This is what they have for you.", "Das ist, was sie für dich haben."),
+        ("Copyright 2014 Example Ltd", "Copyright 2014 Example Ltd"),
+        ("This is what they have for you.", "That is not what we had."),
+        ("Das ist nicht, was sie haben.", "Das ist es, was er hat."),
+        ("one two three", "eins zwei drei vier fünf"),
+        ("The Best of Queen", "Das Beste von „The Best of Queen“"),  # a title is no language
+    ]
+    usual = Cleaner(max_words=100, max_ratio=3.0)
+    assert len(list(usual(pairs))) == len(pairs)
+    strict = Cleaner(100, 3.0, max_word_ratio=1.5, drops_copies=True, checks_languages=True)
+    assert list(strict(pairs)) == [pairs[0]]
+    assert strict.report == {
+        "kept": 1,
+        "both sides the same": 1,
+        "a side in the other side's language": 2,
+        "numbers of words differ by a factor over 1.5": 2,
+    }
+    languages = Cleaner(100, 3.0, checks_languages=True)
+    assert pairs[5] in list(languages(pairs))
+
+
+def test_rare_characters_are_spelled_in_bytes_where_one_asks(toy_files):
+    text = (toy_files / "train.en").read_text().splitlines() * 20
+    text += ["a letter of another script: ж"]
+    plain, spelled = Tokenizer.train(text, 90), Tokenizer.train(text, 340, byte_fallback=True)
+    sentence = "the cat ж and 猫"
+    assert plain.decode(plain.encode([sentence])) != [sentence]
+    assert spelled.decode(spelled.encode([sentence])) == [sentence]
+    assert UNK not in spelled.encode([sentence])[0]
+    assert "ж" not in spelled.pieces(range(len(spelled)))
 
 
 def test_no_held_out_sentence_is_trained_on(tatoeba):

@@ -246,15 +246,28 @@ def test_encoder_without_positions_cannot_see_order():
     torch.testing.assert_close(actual, expected, rtol=0, atol=1e-12)
 
 
-def test_an_lstm_never_computes_in_float16(monkeypatch):
-    monkeypatch.setattr("transformer_lib.model.rnn.FLOAT32_ON", {"cpu"})
-    lstm = LSTM(8, 8, batch_first=True)
-    x, state = torch.randn(2, 5, 8), (torch.zeros(1, 2, 8), torch.zeros(1, 2, 8))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("has_state", [False, True])
+def test_an_lstm_never_computes_in_float16(monkeypatch, dtype, has_state):
+    monkeypatch.setattr("transformer_lib.model.rnn.FLOAT16_ON", {"cpu"})
+    monkeypatch.setattr("transformer_lib.model.rnn.lstm_dtype", lambda: dtype)
+    lstm = LSTM(16, 16, batch_first=True)
+    x = torch.randn(4, 30, 16)
+    state = tuple(torch.randn(1, 4, 16) for _ in range(2)) if has_state else None
     expected, _ = lstm(x, state)
     with torch.autocast("cpu", torch.bfloat16):
-        actual, (hidden, _) = lstm(x, tuple(s.bfloat16() for s in state))
-    assert actual.dtype == hidden.dtype == torch.float32
-    torch.testing.assert_close(actual, expected)
+        narrow = state and tuple(s.to(dtype) for s in state)
+        actual, (hidden, _) = lstm(x, narrow)
+    assert actual.dtype == hidden.dtype == dtype
+    # bfloat16 has 8 bits: steps of 1/256 at most below 1, and a few of them add up.
+    tolerance = {"rtol": 0, "atol": 0.02} if dtype == torch.bfloat16 else {}
+    torch.testing.assert_close(actual.float(), expected, **tolerance)
+    gradients = [
+        torch.autograd.grad(y.float().sum(), lstm.parameters()) for y in (actual, expected)
+    ]
+    for narrow_gradient, gradient in zip(*gradients, strict=True):
+        assert narrow_gradient.dtype == torch.float32
+        assert (narrow_gradient - gradient).norm() <= 0.02 * gradient.norm()
 
 
 def test_odd_rnn_width_is_refused():

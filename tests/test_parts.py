@@ -14,6 +14,7 @@ from transformer_lib.model import (
     FeedForward,
     LayerNorm,
     LearnedPositions,
+    MultiHeadAttention,
     NoPositions,
     PostNorm,
     PreNorm,
@@ -152,6 +153,20 @@ def test_dropout_is_independent_between_neighbours():
     for distance in (1, 2, 3, 4, 8):
         both = (y[:-distance] & y[distance:]).double().mean().item()
         assert abs(both - 0.25) < 0.005
+
+
+def test_dropout_inside_of_a_sublayer_is_of_weights_and_of_channels():
+    """Where the paper has none: the mean over many draws is what is computed without it."""
+    x = torch.randn(20_000, 3, 8)
+    one = x[:1].expand_as(x)
+    for layer in (FeedForward(8, 16, 0.4), MultiHeadAttention(8, 2, dropout=0.4)):
+        with torch.no_grad():
+            without = layer.eval()(one[:1])[0]
+            drawn = layer.train()(one)
+        deviation = drawn.std(dim=0) / math.sqrt(len(drawn))
+        assert ((drawn.mean(dim=0) - without).abs() < 5 * deviation + 1e-6).all()
+        assert len(drawn[:50].flatten(1).unique(dim=0)) > 40
+        assert torch.equal(layer.eval()(x[:4]), layer.eval()(x[:4]))
 
 
 def test_dropout_off():

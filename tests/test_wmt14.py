@@ -1,6 +1,7 @@
 """The WMT14 archives: fetched over a bad line, verified, read without unpacking, prepared."""
 
 import gzip
+import hashlib
 import io
 import json
 import sys
@@ -35,10 +36,12 @@ CONFIG = DataConfig(corpus="wmt14", vocab_size=120)
 def small(monkeypatch):
     """The same archives with few sentences."""
     counts = {"TRAIN": 300, "VALID": 20, "TEST": 30}
-    train = tuple(replace(archive, sentences=300 + n) for n, archive in enumerate(wmt14.TRAIN))
+    train = tuple(
+        replace(archive, sentences=300 + n, checksum="") for n, archive in enumerate(wmt14.TRAIN)
+    )
     monkeypatch.setattr(wmt14, "TRAIN", train)
     for name in ("VALID", "TEST"):
-        archive = replace(getattr(wmt14, name), sentences=counts[name])
+        archive = replace(getattr(wmt14, name), sentences=counts[name], checksum="")
         monkeypatch.setattr(wmt14, name, archive)
     return monkeypatch
 
@@ -104,6 +107,24 @@ def test_an_archive_that_changed_is_refused(archives, tmp_path):
     write_archive(archives / archive.name, archive, PAIRS, seed=9)
     with pytest.raises(UserError, match=r"is not the training-parallel-europarl-v7\.tgz that was"):
         prepare(CONFIG, archives)
+
+
+@pytest.mark.parametrize("kind", ["sha256", "md5"])
+def test_an_archive_of_another_checksum_than_the_published_one_is_refused(archives, kind):
+    archive = wmt14.TRAIN[0]
+    content = (archives / archive.name).read_bytes()
+    right = f"{kind}:{hashlib.new(kind, content).hexdigest()}"
+    wrong = f"{kind}:{hashlib.new(kind, content + b'.').hexdigest()}"
+    with pytest.raises(UserError, match=f"its {kind} is .* is published; fetch it again"):
+        verified(replace(archive, checksum=wrong), archives)
+    assert verified(replace(archive, checksum=right), archives) == archives / archive.name
+
+
+def test_every_archive_of_the_corpus_has_a_published_checksum():
+    lengths = {"sha256": 64, "md5": 32}
+    for archive in (*wmt14.TRAIN, wmt14.VALID, wmt14.TEST):
+        kind, _, digits = archive.checksum.partition(":")
+        assert len(bytes.fromhex(digits)) * 2 == lengths[kind]
 
 
 def test_damage_is_found_before_use(archives):
@@ -181,6 +202,7 @@ def test_text_that_is_not_utf8_is_dropped_not_fatal(archives, small, tmp_path):
         ("wmt14_base", 63.1, 25_000),
         ("wmt14_big", 214.2, 25_000),
         ("wmt14_base_fast", 63.1, 100_000),
+        ("wmt14_big_fast", 214.2, 400_000),
         ("wmt14_rnn", 122.9, 25_000),
     ],
 )

@@ -10,6 +10,21 @@ Pair = tuple[str, str]
 _BETWEEN_WORDS = re.compile(r"[\W_]+")
 
 
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# The commonest words of each language that are no words of the other one.
+ENGLISH = _words(
+    "the of and to is that for it with as on are be this by at from have not you we they which or "
+    "but his her he she has had were been their there would who what will all"
+)
+GERMAN = _words(
+    "der das und ist nicht von mit den dem des ein eine einen für auf im zu sich auch es als "
+    "werden wird aus bei nach wir sie dass oder ich er einer eines sind hat haben zum zur"
+)
+
+
 def normalize(text: str) -> str:
     """Unicode NFC (é as one character), white space runs as one space, none at the ends."""
     return " ".join(unicodedata.normalize("NFC", text).split())
@@ -20,6 +35,13 @@ def sentence_key(text: str) -> str:
     return _BETWEEN_WORDS.sub(" ", normalize(text).casefold()).strip()
 
 
+def reads_like_the_other(text: str, own: frozenset[str], other: frozenset[str]) -> bool:
+    """Whether a text has at least two of the other language's words, and more than of its own."""
+    words = sentence_key(text).split()
+    others = sum(word in other for word in words)
+    return others >= 2 and others > sum(word in own for word in words)
+
+
 class Cleaner:
     """Normalizes pairs and drops the bad ones; ``report`` counts what was kept and dropped.
 
@@ -27,12 +49,27 @@ class Cleaner:
         max_words: longest sentence, in words of either side.
         max_ratio: longest side over shortest side, in characters, beyond the first 20 characters
             of difference (short sentences may differ more).
+        max_word_ratio: the same in words, without that allowance; ``None``: any.
+        drops_copies: drop pairs whose two sides are the same.
+        checks_languages: drop English sources that read like German, German targets that read like
+            English.
         held_out: sentence keys of source sentences that must not be trained on.
     """
 
-    def __init__(self, max_words: int, max_ratio: float, held_out: frozenset[str] = frozenset()):
+    def __init__(
+        self,
+        max_words: int,
+        max_ratio: float,
+        max_word_ratio: float | None = None,
+        drops_copies: bool = False,
+        checks_languages: bool = False,
+        held_out: frozenset[str] = frozenset(),
+    ):
         self.max_words = max_words
         self.max_ratio = max_ratio
+        self.max_word_ratio = max_word_ratio
+        self.drops_copies = drops_copies
+        self.checks_languages = checks_languages
         self.held_out = held_out
         self.report: Counter[str] = Counter()
         self._seen: set[bytes] = set()
@@ -51,11 +88,21 @@ class Cleaner:
             return "an empty side"
         if "\ufffd" in source or "\ufffd" in target:
             return "characters that cannot be read"
-        if max(source.count(" "), target.count(" ")) >= self.max_words:
+        fewer, more = sorted((source.count(" ") + 1, target.count(" ") + 1))
+        if more > self.max_words:
             return f"more than {self.max_words} words"
         shorter, longer = sorted((len(source), len(target)))
         if longer > self.max_ratio * shorter + 20:
             return f"lengths differ by a factor over {self.max_ratio:g}"
+        if self.max_word_ratio is not None and more > self.max_word_ratio * fewer:
+            return f"numbers of words differ by a factor over {self.max_word_ratio:g}"
+        if self.drops_copies and source == target:
+            return "both sides the same"
+        if self.checks_languages and (
+            reads_like_the_other(source, ENGLISH, GERMAN)
+            or reads_like_the_other(target, GERMAN, ENGLISH)
+        ):
+            return "a side in the other side's language"
         if self.held_out and sentence_key(source) in self.held_out:
             return "source sentence held out for validation or test"
         digest = hashlib.blake2b(f"{source}\t{target}".encode(), digest_size=8).digest()

@@ -52,6 +52,29 @@ class DataConfig:
         float,
         Field(ge=1, description="pairs are dropped whose lengths differ by more than this factor"),
     ] = 3.0
+    max_word_ratio: Annotated[
+        float | None,
+        Field(
+            ge=1, description="the same in words (Moses takes 1.5); by default it does not count"
+        ),
+    ] = None
+    drop_copies: Annotated[bool, Field(description="drop pairs whose two sides are the same")] = (
+        False
+    )
+    check_languages: Annotated[
+        bool,
+        Field(
+            description="drop pairs in which a side is in the other side's language, by the "
+            "commonest words of English and German"
+        ),
+    ] = False
+    byte_fallback: Annotated[
+        bool,
+        Field(
+            description="spell rare characters in bytes, instead of a piece for each character of "
+            "the text; 256 of the pieces are then bytes"
+        ),
+    ] = False
     train: Paths = None
     valid: Paths = None
     test: Paths = None

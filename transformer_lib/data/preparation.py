@@ -79,7 +79,14 @@ def open_prepared(folder: Path) -> PreparedData:
 
 def _make(config: DataConfig, splits: Splits, folder: Path) -> None:
     held_out = frozenset(map(sentence_key, splits.valid.sources + splits.test.sources))
-    cleaner = Cleaner(config.max_words, config.max_ratio, held_out)
+    cleaner = Cleaner(
+        config.max_words,
+        config.max_ratio,
+        config.max_word_ratio,
+        config.drop_copies,
+        config.check_languages,
+        held_out,
+    )
     # Clean text waits in a file, so that the corpus need not fit into memory.
     clean = folder / "clean.tsv"
     with clean.open("w", encoding="utf-8", newline="\n") as file:
@@ -92,7 +99,7 @@ def _make(config: DataConfig, splits: Splits, folder: Path) -> None:
     step = max(1, kept // TOKENIZER_PAIRS)
     sample = islice(read_lines(clean), 0, None, step)
     sentences = (side for line in sample for side in line.split("\t"))
-    tokenizer = Tokenizer.train(sentences, config.vocab_size)
+    tokenizer = Tokenizer.train(sentences, config.vocab_size, config.byte_fallback)
 
     too_long = f"more than {config.max_len} tokens"
     tokens = _with_progress(_tokenize(clean, tokenizer, config.max_len), "tokenizing")

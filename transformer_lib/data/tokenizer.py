@@ -42,8 +42,14 @@ class Tokenizer:
             raise UserError(f"the tokenizer starts with {pieces}, not with <pad> <unk> <s> </s>")
 
     @classmethod
-    def train(cls, sentences: Iterable[str], vocab_size: int) -> "Tokenizer":
+    def train(
+        cls, sentences: Iterable[str], vocab_size: int, byte_fallback: bool = False
+    ) -> "Tokenizer":
         """Learn a BPE of ``vocab_size`` pieces.
+
+        Args:
+            byte_fallback: spell the rarest characters (one in 2,000 of the text) in bytes, for
+                which 256 pieces are set aside; nothing is unknown then.
 
         Raises:
             UserError: the text is too small, or too varied, for that many pieces.
@@ -55,7 +61,8 @@ class Tokenizer:
                 model_writer=output,
                 model_type="bpe",
                 vocab_size=vocab_size,
-                character_coverage=1.0,
+                character_coverage=0.9995 if byte_fallback else 1.0,
+                byte_fallback=byte_fallback,
                 normalization_rule_name="identity",  # cleaning has normalized already
                 pad_id=PAD,
                 unk_id=UNK,

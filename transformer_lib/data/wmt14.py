@@ -1,9 +1,9 @@
 """WMT 2014, English to German: the archives of statmt.org, verified, and read as they are.
 
 Nothing is unpacked to disk. An archive is checked whole before anything of it is used: no member's
-name points outside, the two sides are plain files with the published number of lines, and the
-compressed stream is sound. The SHA-256 of an archive that passed is written down,
-and from then on only that file is accepted.
+name points outside, the two sides are plain files with the published number of lines, the
+compressed stream is sound, and the checksum is the one that others have published. The SHA-256 of
+an archive that passed is written down, and from then on only that file is accepted.
 """
 
 import gzip
@@ -34,12 +34,18 @@ SEGMENT = re.compile(r"<seg\b[^>]*>(.*)</seg>", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Archive:
-    """Where an archive is, its two files that we need, and how many sentences each has."""
+    """Where an archive is, its two files that we need, and how many sentences each has.
+
+    Args:
+        checksum: ``sha256:…`` or ``md5:…`` of the file, from manifests of other projects (of
+            test-full from sacreBLEU's); empty where none is known.
+    """
 
     url: str
     source: str
     target: str
     sentences: int
+    checksum: str = ""
 
     @property
     def name(self) -> str:
@@ -52,18 +58,21 @@ TRAIN = (
         "training/europarl-v7.de-en.en",
         "training/europarl-v7.de-en.de",
         1_920_209,
+        "sha256:0224c7c710c8a063dfd893b0cc0830202d61f4c75c17eb8e31836103d27d96e7",
     ),
     Archive(
         "https://www.statmt.org/wmt13/training-parallel-commoncrawl.tgz",
         "commoncrawl.de-en.en",
         "commoncrawl.de-en.de",
         2_399_123,
+        "sha256:c7a74e2ea01ac6c920123108627e35278d4ccb5701e15428ffa34de86fa3a9e5",
     ),
     Archive(
         "https://www.statmt.org/wmt14/training-parallel-nc-v9.tgz",
         "training/news-commentary-v9.de-en.en",
         "training/news-commentary-v9.de-en.de",
         201_288,
+        "sha256:cb8953f292298e6877ae433c98912b927cb0766b303f4540512ddd286c748485",
     ),
 )
 VALID = Archive(
@@ -71,12 +80,14 @@ VALID = Archive(
     "dev/newstest2013-src.en.sgm",
     "dev/newstest2013-ref.de.sgm",
     3_000,
+    "sha256:cda0f85309e8ea4c9c2bc142cd795fb2771a5939ed5b4527b525dae05fa0c145",
 )
 TEST = Archive(
     "https://www.statmt.org/wmt14/test-full.tgz",
     "test-full/newstest2014-deen-src.en.sgm",
     "test-full/newstest2014-deen-ref.de.sgm",
     3_003,
+    "md5:a8cd784e006feb32ac6f3d9ec7eb389a",
 )
 # The filtered test set of the shared task; some published scores are on it.
 FILTERED_TEST = Archive(
@@ -173,7 +184,23 @@ def _check(path: Path, archive: Archive, checksum: str | None) -> str:
                 f"{path} is not the archive of that name: it has {has} {name}, where "
                 f"{archive.sentences:,} sentences are expected"
             )
+    _compare(path, archive, digest.hexdigest())
     return digest.hexdigest()
+
+
+def _compare(path: Path, archive: Archive, sha256: str) -> None:
+    kind, _, expected = archive.checksum.partition(":")
+    if not expected:
+        return
+    found = sha256
+    if kind != "sha256":
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, kind).hexdigest()
+    if found != expected:
+        raise UserError(
+            f"{path} is not the archive of that name: its {kind} is {found}, where {expected} is "
+            "published; fetch it again from its source"
+        )
 
 
 def _bar(path: Path) -> tqdm:

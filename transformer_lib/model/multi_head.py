@@ -41,6 +41,7 @@ class MultiHeadAttention(nn.Module):
         d_model: width of the model.
         num_heads: number of heads; must divide d_model.
         attention_function: what a head computes, called as :func:`fused_attention` is.
+        dropout: of the attention weights, which the paper does not drop.
 
     Raises:
         ValueError: d_model is not divisible by num_heads.
@@ -51,6 +52,7 @@ class MultiHeadAttention(nn.Module):
         d_model: int,
         num_heads: int,
         attention_function: AttentionFunction = fused_attention,
+        dropout: float = 0.0,
     ):
         super().__init__()
         if num_heads < 1 or d_model % num_heads:
@@ -61,6 +63,7 @@ class MultiHeadAttention(nn.Module):
         self.d_model = d_model
         self.num_heads = num_heads
         self.attention_function = attention_function
+        self.dropout = dropout
         self.qkv_proj = nn.Linear(d_model, 3 * d_model)
         self.out_proj: nn.Module = nn.Linear(d_model, d_model)
 
@@ -91,7 +94,8 @@ class MultiHeadAttention(nn.Module):
                 if cache.is_empty:
                     cache.append(self._project(memory, 1, 3))
                 key, value = cache.key_and_value
-        heads = self.attention_function(query, key, value, mask=mask, is_causal=is_causal)
+        drops = {"dropout": self.dropout} if self.training and self.dropout else {}
+        heads = self.attention_function(query, key, value, mask=mask, is_causal=is_causal, **drops)
         return self.out_proj(merge_heads(heads))
 
     def _project(

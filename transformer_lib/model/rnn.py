@@ -113,26 +113,40 @@ def reverse_within_length(
     return x.gather(1, source[:, :, None].expand_as(x))
 
 
-FLOAT32_ON = {"cuda"}
+FLOAT16_ON = {"cuda"}  # where nn.LSTM under autocast runs in float16, whichever type was asked for
+
+
+def lstm_dtype() -> torch.dtype:
+    """The type in which LSTMs compute on a GPU under bfloat16 autocast.
+
+    It is bfloat16 from cuDNN 9.13 and PyTorch 2.10 on, float32 before. (Its products still take the
+    faster TF32, which PyTorch allows cuDNN.)
+    """
+    has_it = (torch.backends.cudnn.version() or 0) >= 91300 and torch.__version__ >= "2.10"
+    return torch.bfloat16 if has_it else torch.float32
 
 
 class LSTM(nn.LSTM):
-    """``nn.LSTM`` that keeps to float32 on a GPU, whatever autocast says.
-
-    Float16 would lose small gradients. (The products still take the faster TF32, which PyTorch
-    allows cuDNN.)
-    """
+    """``nn.LSTM`` that never computes in float16, which loses small gradients."""
 
     def forward(  # type: ignore[override]  # no packed sequences
         self, x: Float[Tensor, "batch length inputs"], state: LSTMState | None = None
     ) -> tuple[Float[Tensor, "batch length d_model"], LSTMState]:
-        if x.device.type not in FLOAT32_ON:
+        kind = x.device.type
+        if kind not in FLOAT16_ON or not torch.is_autocast_enabled(kind):
             return super().forward(x, state)
-        # nn.LSTM under CUDA autocast runs in float16, whichever type was asked for.
-        with torch.autocast(x.device.type, enabled=False):
-            if state is not None:
-                state = state[0].float(), state[1].float()
-            return super().forward(x.float(), state)
+        dtype = lstm_dtype()
+        if state is None:
+            empty = x.new_zeros(1, x.size(0), self.hidden_size)
+            state = empty, empty
+        with torch.autocast(kind, enabled=False):
+            output, hidden, cell = torch._VF.lstm(
+                x.to(dtype), [s.to(dtype) for s in state],
+                [w.to(dtype) for w in self._flat_weights if w is not None],
+                self.bias, self.num_layers, self.dropout, self.training, self.bidirectional,
+                self.batch_first,
+            )  # fmt: skip
+        return output, (hidden, cell)
 
 
 class RNNEncoder(nn.Module):

@@ -42,20 +42,22 @@ def fused_attention(
     value: Float[Tensor, "batch heads keys d_v"],
     mask: Mask | None = None,
     is_causal: bool = False,
+    dropout: float = 0.0,
 ) -> Float[Tensor, "batch heads queries d_v"]:
     """The same as :func:`attention` without the weights. The form to run.
 
     One kernel, but for training on a CPU in bfloat16: there two plain products are faster.
 
-    ``is_causal`` stands for a causal mask that need not exist in memory.
+    ``is_causal`` stands for a causal mask that need not exist in memory; ``dropout`` is the
+    probability with which a weight is set to zero (and the others are scaled up).
     """
-    if _matmuls_are_faster(query):
+    if _matmuls_are_faster(query) and not dropout:
         return attention(query, key, value, whole_mask(query, mask, is_causal))[0]
     if is_causal and mask is not None:
         mask, is_causal = whole_mask(query, mask, is_causal), False
     with _kernels_for_any_shape(query.device):
         return F.scaled_dot_product_attention(
-            query, key, value, attn_mask=mask, is_causal=is_causal
+            query, key, value, attn_mask=mask, dropout_p=dropout, is_causal=is_causal
         )
 
 

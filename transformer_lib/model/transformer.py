@@ -36,6 +36,13 @@ class TransformerConfig:
     num_encoder_layers: Annotated[Count, Field(description="layers of the encoder")] = 6
     num_decoder_layers: Annotated[Count, Field(description="layers of the decoder")] = 6
     dropout: DropoutRate = 0.1
+    attention_dropout: Annotated[
+        float, Field(ge=0, lt=1, description="the same for attention weights; not in the paper")
+    ] = 0.0
+    activation_dropout: Annotated[
+        float,
+        Field(ge=0, lt=1, description="the same for what the ReLU gives out; not in the paper"),
+    ] = 0.0
     norm: Annotated[
         NormPlacement,
         Field(
@@ -135,8 +142,10 @@ def build_transformer(
         )
     d_model, dropout = config.d_model, config.dropout
     encoder, decoder = build_stacks(
-        attention=partial(MultiHeadAttention, d_model, config.num_heads),
-        feed_forward=partial(FeedForward, d_model, config.d_ff),
+        attention=partial(
+            MultiHeadAttention, d_model, config.num_heads, dropout=config.attention_dropout
+        ),
+        feed_forward=partial(FeedForward, d_model, config.d_ff, config.activation_dropout),
         residual=lambda: RESIDUALS[config.norm](LayerNorm(d_model), dropout),
         # Only pre-norm leaves the sum of all branches as it is: only there a last norm is needed.
         final_norm=partial(LayerNorm, d_model) if config.norm == "pre" else nn.Identity,

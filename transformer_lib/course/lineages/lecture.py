@@ -1,7 +1,6 @@
 """The lecture's "Chapter 7" (PyTorch), after The Annotated Transformer."""
 
 from transformer_lib.course.lineages.lineage import (
-    DroppingFeedForward,
     Lineage,
     Sizes,
     UnbiasedLayerNorm,
@@ -9,7 +8,7 @@ from transformer_lib.course.lineages.lineage import (
     filled_attention,
     untied,
 )
-from transformer_lib.model import Embedding, SinusoidalPositions, Transformer
+from transformer_lib.model import Embedding, FeedForward, SinusoidalPositions, Transformer
 from transformer_lib.model.positional_encoding import MakeTable, sinusoidal_positions
 from transformer_lib.model.residual import RESIDUALS, NormPlacement
 from transformer_lib.model.transformer import build_stacks
@@ -28,7 +27,7 @@ def build(
     d_model = sizes.d_model
     encoder, decoder = build_stacks(
         attention=lambda: attention_with_dropout(sizes, filled_attention),
-        feed_forward=lambda: DroppingFeedForward(d_model, sizes.d_ff, sizes.dropout),
+        feed_forward=lambda: FeedForward(d_model, sizes.d_ff, sizes.dropout),
         residual=lambda: RESIDUALS[residual](UnbiasedLayerNorm(d_model), sizes.dropout),
         final_norm=lambda: UnbiasedLayerNorm(d_model),
         num_encoder_layers=sizes.num_layers,

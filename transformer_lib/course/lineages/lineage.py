@@ -13,7 +13,6 @@ from transformer_lib.model.decoder import Decoder
 from transformer_lib.model.dropout import Dropout
 from transformer_lib.model.embedding import Embedding
 from transformer_lib.model.encoder import Encoder
-from transformer_lib.model.feed_forward import FeedForward
 from transformer_lib.model.masks import Mask
 from transformer_lib.model.multi_head import MultiHeadAttention
 from transformer_lib.model.scaled_dot_product import whole_mask
@@ -97,19 +96,6 @@ class UnbiasedLayerNorm(nn.Module):
     def forward(self, x: Float[Tensor, "... d_model"]) -> Float[Tensor, "... d_model"]:
         mean, deviation = x.mean(dim=-1, keepdim=True), x.std(dim=-1, keepdim=True)
         return self.weight * (x - mean) / (deviation + self.eps) + self.bias
-
-
-class DroppingFeedForward(FeedForward):
-    """dropout(max(0, x·W₁ + b₁))·W₂ + b₂."""
-
-    def __init__(self, d_model: int, d_ff: int, dropout: float):
-        super().__init__(d_model, d_ff)
-        self.dropout = Dropout(dropout)
-
-    def forward(
-        self, x: Float[Tensor, "batch length d_model"]
-    ) -> Float[Tensor, "batch length d_model"]:
-        return self.output(self.dropout(self.hidden(x).relu()))
 
 
 def untied(

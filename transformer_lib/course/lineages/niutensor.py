@@ -7,7 +7,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from transformer_lib.course.lineages.lineage import (
-    DroppingFeedForward,
     Lineage,
     Sizes,
     attention_with_dropout,
@@ -15,6 +14,7 @@ from transformer_lib.course.lineages.lineage import (
 )
 from transformer_lib.model import (
     Embedding,
+    FeedForward,
     LayerNorm,
     MultiHeadAttention,
     PostNorm,
@@ -82,7 +82,7 @@ def build(sizes: Sizes) -> Transformer:
     d_model = sizes.d_model
     encoder, decoder = build_stacks(
         attention=lambda: _attention(sizes),
-        feed_forward=lambda: DroppingFeedForward(d_model, sizes.d_ff, sizes.dropout),
+        feed_forward=lambda: FeedForward(d_model, sizes.d_ff, sizes.dropout),
         residual=lambda: PostNorm(LayerNorm(d_model, eps=0.0), sizes.dropout),
         final_norm=nn.Identity,
         num_encoder_layers=sizes.num_layers,
