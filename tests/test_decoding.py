@@ -1,5 +1,6 @@
 """Search against exhaustive enumeration and against itself."""
 
+import copy
 import itertools
 import sys
 
@@ -174,3 +175,29 @@ def test_empty_and_long_sentences_are_translated(monkeypatch):
         result = translate(model, EchoTokenizer(), sentences, DecodingConfig(beam_size=1), 8)
     assert [r.replace(" ", "") for r in result] == ["abc", "", "b", "", "abcdefghij" * 3, "cc"]
     assert model.training is False
+
+
+@kinds
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_in_bfloat16_a_translation_is_about_as_good(kind, beam_size):
+    """By the model's own log-probability, which rounding to 8 bits hardly changes."""
+    model, tokenizer = sharp_model(3, vocab=36, kind=kind).float(), EchoTokenizer()
+    sentences = ["".join(chr(97 + (7 * n + k) % 26) for k in range(3 + n % 5)) for n in range(40)]
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+
+    def mean_log_probability(precision):
+        config = DecodingConfig(beam_size=beam_size, max_extra=3, precision=precision)
+        said = tokenizer.encode(translate(model, tokenizer, sentences, config))
+        sources = tokenizer.encode(sentences)
+        exact = copy.deepcopy(model).double()
+        scores = [
+            log_probability(exact, torch.tensor([[*src, EOS]]), tokens) / (len(tokens) + 1)
+            for src, tokens in zip(sources, said, strict=True)
+        ]
+        return sum(scores) / len(scores)
+
+    wide, narrow = mean_log_probability("fp32"), mean_log_probability("bf16")
+    assert narrow == pytest.approx(wide, rel=0.02)
+    assert mean_log_probability("auto") == wide
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name]), "the model itself is not rounded"

@@ -7,7 +7,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from transformer_lib.device import elements_per_chunk
 from transformer_lib.model.seq2seq import Seq2Seq
 from transformer_lib.vocabulary import BOS, EOS, PAD
 
@@ -140,15 +139,15 @@ def _best_candidates(
 
     Twice the beam, because at most half of them can be an ``</s>``.
     """
-    normalizer = _log_normalizer(logits.flatten(0, 1)).view_as(scores)
-    _forbid_never_said(logits)
+    log_p = logits.log_softmax(dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
+    _forbid_never_said(log_p)
     if must_end.any():
-        end = logits[must_end, :, EOS]
-        logits[must_end] = -torch.inf
-        logits[must_end, :, EOS] = end
-    few = min(2 * beam_size, logits.size(-1))
-    of_row, tokens = logits.topk(few)  # the best of a sentence are among the best of its rows
-    continued = (of_row + (scores - normalizer)[:, :, None]).flatten(1)
+        end = log_p[must_end, :, EOS]
+        log_p[must_end] = -torch.inf
+        log_p[must_end, :, EOS] = end
+    few = min(2 * beam_size, log_p.size(-1))
+    of_row, tokens = log_p.topk(few)  # the best of a sentence are among the best of its rows
+    continued = (of_row + scores[:, :, None]).flatten(1)
     best, index = continued.topk(min(2 * beam_size, continued.size(1)))
     return best, index // few, tokens.flatten(1).gather(1, index)
 
@@ -156,14 +155,6 @@ def _best_candidates(
 def _forbid_never_said(logits: Float[Tensor, "*rows vocab_size"]) -> None:
     for token in NEVER_SAID:
         logits[..., token] = -torch.inf
-
-
-def _log_normalizer(
-    logits: Float[Tensor, "rows vocab_size"],
-) -> Float[Tensor, " rows"]:
-    """What turns logits into log-probabilities when subtracted: log Σ exp, a chunk at a time."""
-    rows = max(1, elements_per_chunk(logits.device) // logits.size(1))
-    return torch.cat([part.float().logsumexp(dim=-1) for part in logits.split(rows)])
 
 
 def pad_sequences(sequences: Sequence[Sequence[int]]) -> Int[Tensor, "batch length"]:

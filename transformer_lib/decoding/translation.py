@@ -1,20 +1,25 @@
 """Sentences in, translations out: any number, any length, empty ones too."""
 
+import copy
 import warnings
 from collections.abc import Sequence
 from typing import Annotated
 
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
+from torch import nn
 from tqdm.auto import tqdm
 
 from transformer_lib.data.cleaning import normalize
 from transformer_lib.data.tokenizer import Tokenizer
 from transformer_lib.decoding.search import beam_search, greedy_search, pad_sequences
+from transformer_lib.device import Precision, choose_dtype
 from transformer_lib.errors import UserError
 from transformer_lib.model.seq2seq import Seq2Seq, evaluating
 from transformer_lib.progress import progress_is_shown
 from transformer_lib.vocabulary import EOS, UNK
+
+CPU_TOKENS, GPU_TOKENS = 4096, 65_536
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid", strict=True))
@@ -32,8 +37,20 @@ class DecodingConfig:
         Field(ge=0, description="a translation has at most so many tokens more than its source"),
     ] = 50
     batch_tokens: Annotated[
-        int, Field(ge=1, description="source tokens translated at once, times the beam size")
-    ] = 4096
+        int | None,
+        Field(
+            ge=1,
+            description="source tokens translated at once, times the beam size; by default 4,096 "
+            "on a CPU and 65,536 on a GPU",
+        ),
+    ] = None
+    precision: Annotated[
+        Precision,
+        Field(
+            description="of the numbers that are computed with; `auto` is bfloat16 on a GPU that "
+            "multiplies it faster, and the model's own elsewhere"
+        ),
+    ] = "auto"
 
 
 def translate(
@@ -75,9 +92,12 @@ def translate(
     outputs: list[list[int]] = [[] for _ in parts]
     if not model.output_weight.isfinite().all():
         raise UserError("the model's weights are not finite (NaN); its training has failed")
+    on_cpu = model.output_weight.device.type == "cpu"
+    batch_tokens = config.batch_tokens or (CPU_TOKENS if on_cpu else GPU_TOKENS)
+    model = _in_precision(model, config.precision)
     with evaluating(model):
         for rows in tqdm(
-            _batches(parts, config.batch_tokens // config.beam_size),
+            _batches(parts, batch_tokens // config.beam_size),
             desc="translating",
             unit=" batches",
             leave=False,
@@ -91,6 +111,17 @@ def translate(
     for owner, text in zip(owners, tokenizer.decode(outputs), strict=True):
         translations[owner].append(text)
     return [" ".join(texts) for texts in translations]
+
+
+def _in_precision(model: Seq2Seq, precision: Precision) -> Seq2Seq:
+    """The model itself, or a copy of it in a narrower type: rounded once, and not at every step."""
+    device = model.output_weight.device
+    if precision == "auto":
+        has_lstm = any(isinstance(module, nn.LSTM) for module in model.modules())
+        if device.type == "cpu" or has_lstm:
+            return model
+    dtype = choose_dtype(device, precision)
+    return model if dtype == model.output_weight.dtype else copy.deepcopy(model).to(dtype)
 
 
 def _search(model: Seq2Seq, sentences: list[list[int]], config: DecodingConfig) -> list[list[int]]:

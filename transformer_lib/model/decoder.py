@@ -2,21 +2,25 @@
 
 from collections.abc import Callable, Iterable
 
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from transformer_lib.model.cache import KeyValueCache
 from transformer_lib.model.masks import Mask
 
+Ancestors = Bool[Tensor, "batch 1 siblings positions"]
 LayerCache = tuple[KeyValueCache, KeyValueCache]  # of the self-attention, of the cross-attention
 
 
 class DecoderLayer(nn.Module):
     """Causal self-attention, attention to the encoder's memory, feed-forward; each residual.
 
-    The parts come from outside; ``residual()`` makes a new connection for each sublayer. In a
-    search, ``x`` may hold several hypotheses for each sentence of ``memory``, as many for each, one
-    after another.
+    The parts come from outside; ``residual()`` makes a new connection for each sublayer.
+
+    In a search, ``x`` may hold several hypotheses for each sentence of ``memory``, as many for
+    each, one after another. They share a cache, to which each call adds a position for each of
+    them: ``ancestors`` says which positions belong to which hypothesis. So a hypothesis can go on
+    in two ways without a copy of its keys and values.
     """
 
     def __init__(
@@ -40,26 +44,31 @@ class DecoderLayer(nn.Module):
         memory: Float[Tensor, "batch src_len d_model"],
         memory_mask: Mask | None,
         cache: LayerCache | None = None,
+        ancestors: Ancestors | None = None,
     ) -> Float[Tensor, "hypotheses tgt_len d_model"]:
         own, cross = cache or (None, None)
         # A step that continues a cache is one position, which may see all that came before.
         is_causal = own is None or own.is_empty
-        x = self.self_attention_residual(
-            x, lambda x: self.self_attention(x, is_causal=is_causal, cache=own)
-        )
-        x = self.cross_attention_residual(x, lambda x: self._look(x, memory, memory_mask, cross))
+
+        def recall(x: Tensor) -> Tensor:
+            queries = x if own is None else _by_sentence(x, memory)
+            seen = self.self_attention(queries, mask=ancestors, is_causal=is_causal, cache=own)
+            return seen.view_as(x)
+
+        def look(x: Tensor) -> Tensor:
+            queries = _by_sentence(x, memory)
+            return self.cross_attention(queries, memory, mask=memory_mask, cache=cross).view_as(x)
+
+        x = self.self_attention_residual(x, recall)
+        x = self.cross_attention_residual(x, look)
         return self.feed_forward_residual(x, self.feed_forward)
 
-    def _look(
-        self,
-        x: Float[Tensor, "hypotheses tgt_len d_model"],
-        memory: Float[Tensor, "batch src_len d_model"],
-        mask: Mask | None,
-        cache: KeyValueCache | None,
-    ) -> Float[Tensor, "hypotheses tgt_len d_model"]:
-        """Cross-attention, in which all hypotheses of a sentence share its memory."""
-        queries = x.reshape(memory.size(0), -1, x.size(-1))
-        return self.cross_attention(queries, memory, mask=mask, cache=cache).view_as(x)
+
+def _by_sentence(
+    x: Float[Tensor, "hypotheses tgt_len d_model"], memory: Float[Tensor, "batch src_len d_model"]
+) -> Float[Tensor, "batch queries d_model"]:
+    """The positions of all hypotheses of a sentence in one row."""
+    return x.reshape(memory.size(0), -1, x.size(-1))
 
 
 class Decoder(nn.Module):
@@ -80,7 +89,8 @@ class Decoder(nn.Module):
         memory: Float[Tensor, "batch src_len d_model"],
         memory_mask: Mask | None,
         caches: list[LayerCache] | None = None,
+        ancestors: Ancestors | None = None,
     ) -> Float[Tensor, "hypotheses tgt_len d_model"]:
         for index, layer in enumerate(self.layers):
-            x = layer(x, memory, memory_mask, caches[index] if caches else None)
+            x = layer(x, memory, memory_mask, caches[index] if caches else None, ancestors)
         return self.final_norm(x)

@@ -5,13 +5,13 @@ from functools import partial
 from typing import Annotated, Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
 from transformer_lib.model.cache import KeyValueCache
-from transformer_lib.model.decoder import Decoder, DecoderLayer, LayerCache
+from transformer_lib.model.decoder import Ancestors, Decoder, DecoderLayer, LayerCache
 from transformer_lib.model.embedding import Embedding
 from transformer_lib.model.encoder import Encoder, EncoderLayer
 from transformer_lib.model.feed_forward import FeedForward
@@ -64,11 +64,17 @@ SIZES = {
 
 
 class TransformerState:
-    """Keys and values of all decoder layers, the memory's mask and the position reached."""
+    """Keys and values of all decoder layers, the memory, and which hypothesis came from which.
+
+    Each step adds a position for every hypothesis of a sentence to the keys and values of that
+    sentence. ``ancestors`` says which of them a hypothesis consists of; ``None``: all, since there
+    has never been more than one.
+    """
 
     def __init__(self, memory: Memory, num_layers: int):
         self.memory = memory
         self.position = 0
+        self.ancestors: Bool[Tensor, "sentences hypotheses positions"] | None = None
         self.caches: list[LayerCache] = [
             (KeyValueCache(), KeyValueCache()) for _ in range(num_layers)
         ]
@@ -76,12 +82,27 @@ class TransformerState:
     def select(
         self, rows: Int[Tensor, " rows"], sentences: Int[Tensor, " sentences"] | None = None
     ) -> None:
-        for own, cross in self.caches:
-            own.select(rows)
-            if sentences is not None:
-                cross.select(sentences)
+        ancestors = self.ancestors
+        if ancestors is None:
+            ancestors = rows.new_ones(len(self.memory.mask), 1, self.position, dtype=torch.bool)
         if sentences is not None:
+            for own, cross in self.caches:
+                own.select(sentences)
+                cross.select(sentences)
             self.memory = self.memory.select(sentences)
+        number = len(self.memory.mask)
+        if self.ancestors is not None or len(rows) > number:
+            self.ancestors = ancestors.flatten(0, 1)[rows].unflatten(0, (number, -1))
+
+    def step(self) -> Ancestors | None:
+        """Go on by one position for each hypothesis; which positions they see, with their own."""
+        self.position += 1
+        if self.ancestors is None:
+            return None
+        own = torch.eye(self.ancestors.size(1), dtype=torch.bool, device=self.ancestors.device)
+        own = own.expand(len(self.ancestors), -1, -1)
+        self.ancestors = torch.cat([self.ancestors, own], dim=2)
+        return self.ancestors[:, None]
 
 
 class Transformer(Seq2Seq):
@@ -120,8 +141,8 @@ class Transformer(Seq2Seq):
         self, tokens: Int[Tensor, " rows"], state: TransformerState
     ) -> Float[Tensor, "rows vocab_size"]:
         x = self.tgt_embedding(tokens[:, None], start=state.position)
-        x = self.decoder(x, state.memory.states, state.memory.mask, state.caches)
-        state.position += 1
+        memory = state.memory
+        x = self.decoder(x, memory.states, memory.mask, state.caches, state.step())
         return self.logits(x[:, -1])
 
 

@@ -1,0 +1,99 @@
+"""What a step of wmt14_base asks of a GPU, counted without one: ``python benchmarks/counts.py``.
+
+Operations (each is a kernel or two on a GPU that runs without a compiler), questions that make the
+processor wait for the GPU, graphs that torch.compile makes over many batches, and how full batches
+are. The model has the depth of wmt14_base and a fraction of its width, which changes no count.
+"""
+
+import argparse
+import tempfile
+from collections import Counter
+from functools import partial
+from pathlib import Path
+
+import torch
+from gpu import news_data
+from torch import nn
+from torch._dynamo.utils import counters
+from torch.utils._python_dispatch import TorchDispatchMode
+from tqdm.auto import tqdm
+
+from transformer_lib.data import PreparedData
+from transformer_lib.experiment.config import load_config
+from transformer_lib.experiment.run import build_model
+from transformer_lib.training.compilation import compiled_layers
+from transformer_lib.training.config import TrainingConfig
+from transformer_lib.training.trainer import Trainer
+
+QUESTIONS = {"_local_scalar_dense", "nonzero", "masked_select", "equal"}
+VIEWS = {"view", "_unsafe_view", "t", "transpose", "permute", "expand", "slice", "split", "select",
+         "unsqueeze", "squeeze", "detach", "alias", "as_strided", "split_with_sizes", "unbind",
+         "chunk", "unsafe_split", "lift_fresh"}  # fmt: skip
+
+
+class Operations(TorchDispatchMode):
+    """Counts what PyTorch is asked to compute."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.count[function.overloadpacket.__name__] += 1
+        return function(*args, **(kwargs or {}))
+
+
+def trainer_of(data: PreparedData, folder: str, training: TrainingConfig) -> Trainer:
+    small = ("model.d_model=64", "model.d_ff=128", f"data.vocab_size={len(data.tokenizer)}")
+    return Trainer(
+        build_model(load_config("wmt14_base", small), len(data.tokenizer)),
+        data.train,
+        training,
+        Path(folder),
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--text", type=Path, default=Path("../shared/data"), help="real text")
+    parser.add_argument("--batches", type=int, default=500, help="that are compiled [500]")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        data = news_data(arguments.text.resolve(), Path(folder), only_news=True)
+        for label, settings in (
+            ("25,000 × 1", ["training.batch_tokens=25000"]),
+            ("6,250 × 4", ["training.batch_tokens=6250", "training.accumulate=4"]),
+        ):
+            chosen = load_config("wmt14_base", ["training.compile=false", *settings]).training
+            trainer = trainer_of(data, folder, chosen)
+            batches = trainer._micro_batches()
+            work = [next(batches) for _ in range(chosen.accumulate)]
+            with Operations() as operations:
+                trainer._launch(work, 1e-3)
+            kernels = sum(n for name, n in operations.count.items() if name not in VIEWS)
+            questions = sum(operations.count[name] for name in QUESTIONS)
+            print(f"a step of {label}: {kernels:,} operations, {questions} questions")
+            some = [next(batches) for _ in range(40)]
+            real = sum(item.src_tokens + item.tgt_tokens for item in some)
+            print(f"  places filled: {real / (2 * chosen.batch_tokens * len(some)):.1%}")
+        print_graphs(data, folder, arguments.batches)
+
+
+def print_graphs(data: PreparedData, folder: str, number: int) -> None:
+    """How often layers are compiled over many batches, in their real lengths."""
+    torch.compile = partial(torch.compile, backend="aot_eager")  # type: ignore[assignment]
+    trainer = trainer_of(
+        data, folder, load_config("wmt14_base", ["training.batch_tokens=512"]).training
+    )
+    counters.clear()
+    model: nn.Module = trainer.model
+    with compiled_layers(model):
+        for item, _ in zip(trainer._micro_batches(), tqdm(range(number)), strict=False):
+            assert item.batch is not None
+            model.decode(item.batch.tgt_input, model.encode(item.batch.src)).sum().backward()
+    graphs, breaks = counters["stats"]["unique_graphs"], counters["graph_break"].total()
+    print(f"{number} batches: {graphs} graphs, {breaks} graph breaks")
+
+
+if __name__ == "__main__":
+    main()
