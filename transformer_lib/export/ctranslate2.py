@@ -9,6 +9,7 @@ from ctranslate2.specs import TransformerSpec
 from ctranslate2.specs.common_spec import Activation
 from torch import Tensor, nn
 
+from transformer_lib.data.tokenizer import Tokenizer
 from transformer_lib.errors import UserError
 from transformer_lib.experiment.run import Run
 from transformer_lib.model.normalization import LayerNorm
@@ -29,8 +30,13 @@ def write(run: Run, folder: Path) -> None:
         raise UserError("CTranslate2 has no RNN of this kind")
     if run.model.config.norm not in ("post", "pre"):
         raise UserError(f"CTranslate2 has no norm={run.model.config.norm!r}; it has post and pre")
-    spec = to_ctranslate2(run.model)
-    pieces = run.tokenizer.pieces(range(len(run.tokenizer)))
+    write_model(run.model, run.tokenizer, folder)
+
+
+def write_model(model: Transformer, tokenizer: Tokenizer, folder: Path) -> None:
+    """The same for a pre-norm or post-norm model that belongs to no run."""
+    spec = to_ctranslate2(model)
+    pieces = tokenizer.pieces(range(len(tokenizer)))
     spec.register_source_vocabulary(pieces)
     spec.register_target_vocabulary(pieces)
     spec.config.add_source_bos = False
@@ -40,12 +46,12 @@ def write(run: Run, folder: Path) -> None:
     spec.config.unk_token = UNK_PIECE
     spec.config.decoder_start_token = BOS_PIECE
     spec.config.layer_norm_epsilon = next(
-        part.eps for part in run.model.modules() if isinstance(part, LayerNorm)
+        part.eps for part in model.modules() if isinstance(part, LayerNorm)
     )
     spec.validate()
     spec.optimize()
     spec.save(str(folder))
-    (folder / "tokenizer.model").write_bytes(run.tokenizer.model)
+    (folder / "tokenizer.model").write_bytes(tokenizer.model)
 
 
 @torch.no_grad()
