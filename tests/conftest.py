@@ -7,8 +7,8 @@ from pathlib import Path
 
 import jaxtyping
 
-WITH_SHAPES = ("model", "decoding.search", "training.loss", "data.batching", "plots.attention",
-               "evaluation.alignment", "course.checks.topics", "course.lineages",
+WITH_SHAPES = ("model", "decoding.search", "training.loss", "data.batching", "data.packing",
+               "plots.attention", "evaluation.alignment", "course.checks.topics", "course.lineages",
                "course.figures.beam", "course.figures.lookup", "course.figures.masks",
                "course.figures.positions", "course.assembled")  # fmt: skip
 jaxtyping.install_import_hook(

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 
-import numpy as np
 import psutil
 import pytest
 import torch
@@ -109,7 +108,7 @@ def test_a_killed_process_costs_only_what_came_after_the_last_checkpoint(
 
 
 def test_shares_are_all_of_a_batch_and_disjoint():
-    sentences = torch.arange(10).numpy()
+    sentences = list(range(10))
     shares = [Workers(rank, 4, rank).share_of(sentences) for rank in range(4)]
     assert sorted(n for share in shares for n in share) == list(range(10))
     assert [len(share) for share in shares] == [3, 3, 2, 2]
@@ -119,11 +118,11 @@ def test_shares_are_all_of_a_batch_and_disjoint():
 @pytest.mark.parametrize("processes", [1, 2, 3, 4, 6, 8])
 @pytest.mark.parametrize("accumulate", [1, 2, 4, 6])
 def test_micro_batches_are_dealt_out_as_whole_as_possible(processes, accumulate):
-    sentences = np.arange(24)
+    sentences = list(range(24))
     workers = [Workers(rank, processes, rank) for rank in range(processes)]
     for number in range(accumulate):
         shares = [one.share_of(sentences, number, accumulate) for one in workers]
-        assert sorted(n for share in shares for n in share) == list(sentences)
+        assert sorted(n for share in shares for n in share) == sentences
         sharing = [share for share in shares if len(share)]
         assert len(sharing) == processes // math.gcd(processes, accumulate)
     # Everybody has the same number of micro-batches to compute.

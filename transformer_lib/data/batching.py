@@ -1,6 +1,6 @@
 """Batches by a budget of tokens, of sentences that are about equally long (section 5.1)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,7 +8,9 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from transformer_lib.data.packing import pack
 from transformer_lib.data.store import PairStore, padded_lengths
+from transformer_lib.model.packing import Packing
 from transformer_lib.vocabulary import BOS, EOS, PAD
 
 
@@ -21,12 +23,14 @@ class Batch:
     Args:
         real: where in ``labels.flatten()`` tokens are, not padding. Found before the batch goes to
             a GPU, it need not wait for the GPU to count them.
+        packing: where several pairs share a row, which places belong to which.
     """
 
     src: Int[Tensor, "batch src_len"]
     tgt_input: Int[Tensor, "batch tgt_len"]
     labels: Int[Tensor, "batch tgt_len"]
     real: Int[Tensor, " tgt_tokens"] | None = None
+    packing: Packing | None = None
 
     @property
     def num_src_tokens(self) -> int:
@@ -38,15 +42,16 @@ class Batch:
 
     def to(self, device: torch.device) -> "Batch":
         """The same batch on ``device``; a pinned one goes there while other work goes on."""
-        return self._each(lambda tensor: tensor.to(device, non_blocking=True))
+        packing = self.packing and self.packing.to(device)
+        return self._each(lambda tensor: tensor.to(device, non_blocking=True), packing)
 
     def pinned(self) -> "Batch":
         """The same batch in memory from which a GPU can fetch by itself."""
-        return self._each(Tensor.pin_memory)
+        return self._each(Tensor.pin_memory, self.packing and self.packing.pinned())
 
-    def _each(self, change: Callable[[Tensor], Tensor]) -> "Batch":
+    def _each(self, change: Callable[[Tensor], Tensor], packing: Packing | None) -> "Batch":
         real = None if self.real is None else change(self.real)
-        return Batch(change(self.src), change(self.tgt_input), change(self.labels), real)
+        return Batch(change(self.src), change(self.tgt_input), change(self.labels), real, packing)
 
 
 def plan_batches(
@@ -82,6 +87,17 @@ def make_batch(store: PairStore, indices: np.ndarray, src_multiple: int = 1) -> 
     src = torch.from_numpy(store.src.padded(indices, src_multiple))
     labels = torch.from_numpy(store.tgt.padded(indices))
     return Batch(src, shift_right(labels), labels, real_positions(labels))
+
+
+def make_packed_batch(store: PairStore, rows: Sequence[np.ndarray], row_tokens: int) -> Batch:
+    """Look the pairs of these rows up and put them one after another, each with its shift."""
+    src, src_pairs = pack([[store.src[i] for i in row] for row in rows], row_tokens)
+    labels, tgt_pairs = pack([[store.tgt[i] for i in row] for row in rows], row_tokens)
+    tgt_input = shift_right(labels)
+    begins = torch.ones_like(tgt_pairs, dtype=torch.bool)
+    begins[:, 1:] = tgt_pairs[:, 1:] != tgt_pairs[:, :-1]
+    tgt_input[begins & (tgt_pairs > 0)] = BOS
+    return Batch(src, tgt_input, labels, real_positions(labels), Packing(src_pairs, tgt_pairs))
 
 
 def real_positions(labels: Int[Tensor, "batch tgt_len"]) -> Int[Tensor, " tgt_tokens"]:

@@ -43,6 +43,12 @@ class Experiment:
     model: ModelConfig = LAPTOP
     decoding: DecodingConfig = Field(default_factory=DecodingConfig)
 
+    def __post_init__(self) -> None:
+        if self.training.row_tokens is not None and isinstance(self.model, RNNConfig):
+            raise ValueError(
+                "training.row_tokens puts several pairs into a row, which an RNN cannot tell apart"
+            )
+
 
 _EXPERIMENT = pydantic.TypeAdapter(Experiment)
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from transformer_lib.model.cache import KeyValueCache
 from transformer_lib.model.masks import Mask
 
-Ancestors = Bool[Tensor, "batch 1 siblings positions"]
+OwnMask = Bool[Tensor, "batch 1 own_queries own_keys"]
 LayerCache = tuple[KeyValueCache, KeyValueCache]  # of the self-attention, of the cross-attention
 
 
@@ -19,7 +19,7 @@ class DecoderLayer(nn.Module):
 
     In a search, ``x`` may hold several hypotheses for each sentence of ``memory``, as many for
     each, one after another. They share a cache, to which each call adds a position for each of
-    them: ``ancestors`` says which positions belong to which hypothesis. So a hypothesis can go on
+    them: ``own_mask`` says which positions belong to which hypothesis. So a hypothesis can go on
     in two ways without a copy of its keys and values.
     """
 
@@ -44,7 +44,7 @@ class DecoderLayer(nn.Module):
         memory: Float[Tensor, "batch src_len d_model"],
         memory_mask: Mask | None,
         cache: LayerCache | None = None,
-        ancestors: Ancestors | None = None,
+        own_mask: OwnMask | None = None,
     ) -> Float[Tensor, "hypotheses tgt_len d_model"]:
         own, cross = cache or (None, None)
         # A step that continues a cache is one position, which may see all that came before.
@@ -52,7 +52,7 @@ class DecoderLayer(nn.Module):
 
         def recall(x: Tensor) -> Tensor:
             queries = x if own is None else _by_sentence(x, memory)
-            seen = self.self_attention(queries, mask=ancestors, is_causal=is_causal, cache=own)
+            seen = self.self_attention(queries, mask=own_mask, is_causal=is_causal, cache=own)
             return seen.view_as(x)
 
         def look(x: Tensor) -> Tensor:
@@ -89,8 +89,8 @@ class Decoder(nn.Module):
         memory: Float[Tensor, "batch src_len d_model"],
         memory_mask: Mask | None,
         caches: list[LayerCache] | None = None,
-        ancestors: Ancestors | None = None,
+        own_mask: OwnMask | None = None,
     ) -> Float[Tensor, "hypotheses tgt_len d_model"]:
         for index, layer in enumerate(self.layers):
-            x = layer(x, memory, memory_mask, caches[index] if caches else None, ancestors)
+            x = layer(x, memory, memory_mask, caches[index] if caches else None, own_mask)
         return self.final_norm(x)

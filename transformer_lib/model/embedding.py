@@ -6,6 +6,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from transformer_lib.model.dropout import Dropout
+from transformer_lib.model.positional_encoding import Start
 
 
 class Embedding(nn.Module):
@@ -32,7 +33,7 @@ class Embedding(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(
-        self, tokens: Int[Tensor, "batch length"], start: int = 0
+        self, tokens: Int[Tensor, "batch length"], start: Start = 0
     ) -> Float[Tensor, "batch length d_model"]:
-        """``start`` is the position of the first token, for a decoder that goes step by step."""
+        """``start`` is the position of the first token, or has the position of each."""
         return self.dropout(self.positions(self.embed_tokens(tokens) * self.scale, start))

@@ -5,11 +5,12 @@ from functools import partial
 from typing import Literal
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 Layout = Literal["interleaved", "halves"]
 Positions = Literal["sinusoidal", "sinusoidal_halves", "learned", "none"]
+Start = int | Int[Tensor, "batch length"]
 MakeTable = Callable[[int, int], Float[Tensor, "length d_model"]]
 
 
@@ -46,13 +47,17 @@ class SinusoidalPositions(nn.Module):
         self.register_buffer("table", make_table(256, d_model), persistent=False)
 
     def forward(
-        self, x: Float[Tensor, "batch length d_model"], start: int = 0
+        self, x: Float[Tensor, "batch length d_model"], start: Start = 0
     ) -> Float[Tensor, "batch length d_model"]:
-        """``start`` is the position of the first token, for a decoder that goes step by step."""
-        end = start + x.size(1)
+        """``start`` is the position of the first token, for a decoder that goes step by step.
+
+        Or it has the position of each token, which is less than the length.
+        """
+        end = x.size(1) + (start if isinstance(start, int) else 0)
         if end > self.table.size(0):
             self.table = self.make_table(2 * end, x.size(2)).to(self.table)
-        return x + self.table[start:end].to(x.dtype)
+        rows = self.table[start:end] if isinstance(start, int) else self.table[start]
+        return x + rows.to(x.dtype)
 
 
 class LearnedPositions(nn.Module):
@@ -66,9 +71,11 @@ class LearnedPositions(nn.Module):
         self.table = nn.Parameter(torch.randn(max_len, d_model) * d_model**-0.5)
 
     def forward(
-        self, x: Float[Tensor, "batch length d_model"], start: int = 0
+        self, x: Float[Tensor, "batch length d_model"], start: Start = 0
     ) -> Float[Tensor, "batch length d_model"]:
-        position = torch.arange(start, start + x.size(1), device=x.device)
+        position = start
+        if isinstance(position, int):
+            position = torch.arange(position, position + x.size(1), device=x.device)
         return x + self.table[position.clamp(max=self.table.size(0) - 1)]
 
 
@@ -76,7 +83,7 @@ class NoPositions(nn.Module):
     """Adds nothing: attention then sees a bag of words."""
 
     def forward(
-        self, x: Float[Tensor, "batch length d_model"], start: int = 0
+        self, x: Float[Tensor, "batch length d_model"], start: Start = 0
     ) -> Float[Tensor, "batch length d_model"]:
         return x
 

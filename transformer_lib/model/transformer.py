@@ -11,13 +11,14 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
 from transformer_lib.model.cache import KeyValueCache
-from transformer_lib.model.decoder import Ancestors, Decoder, DecoderLayer, LayerCache
+from transformer_lib.model.decoder import Decoder, DecoderLayer, LayerCache, OwnMask
 from transformer_lib.model.embedding import Embedding
 from transformer_lib.model.encoder import Encoder, EncoderLayer
 from transformer_lib.model.feed_forward import FeedForward
 from transformer_lib.model.masks import padding_mask
 from transformer_lib.model.multi_head import MultiHeadAttention
 from transformer_lib.model.normalization import LayerNorm
+from transformer_lib.model.packing import Packing
 from transformer_lib.model.positional_encoding import Positions, build_positions
 from transformer_lib.model.residual import RESIDUALS, NormPlacement
 from transformer_lib.model.seq2seq import Count, DropoutRate, Memory, Seq2Seq, TiedEmbeddings
@@ -94,7 +95,7 @@ class TransformerState:
         if self.ancestors is not None or len(rows) > number:
             self.ancestors = ancestors.flatten(0, 1)[rows].unflatten(0, (number, -1))
 
-    def step(self) -> Ancestors | None:
+    def step(self) -> OwnMask | None:
         """Go on by one position for each hypothesis; which positions they see, with their own."""
         self.position += 1
         if self.ancestors is None:
@@ -133,6 +134,17 @@ class Transformer(Seq2Seq):
         self, tgt_input: Int[Tensor, "batch tgt_len"], memory: Memory
     ) -> Float[Tensor, "batch tgt_len d_model"]:
         return self.decoder(self.tgt_embedding(tgt_input), memory.states, memory.mask)
+
+    def decode_packed(
+        self,
+        src: Int[Tensor, "rows src_len"],
+        tgt_input: Int[Tensor, "rows tgt_len"],
+        packing: Packing,
+    ) -> Float[Tensor, "rows tgt_len d_model"]:
+        """The decoder's states where several pairs share a row: for each the same as alone."""
+        memory = self.encoder(self.src_embedding(src, packing.src_positions), packing.src_mask)
+        x = self.tgt_embedding(tgt_input, packing.tgt_positions)
+        return self.decoder(x, memory, packing.cross_mask, own_mask=packing.tgt_mask)
 
     def init_state(self, memory: Memory) -> TransformerState:
         return TransformerState(memory, len(self.decoder.layers))

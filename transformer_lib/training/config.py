@@ -33,6 +33,14 @@ class TrainingConfig:
             "padding included"
         ),
     ] = 2048
+    row_tokens: Annotated[
+        Count | None,
+        Field(
+            description="put several pairs one after another into rows of so many tokens: for "
+            "Transformers on a GPU, where one shape for all batches is faster; longer sentences "
+            "are left out"
+        ),
+    ] = None
     accumulate: Annotated[
         Count,
         Field(description="batches per optimizer step, shared by however many processes there are"),
@@ -88,6 +96,11 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         if (self.steps is None) == (self.minutes is None):
             raise ValueError("give either steps or minutes, as the length of training")
+        if self.row_tokens is not None and self.row_tokens > self.batch_tokens:
+            raise ValueError(
+                f"a row of row_tokens={self.row_tokens} does not fit into a batch of "
+                f"batch_tokens={self.batch_tokens}"
+            )
         if self.average_last > self.keep_checkpoints:
             raise ValueError(
                 f"average_last={self.average_last} needs keep_checkpoints of at least as many, "

@@ -12,14 +12,15 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import TypeVar
 from uuid import uuid4
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 PATIENCE = timedelta(hours=12)  # how long processes wait for the one that prepares the data
+T = TypeVar("T")
 BUCKET = 2**26  # bytes of gradients that are summed at a time
 
 
@@ -36,8 +37,8 @@ class Workers:
         """Whether this process is the one that writes and reports."""
         return self.rank == 0
 
-    def share_of(self, sentences: np.ndarray, number: int = 0, accumulate: int = 1) -> np.ndarray:
-        """This process's part of micro-batch ``number``, of ``accumulate`` in a step.
+    def share_of(self, rows: list[T], number: int = 0, accumulate: int = 1) -> list[T]:
+        """This process's rows of micro-batch ``number``, of ``accumulate`` in a step.
 
         Micro-batches stay as whole as possible, since a GPU is faster with one large batch than
         with several small ones. The part may be empty: of another's micro-batch, or of a tiny one.
@@ -45,8 +46,8 @@ class Workers:
         groups = math.gcd(self.count, accumulate)
         together = self.count // groups  # processes that share a micro-batch
         if number % groups != self.rank // together:
-            return sentences[:0]
-        return sentences[self.rank % together :: together]
+            return []
+        return rows[self.rank % together :: together]
 
     def all_reduce(self, *numbers: float) -> list[float]:
         """Each number summed over the processes."""

@@ -2,11 +2,18 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, islice
 
+import numpy as np
 import torch
 
-from transformer_lib.data.batching import Batch, make_batch, plan_batches
+from transformer_lib.data.batching import (
+    Batch,
+    make_batch,
+    make_packed_batch,
+    plan_batches,
+)
+from transformer_lib.data.packing import packed_rows
 from transformer_lib.data.store import PairStore
 from transformer_lib.training.config import TrainingConfig
 from transformer_lib.training.distributed import Workers
@@ -39,21 +46,38 @@ def micro_batches(
 ) -> Iterator[MicroBatch]:
     """Batches without end from number ``position`` of ``epoch``, where a step begins."""
     on_gpu = device.type == "cuda"
-    src_lengths, tgt_lengths = pairs.src.lengths, pairs.tgt.lengths
     number = count()
     while True:
-        plan = plan_batches(src_lengths, tgt_lengths, config.batch_tokens, (seed, epoch))
-        for after, sentences in enumerate(plan[position:], start=position + 1):
+        plan = islice(_plan(pairs, config, (seed, epoch)), position, None)
+        for after, rows in enumerate(plan, start=position + 1):
             batch = None
-            own = workers.share_of(sentences, next(number), config.accumulate)
+            own = workers.share_of(rows, next(number), config.accumulate)
             if len(own):
-                batch = make_batch(pairs, own, ALIGNMENT if on_gpu else 1)
+                if config.row_tokens is not None:
+                    batch = make_packed_batch(pairs, own, config.row_tokens)
+                else:
+                    batch = make_batch(pairs, np.concatenate(own), ALIGNMENT if on_gpu else 1)
                 batch = batch.pinned() if on_gpu else batch
+            sentences = np.concatenate(rows)
             yield MicroBatch(
                 batch,
-                int(src_lengths[sentences].sum()),
-                int(tgt_lengths[sentences].sum()),
+                int(pairs.src.lengths[sentences].sum()),
+                int(pairs.tgt.lengths[sentences].sum()),
                 epoch,
                 after,
             )
         epoch, position = epoch + 1, 0
+
+
+def _plan(
+    pairs: PairStore, config: TrainingConfig, seed: tuple[int, ...]
+) -> Iterator[list[np.ndarray]]:
+    """The batches of an epoch: for each row, the pairs in it."""
+    lengths = pairs.src.lengths, pairs.tgt.lengths
+    if config.row_tokens is None:
+        for sentences in plan_batches(*lengths, config.batch_tokens, seed):
+            yield list(sentences[:, None])
+        return
+    rows = packed_rows(*lengths, config.row_tokens, seed)
+    while batch := list(islice(rows, config.batch_tokens // config.row_tokens)):
+        yield [np.array(row) for row in batch]

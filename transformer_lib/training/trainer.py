@@ -13,10 +13,12 @@ import torch
 from torch import nn
 from tqdm.auto import tqdm
 
+from transformer_lib.data.batching import Batch
 from transformer_lib.data.store import PairStore
 from transformer_lib.device import LateNumbers, choose_device, choose_dtype
 from transformer_lib.errors import UserError
 from transformer_lib.model.seq2seq import Seq2Seq
+from transformer_lib.model.transformer import Transformer
 from transformer_lib.training.checkpoint import (
     CheckpointWriter,
     average,
@@ -223,7 +225,7 @@ class Trainer:
                 continue
             batch = item.batch.to(self.device)
             with self._autocast():
-                states = self.model.decode(batch.tgt_input, self.model.encode(batch.src))
+                states = self._states(batch)
                 loss = output_loss(
                     states,
                     self.model.output_weight,
@@ -247,6 +249,12 @@ class Trainer:
         progress.epoch, progress.position = work[-1].epoch, work[-1].position
         results = torch.stack([nll, norm.to(nll.dtype)])
         return Launched(progress.step, work, LateNumbers(results))
+
+    def _states(self, batch: Batch) -> torch.Tensor:
+        if batch.packing is None:
+            return self.model.decode(batch.tgt_input, self.model.encode(batch.src))
+        assert isinstance(self.model, Transformer)
+        return self.model.decode_packed(batch.src, batch.tgt_input, batch.packing)
 
     def _account(self, interval: Interval) -> None:
         """Read what came of the step that was launched last, if that was not done yet.

@@ -17,6 +17,7 @@ from transformer_lib.model import (
     Transformer,
 )
 from transformer_lib.model.masks import Mask, causal_mask
+from transformer_lib.model.positional_encoding import Start
 from transformer_lib.model.transformer import build_stacks
 from transformer_lib.training.loss import label_smoothed_cross_entropy
 from transformer_lib.training.schedule import noam_rate
@@ -55,7 +56,7 @@ class PositionsOfWords(SinusoidalPositions):
     """Adds no position where the embedding is zero, which is padding's."""
 
     def forward(
-        self, x: Float[Tensor, "batch length d_model"], start: int = 0
+        self, x: Float[Tensor, "batch length d_model"], start: Start = 0
     ) -> Float[Tensor, "batch length d_model"]:
         return torch.where(x == 0.0, x, super().forward(x, start))
 
