@@ -23,7 +23,7 @@ FLOORS = [
     {"decoding"},
     {"training"},
     {"experiment"},
-    {"evaluation", "export"},
+    {"evaluation", "export", "leaderboard"},
     {"course"},
     {"instructor", "checks"},
     {"cli"},

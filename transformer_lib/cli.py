@@ -19,6 +19,7 @@ from transformer_lib.errors import UserError, did_you_mean
 from transformer_lib.experiment.configs import named_configs
 from transformer_lib.instructor.grading import commands as grading
 from transformer_lib.instructor.rating import commands as rating
+from transformer_lib.leaderboard import commands as leaderboard
 from transformer_lib.options import DeviceOption, From, RunA, RunB, RunFolder, TestName
 
 app = typer.Typer(
@@ -31,6 +32,7 @@ app = typer.Typer(
 data_app = typer.Typer(help="The text that models are trained on.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 app.add_typer(rating.app, name="rate")
+app.add_typer(leaderboard.app, name="leaderboard")
 
 Settings = Annotated[
     list[str] | None,

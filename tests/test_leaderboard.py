@@ -1,0 +1,169 @@
+"""The leaderboard: entries are run from outside, scored from outside, and run again."""
+
+import json
+import sys
+import textwrap
+
+import pytest
+from conftest import TOY_CONFIG
+
+from transformer_lib import cli
+from transformer_lib.data.corpora import Splits, TestSet
+from transformer_lib.errors import UserError
+from transformer_lib.leaderboard import entries, running, table
+from transformer_lib.leaderboard.entries import Track, entries_in, read_entry
+from transformer_lib.leaderboard.reference import reference_step
+from transformer_lib.leaderboard.running import run_seed, text_of, verify
+from transformer_lib.leaderboard.table import as_markdown, rows_of
+
+SENTENCES = [f"the cat number {n} sees a dog and a bird" for n in range(20)]
+REFERENCES = [f"die Katze Nummer {n} sieht einen Hund und einen Vogel" for n in range(20)]
+# Says the right thing for the first sentences; the program is not to know it, but knows it here.
+SAYING = """
+    import argparse, pathlib
+    parser = argparse.ArgumentParser()
+    for option in ("seed", "seconds", "text", "out"):
+        parser.add_argument("--" + option)
+    given = parser.parse_args()
+    text = pathlib.Path(given.text)
+    assert sorted(p.name for p in text.iterdir()) == [
+        "test.en", "train.de", "train.en", "valid.de", "valid.en"]
+    lines = (text / "test.en").read_text().splitlines()
+    right = [f"die Katze Nummer {n} sieht einen Hund und einen Vogel" for n in range(20)]
+    said = right[:RIGHT] + ["ich weiß es nicht"] * (len(lines) - RIGHT)
+    pathlib.Path(given.out).write_text("".join(line + "\\n" for line in said))
+    print("seed", given.seed)
+"""
+
+
+@pytest.fixture
+def small(monkeypatch, toy_files):
+    def read(name):
+        return (toy_files / name).read_text(encoding="utf-8").splitlines()
+
+    test = TestSet("test", SENTENCES, [[line] for line in REFERENCES])
+    valid = TestSet("valid", read("valid.en"), [[line] for line in read("valid.de")])
+    pairs = list(zip(read("train.en"), read("train.de"), strict=True))
+    pairs += [(SENTENCES[0], REFERENCES[0])]  # must not reach an entry
+    for module in (running, table):
+        monkeypatch.setattr(module, "load_corpus", lambda *_: Splits(pairs, valid, test))
+    monkeypatch.setattr(running, "reference_step", lambda: 0.01)
+    monkeypatch.setitem(entries.TRACKS, "multi30k-3min", Track("multi30k", 400))
+    monkeypatch.setattr(running, "EXTRA_SECONDS", 60.0)
+    return monkeypatch
+
+
+def entry_in(folder, name, program=None, config=None, track="multi30k-3min"):
+    made = folder / name
+    made.mkdir(parents=True)
+    about = f'track = "{track}"\nauthor = "A. Student"\nabout = "{name} alone"\n'
+    (made / "entry.toml").write_text(about)
+    if program is not None:
+        (made / "program.py").write_text(textwrap.dedent(program))
+    if config is not None:
+        (made / "config.toml").write_text(config)
+    return made
+
+
+def saying(right):
+    return SAYING.replace("RIGHT", str(right))
+
+
+def typed(monkeypatch, capsys, *words):
+    monkeypatch.setattr(sys, "argv", ["transformer-lib", "leaderboard", *map(str, words)])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    return end.value.code, *capsys.readouterr()
+
+
+def test_an_entry_is_run_verified_and_ranked(small, tmp_path, capsys):
+    for name, right in (("half", 10), ("most", 18), ("few", 9)):
+        folder = entry_in(tmp_path, name, saying(right))
+        assert typed(small, capsys, "run", folder)[0] == 0
+        tries = json.loads((folder / "result.json").read_text())
+        assert [one["seed"] for one in tries] == [1, 2, 3]
+        assert (folder / "log.txt").read_text().split() == ["seed", "1", "seed", "2", "seed", "3"]
+        assert len((folder / "outputs" / "2.txt").read_text().splitlines()) == 20
+    code, out, _ = typed(small, capsys, "verify", tmp_path / "most")
+    assert code == 0
+    assert out.splitlines()[-1].startswith("holds: ")
+    made = as_markdown(entries_in(tmp_path))
+    assert made.startswith(
+        "## multi30k-3min\n\nmulti30k, 20 test sentences, one reference, 400 ref"
+    )
+    assert [line.split("`")[1] for line in made.splitlines() if "alone" in line] == [
+        "most", "half", "few"
+    ]  # fmt: skip
+    test = TestSet("test", SENTENCES, [[line] for line in REFERENCES])
+    first, second, third = rows_of(entries_in(tmp_path), test)
+    assert first.p is None
+    assert second.p < 0.05, "eight of twenty sentences better, in three seeds"
+    assert third.p > second.p
+    assert typed(small, capsys, "table", tmp_path)[1] == made
+
+
+def test_an_experiment_is_an_entry_too(small, tmp_path):
+    config = TOY_CONFIG.replace("steps = 40\n", "minutes = 1.0\n")
+    config = config[config.index("[model]") :].replace("precision", "device = 'cpu'\nprecision")
+    folder = entry_in(tmp_path, "toy", config="[data]\nvocab_size = 60\n" + config)
+    entry = read_entry(folder)
+    with text_of(entry.track) as (text, test):
+        assert SENTENCES[0] not in (text / "train.en").read_text()
+        done, translations = run_seed(entry, 2, text, test)
+    assert done.seed == 2
+    assert done.seconds > 4.0, "400 reference steps of 10 ms, and then some"
+    assert len(translations) == 20
+    assert "trained" in (folder / "log.txt").read_text() or translations
+
+
+def test_what_fails_is_one_line_and_leaves_nothing_running(small, tmp_path):
+    small.setattr(running, "EXTRA_SECONDS", 1.0)
+    cases = {
+        "slow": ("import time\ntime.sleep(60)", r"took longer than \d+ s"),
+        "broken": ("raise SystemExit(3)", "ended with 3"),
+        "silent": ("pass", "0 translations of 20 sentences"),
+    }
+    for name, (program, says) in cases.items():
+        entry = read_entry(entry_in(tmp_path, name, program))
+        with text_of(entry.track) as (text, test), pytest.raises(UserError, match=says):
+            run_seed(entry, 1, text, test)
+        assert not (entry.folder / "result.json").exists()
+
+
+def test_a_claim_that_its_translations_do_not_bear_out_is_refused(small, tmp_path, capsys):
+    folder = entry_in(tmp_path, "boast", saying(10))
+    typed(small, capsys, "run", folder)
+    path = folder / "result.json"
+    right = path.read_text()
+    values = json.loads(right)
+    values[0]["bleu"] += 5.0
+    path.write_text(json.dumps(values))
+    with pytest.raises(UserError, match=r"boast claims .* for seed 1, but its outputs/1.txt has"):
+        verify(read_entry(folder))
+    path.write_text(right)
+    (folder / "program.py").write_text(textwrap.dedent(saying(5)))  # not what was run
+    code, out, _ = typed(small, capsys, "verify", folder)
+    assert code == 1
+    assert out.splitlines()[-1].startswith("does not hold: ")
+
+
+def test_what_is_no_entry_is_one_line(tmp_path):
+    with pytest.raises(UserError, match=r"it has no entry\.toml"):
+        read_entry(tmp_path)
+    with pytest.raises(UserError, match="there is no track multi30k-4min; did you mean multi30k-"):
+        read_entry(entry_in(tmp_path, "a", "pass", track="multi30k-4min"))
+    with pytest.raises(UserError, match=r"needs one of config\.toml and program\.py, and has 2"):
+        read_entry(entry_in(tmp_path, "b", "pass", ""))
+    folder = entry_in(tmp_path, "c", "pass")
+    with pytest.raises(UserError, match="has no result yet: transformer-lib leaderboard run"):
+        read_entry(folder).tries()
+    (folder / "result.json").write_text('[{"seed": 1}]')
+    with pytest.raises(UserError, match=r"result\.json: 0\.bleu: field required"):
+        read_entry(folder).tries()
+    (folder / "entry.toml").write_text("track = 3")
+    with pytest.raises(UserError, match=r"entry\.toml: track"):
+        read_entry(folder)
+
+
+def test_the_reference_step_is_a_time():
+    assert 0.0 < reference_step() < 10.0

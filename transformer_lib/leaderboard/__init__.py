@@ -1,0 +1,1 @@
+"""The best translator in a given time: entries that anybody can run again."""

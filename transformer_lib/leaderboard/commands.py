@@ -1,0 +1,98 @@
+"""``transformer-lib leaderboard``."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from transformer_lib.options import From
+
+if TYPE_CHECKING:
+    from transformer_lib.leaderboard.entries import Try
+
+app = typer.Typer(
+    help="The best translator in a given time: run entries, verify them, make the table.",
+    no_args_is_help=True,
+)
+EntryFolder = Annotated[Path, typer.Argument(metavar="ENTRY", help="folder with entry.toml")]
+
+
+@app.command()
+def run(
+    entry: EntryFolder,
+    seed: Annotated[list[int] | None, typer.Option(help="only this one; may be repeated")] = None,
+    files: From = None,
+) -> None:
+    """Run an entry with each seed, and keep its translations, scores and log in its folder.
+
+    \b
+    Examples:
+      transformer-lib leaderboard run leaderboard/multi30k-3min/mine
+    """
+    from transformer_lib.leaderboard.entries import SEEDS, read_entry
+    from transformer_lib.leaderboard.running import run_seed, text_of
+
+    chosen = read_entry(entry)
+    with text_of(chosen.track, files) as (text, test):
+        for number in seed or SEEDS:
+            done, translations = run_seed(chosen, number, text, test)
+            chosen.write(done, translations)
+            typer.echo(_line(done))
+
+
+@app.command()
+def verify(
+    entry: EntryFolder,
+    seed: Annotated[list[int] | None, typer.Option(help="only this one; may be repeated")] = None,
+    files: From = None,
+) -> None:
+    """Run an entry again and compare. It runs with your rights: read its program first.
+
+    \b
+    Examples:
+      transformer-lib leaderboard verify leaderboard/multi30k-3min/mine
+    """
+    from statistics import mean
+
+    from transformer_lib.leaderboard.entries import SEEDS, read_entry
+    from transformer_lib.leaderboard.running import TOLERANCE
+    from transformer_lib.leaderboard.running import verify as verify_entry
+
+    verdict = verify_entry(read_entry(entry), files, seed or SEEDS)
+    for claimed, again in zip(verdict.claimed, verdict.again, strict=True):
+        typer.echo(f"claimed  {_line(claimed)}")
+        typer.echo(f"again    {_line(again)}")
+    claimed_mean, again_mean = (
+        mean(t.bleu for t in tries) for tries in (verdict.claimed, verdict.again)
+    )
+    typer.echo(
+        f"{'holds' if verdict.holds else 'does not hold'}: {claimed_mean:.2f} claimed, "
+        f"{again_mean:.2f} again (may be {TOLERANCE:g} lower)"
+    )
+    if not verdict.holds:
+        raise typer.Exit(1)
+
+
+@app.command()
+def table(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="with the entries")],
+    files: From = None,
+) -> None:
+    """Print the tables of all tracks, from the translations in the entries' folders.
+
+    \b
+    Examples:
+      transformer-lib leaderboard table leaderboard
+    """
+    from transformer_lib.leaderboard.entries import entries_in
+    from transformer_lib.leaderboard.table import as_markdown
+
+    typer.echo(as_markdown(entries_in(folder), files), nl=False)
+
+
+def _line(one: "Try") -> str:
+    before, after = one.reference_ms
+    return (
+        f"seed {one.seed}: BLEU {one.bleu:.2f} in {one.seconds:.0f} s "
+        f"(a reference step took {before:.0f} ms before, {after:.0f} after)"
+    )

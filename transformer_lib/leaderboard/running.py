@@ -1,0 +1,130 @@
+"""Run an entry, see how long it took, and score what it wrote.
+
+The entry's process gets text without the references of the test set, and its time is taken from
+outside. It runs with its user's rights: read a program before you run it.
+"""
+
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+
+from transformer_lib.data.cleaning import Cleaner, sentence_key
+from transformer_lib.data.corpora import DataConfig, TestSet, load_corpus
+from transformer_lib.errors import UserError
+from transformer_lib.files import read_lines, write_text
+from transformer_lib.leaderboard.entries import SEEDS, Entry, Track, Try
+from transformer_lib.leaderboard.reference import reference_step
+from transformer_lib.metrics.bleu import bleu
+
+EXTRA_SHARE, EXTRA_SECONDS = 0.2, 30.0  # beside training: to start, to prepare and to translate
+TOLERANCE = 1.0  # BLEU; what other machines and chance change
+
+
+@contextmanager
+def text_of(track: Track, files: Path | None = None) -> Iterator[tuple[Path, TestSet]]:
+    """A folder with the text of a track, and the test set, whose references are not in it."""
+    config = DataConfig(track.corpus)
+    splits = load_corpus(config, files)
+    held_out = frozenset(map(sentence_key, splits.valid.sources + splits.test.sources))
+    cleaner = Cleaner(config.max_words, config.max_ratio, held_out=held_out)
+    train = list(cleaner(splits.train))
+    valid = [(s, r[0]) for s, r in zip(splits.valid.sources, splits.valid.references, strict=True)]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for part, pairs in (("train", train), ("valid", valid)):
+            for side, lines in zip(("en", "de"), zip(*pairs, strict=True), strict=True):
+                write_text(folder / f"{part}.{side}", "".join(f"{line}\n" for line in lines))
+        write_text(folder / "test.en", "".join(f"{line}\n" for line in splits.test.sources))
+        yield folder, splits.test
+
+
+def run_seed(entry: Entry, seed: int, text: Path, test: TestSet) -> tuple[Try, list[str]]:
+    """One seed of an entry, and its translations; what it prints is added to its log.
+
+    Raises:
+        UserError: it fails, takes too long, or does not write a line for each sentence.
+    """
+    before = reference_step()
+    allowed = entry.track.reference_steps * before
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "translations.txt"
+        command = [
+            *entry.command, "--seed", str(seed), "--seconds", f"{allowed:.1f}",
+            "--text", str(text), "--out", str(out),
+        ]  # fmt: skip
+        started = time.perf_counter()
+        _run(entry, command, (1 + EXTRA_SHARE) * allowed + EXTRA_SECONDS)
+        seconds = time.perf_counter() - started
+        translations = list(read_lines(out)) if out.exists() else []
+    if len(translations) != len(test):
+        raise UserError(
+            f"{entry.name}, seed {seed}: {len(translations)} translations of {len(test)} sentences"
+        )
+    score = bleu(translations, [references[:1] for references in test.references]).score
+    after = reference_step()
+    return Try(seed, score, seconds, (1000 * before, 1000 * after)), translations
+
+
+def _run(entry: Entry, command: list[str], limit: float) -> None:
+    """Wait for it, up to ``limit`` seconds; nothing of it is left running.
+
+    Raises:
+        UserError: it fails, or takes longer.
+    """
+    with (entry.folder / "log.txt").open("ab") as log:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+        )
+        try:
+            code = process.wait(limit)
+        except subprocess.TimeoutExpired as error:
+            raise UserError(f"{entry.name} took longer than {limit:.0f} s") from error
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    if code != 0:
+        raise UserError(f"{entry.name} ended with {code}: {entry.folder / 'log.txt'} says why")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What an entry says of itself, and what came out when it was run again."""
+
+    claimed: Sequence[Try]
+    again: Sequence[Try]
+
+    @property
+    def holds(self) -> bool:
+        """Whether the mean is no lower than claimed, but for what chance changes."""
+        return mean(t.bleu for t in self.again) >= mean(t.bleu for t in self.claimed) - TOLERANCE
+
+
+def verify(entry: Entry, files: Path | None = None, seeds: Sequence[int] = SEEDS) -> Verdict:
+    """Run an entry again; its folder stays as it is, but for the log.
+
+    Raises:
+        UserError: it cannot be run, or its stored translations do not have the BLEU it claims.
+    """
+    claimed = [one for one in entry.tries() if one.seed in seeds]
+    if {one.seed for one in claimed} != set(seeds):
+        raise UserError(f"{entry.folder} has no result of all seeds {', '.join(map(str, seeds))}")
+    with text_of(entry.track, files) as (text, test):
+        for one in claimed:
+            stored = entry.output(one.seed)
+            if len(stored) != len(test):
+                raise UserError(f"{entry.name}: outputs/{one.seed}.txt has {len(stored)} lines")
+            score = bleu(stored, [references[:1] for references in test.references]).score
+            if abs(score - one.bleu) > 0.01:
+                raise UserError(
+                    f"{entry.name} claims {one.bleu:.2f} for seed {one.seed}, but its "
+                    f"outputs/{one.seed}.txt has {score:.2f}"
+                )
+        return Verdict(claimed, [run_seed(entry, seed, text, test)[0] for seed in seeds])

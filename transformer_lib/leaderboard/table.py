@@ -1,0 +1,77 @@
+"""The table of a leaderboard, made from the entries' translations."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+
+from transformer_lib.data.corpora import DataConfig, TestSet, load_corpus
+from transformer_lib.errors import UserError
+from transformer_lib.leaderboard.entries import SEEDS, TRACKS, Entry
+from transformer_lib.metrics.bleu import bleu, paired_bootstrap
+
+
+@dataclass(frozen=True)
+class Row:
+    """An entry and its scores, one for each seed; ``p`` is against the row above."""
+
+    entry: Entry
+    scores: list[float]
+    p: float | None
+
+
+def rows_of(entries: Sequence[Entry], test: TestSet) -> list[Row]:
+    """The best first. All translations are scored here; what an entry says of itself is not used.
+
+    Raises:
+        UserError: an entry lacks translations.
+    """
+    references = [several[:1] for several in test.references]
+    outputs = {}
+    for entry in entries:
+        outputs[entry.name] = [entry.output(seed) for seed in SEEDS]
+        if any(len(lines) != len(test) for lines in outputs[entry.name]):
+            raise UserError(f"{entry.name} has not {len(test)} translations of each seed")
+    scored = [
+        (entry, [bleu(lines, references).score for lines in outputs[entry.name]])
+        for entry in entries
+    ]
+    scored.sort(key=lambda pair: -mean(pair[1]))
+    rows: list[Row] = []
+    for entry, scores in scored:
+        p = None
+        if rows:
+            sides = (outputs[name] for name in (rows[-1].entry.name, entry.name))
+            above, this = ([line for lines in side for line in lines] for side in sides)
+            p = paired_bootstrap(above, this, references * len(SEEDS)).p_value
+        rows.append(Row(entry, scores, p))
+    return rows
+
+
+def as_markdown(entries: Sequence[Entry], files: Path | None = None) -> str:
+    """A table for each track that has entries."""
+    parts = []
+    for name, track in TRACKS.items():
+        own = [entry for entry in entries if entry.about.track == name]
+        if not own:
+            continue
+        test = load_corpus(DataConfig(track.corpus), files).test
+        lines = [
+            f"## {name}",
+            "",
+            f"{track.corpus}, {len(test):,} test sentences, one reference, "
+            f"{track.reference_steps:,} reference steps.",
+            "",
+            "| | entry | BLEU, mean of three seeds | each | p against the row above | about | by |",
+            "|---|---|---|---|---|---|---|",
+        ]
+        for place, row in enumerate(rows_of(own, test), start=1):
+            each = ", ".join(f"{score:.1f}" for score in row.scores)
+            p = "–" if row.p is None else f"{row.p:.3f}"
+            about = row.entry.about
+            lines.append(
+                f"| {place} | `{row.entry.name}` | **{mean(row.scores):.1f}** | {each} | {p} | "
+                f"{about.about} | {about.author} |"
+            )
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts) + "\n"
