@@ -14,6 +14,7 @@ from transformer_lib.errors import UserError
 from transformer_lib.experiment.config import load_config
 from transformer_lib.experiment.run import train
 from transformer_lib.model import TransformerConfig, build_transformer
+from transformer_lib.model.packing import positions_in_pair
 from transformer_lib.training.loss import output_loss
 from transformer_lib.training.metrics import read_metrics
 from transformer_lib.vocabulary import BOS, EOS, PAD
@@ -69,7 +70,7 @@ def test_a_pair_in_a_row_is_the_pair_alone(norm, positions):
     ).double()  # fmt: skip
     rows = [np.array([0, 3]), np.array([1, 4, 2])]
     packed = make_packed_batch(store, rows, 14)
-    states = model.decode_packed(packed.src, packed.tgt_input, packed.packing)
+    states = model.decode_packed(packed.src, packed.tgt_input, packed.src_pairs, packed.tgt_pairs)
     weights = list(model.parameters())
     loss = output_loss(states, model.output_weight, packed.labels, 0.1, real=packed.real)
     gradients = torch.autograd.grad(loss.smoothed, weights)
@@ -100,7 +101,7 @@ def test_each_pair_begins_with_a_sign_of_its_own():
     first, second = store.tgt[0].astype(int).tolist(), store.tgt[1].astype(int).tolist()
     assert batch.labels.tolist() == [[*first, *second, PAD, PAD]]
     assert batch.tgt_input.tolist() == [[BOS, *first[:-1], BOS, *second[:-1], PAD, PAD]]
-    assert batch.packing.tgt_positions.tolist()[0][:7] == [0, 1, 2, 3, 0, 1, 2]
+    assert positions_in_pair(batch.tgt_pairs).tolist()[0][:7] == [0, 1, 2, 3, 0, 1, 2]
     assert batch.num_tgt_tokens == len(batch.real) == 7
 
 

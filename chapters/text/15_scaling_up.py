@@ -311,9 +311,9 @@ configs = resources.files("transformer_lib.experiment.configs")
 print((configs / "wmt14_base.toml").read_text())
 
 # %% [markdown]
-# What it does not say is the paper's base model by default. Three more such files are there:
-# `wmt14_big`, `wmt14_rnn`, the RNN to compare with, and `wmt14_base_fast`, which says why it leaves
-# the paper's settings where one modern GPU gets to the same place sooner. The library builds it:
+# What it does not say is the paper's base model by default. More such files are there: `wmt14_big`,
+# `wmt14_rnn`, the RNN to compare with, and `wmt14_base_fast` and `wmt14_big_fast`, which say why they
+# leave the paper's settings where one modern GPU gets to the same place sooner. The library builds it:
 
 # %%
 experiment = load_config("wmt14_base")

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from transformer_lib.data.packing import pack
 from transformer_lib.data.store import PairStore, padded_lengths
-from transformer_lib.model.packing import Packing
 from transformer_lib.vocabulary import BOS, EOS, PAD
 
 
@@ -23,14 +22,16 @@ class Batch:
     Args:
         real: where in ``labels.flatten()`` tokens are, not padding. Found before the batch goes to
             a GPU, it need not wait for the GPU to count them.
-        packing: where several pairs share a row, which places belong to which.
+        src_pairs, tgt_pairs: where several pairs share a row, which of them each place belongs to,
+            from 1 on; 0 is padding.
     """
 
     src: Int[Tensor, "batch src_len"]
     tgt_input: Int[Tensor, "batch tgt_len"]
     labels: Int[Tensor, "batch tgt_len"]
     real: Int[Tensor, " tgt_tokens"] | None = None
-    packing: Packing | None = None
+    src_pairs: Int[Tensor, "batch src_len"] | None = None
+    tgt_pairs: Int[Tensor, "batch tgt_len"] | None = None
 
     @property
     def num_src_tokens(self) -> int:
@@ -42,16 +43,15 @@ class Batch:
 
     def to(self, device: torch.device) -> "Batch":
         """The same batch on ``device``; a pinned one goes there while other work goes on."""
-        packing = self.packing and self.packing.to(device)
-        return self._each(lambda tensor: tensor.to(device, non_blocking=True), packing)
+        return self._each(lambda tensor: tensor.to(device, non_blocking=True))
 
     def pinned(self) -> "Batch":
         """The same batch in memory from which a GPU can fetch by itself."""
-        return self._each(Tensor.pin_memory, self.packing and self.packing.pinned())
+        return self._each(Tensor.pin_memory)
 
-    def _each(self, change: Callable[[Tensor], Tensor], packing: Packing | None) -> "Batch":
-        real = None if self.real is None else change(self.real)
-        return Batch(change(self.src), change(self.tgt_input), change(self.labels), real, packing)
+    def _each(self, change: Callable[[Tensor], Tensor]) -> "Batch":
+        there = {name: value for name, value in vars(self).items() if value is not None}
+        return Batch(**{name: change(value) for name, value in there.items()})
 
 
 def plan_batches(
@@ -97,7 +97,7 @@ def make_packed_batch(store: PairStore, rows: Sequence[np.ndarray], row_tokens: 
     begins = torch.ones_like(tgt_pairs, dtype=torch.bool)
     begins[:, 1:] = tgt_pairs[:, 1:] != tgt_pairs[:, :-1]
     tgt_input[begins & (tgt_pairs > 0)] = BOS
-    return Batch(src, tgt_input, labels, real_positions(labels), Packing(src_pairs, tgt_pairs))
+    return Batch(src, tgt_input, labels, real_positions(labels), src_pairs, tgt_pairs)
 
 
 def real_positions(labels: Int[Tensor, "batch tgt_len"]) -> Int[Tensor, " tgt_tokens"]:

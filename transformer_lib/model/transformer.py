@@ -18,7 +18,7 @@ from transformer_lib.model.feed_forward import FeedForward
 from transformer_lib.model.masks import padding_mask
 from transformer_lib.model.multi_head import MultiHeadAttention
 from transformer_lib.model.normalization import LayerNorm
-from transformer_lib.model.packing import Packing
+from transformer_lib.model.packing import positions_in_pair, same_pair_mask
 from transformer_lib.model.positional_encoding import Positions, build_positions
 from transformer_lib.model.residual import RESIDUALS, NormPlacement
 from transformer_lib.model.seq2seq import Count, DropoutRate, Memory, Seq2Seq, TiedEmbeddings
@@ -139,12 +139,18 @@ class Transformer(Seq2Seq):
         self,
         src: Int[Tensor, "rows src_len"],
         tgt_input: Int[Tensor, "rows tgt_len"],
-        packing: Packing,
+        src_pairs: Int[Tensor, "rows src_len"],
+        tgt_pairs: Int[Tensor, "rows tgt_len"],
     ) -> Float[Tensor, "rows tgt_len d_model"]:
         """The decoder's states where several pairs share a row: for each the same as alone."""
-        memory = self.encoder(self.src_embedding(src, packing.src_positions), packing.src_mask)
-        x = self.tgt_embedding(tgt_input, packing.tgt_positions)
-        return self.decoder(x, memory, packing.cross_mask, own_mask=packing.tgt_mask)
+        src = self.src_embedding(src, positions_in_pair(src_pairs))
+        memory = self.encoder(src, same_pair_mask(src_pairs, src_pairs))
+        return self.decoder(
+            self.tgt_embedding(tgt_input, positions_in_pair(tgt_pairs)),
+            memory,
+            same_pair_mask(tgt_pairs, src_pairs),
+            own_mask=same_pair_mask(tgt_pairs, tgt_pairs),
+        )
 
     def init_state(self, memory: Memory) -> TransformerState:
         return TransformerState(memory, len(self.decoder.layers))

@@ -251,10 +251,12 @@ class Trainer:
         return Launched(progress.step, work, LateNumbers(results))
 
     def _states(self, batch: Batch) -> torch.Tensor:
-        if batch.packing is None:
+        if batch.src_pairs is None or batch.tgt_pairs is None:
             return self.model.decode(batch.tgt_input, self.model.encode(batch.src))
         assert isinstance(self.model, Transformer)
-        return self.model.decode_packed(batch.src, batch.tgt_input, batch.packing)
+        return self.model.decode_packed(
+            batch.src, batch.tgt_input, batch.src_pairs, batch.tgt_pairs
+        )
 
     def _account(self, interval: Interval) -> None:
         """Read what came of the step that was launched last, if that was not done yet.
