@@ -3,6 +3,7 @@
 import json
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 from conftest import TOY_CONFIG
@@ -102,6 +103,14 @@ def test_an_entry_is_run_verified_and_ranked(small, tmp_path, capsys):
     assert typed(small, capsys, "table", tmp_path)[1] == made
 
 
+def test_a_machine_that_changes_its_speed_is_said(small, tmp_path, capsys):
+    folder = entry_in(tmp_path, "half", saying(10))
+    times = iter([0.01, 0.0105, 0.01, 0.02])
+    small.setattr(running, "reference_step", lambda: next(times))
+    _, out, _ = typed(small, capsys, "run", folder, "--seed", "1", "--seed", "2")
+    assert [("run this seed again" in line) for line in out.splitlines()] == [False, True]
+
+
 def test_an_experiment_is_an_entry_too(small, tmp_path):
     config = TOY_CONFIG.replace("steps = 40\n", "minutes = 1.0\n")
     config = config[config.index("[model]") :].replace("precision", "device = 'cpu'\nprecision")
@@ -163,6 +172,16 @@ def test_what_is_no_entry_is_one_line(tmp_path):
     (folder / "entry.toml").write_text("track = 3")
     with pytest.raises(UserError, match=r"entry\.toml: track"):
         read_entry(folder)
+
+
+def test_the_table_in_the_readme_is_that_of_the_entries():
+    """Of the corpus that comes with the library."""
+    folder = Path(__file__).parent.parent / "leaderboard"
+    own = [entry for entry in entries_in(folder) if entry.track.corpus == "tatoeba"]
+    assert own
+    assert as_markdown(own) in (folder / "README.md").read_text(encoding="utf-8")
+    for entry in own:
+        assert [one.seed for one in entry.tries()] == list(entries.SEEDS)
 
 
 def test_the_reference_step_is_a_time():

@@ -14,6 +14,7 @@ app = typer.Typer(
     help="The best translator in a given time: run entries, verify them, make the table.",
     no_args_is_help=True,
 )
+STEADY = 0.1  # by how much the time of a reference step may change during a run
 EntryFolder = Annotated[Path, typer.Argument(metavar="ENTRY", help="folder with entry.toml")]
 
 
@@ -92,7 +93,10 @@ def table(
 
 def _line(one: "Try") -> str:
     before, after = one.reference_ms
-    return (
+    line = (
         f"seed {one.seed}: BLEU {one.bleu:.2f} in {one.seconds:.0f} s "
         f"(a reference step took {before:.0f} ms before, {after:.0f} after)"
     )
+    if abs(after / before - 1) > STEADY:
+        line += "; this machine has changed its speed meanwhile: run this seed again"
+    return line

@@ -26,7 +26,7 @@ MODEL = TransformerConfig(
     d_model=192, d_ff=512, num_heads=4, num_encoder_layers=2, num_decoder_layers=2, norm="pre",
     tied_embeddings="none", dropout=0.05,
 )  # fmt: skip
-VOCAB_SIZE, BATCH_TOKENS, SMOOTHING = 4000, 1024, 0.1
+VOCAB_SIZE, BATCH_TOKENS, SMOOTHING = 4000, 2048, 0.1
 MUON_RATE, ADAM_RATE, WARM_UP = 0.02, 4e-3, 0.25  # peaks; share of the time in which rates rise
 DEVICE = choose_device()
 DTYPE = choose_dtype(DEVICE)
