@@ -352,7 +352,7 @@ def test_help_names_the_configurations(monkeypatch, capsys):
 def test_the_help_of_every_command_is_laid_out(monkeypatch, capsys):
     _, out, _ = called(monkeypatch, capsys, "--help")
     commands = re.findall(r"^  ([a-z-]+)  ", out.partition("Commands:")[2], re.MULTILINE)
-    assert len(commands) == 22
+    assert len(commands) == 23
     for command in commands:
         code, out, _ = called(monkeypatch, capsys, command, "--help")
         assert code == 0
