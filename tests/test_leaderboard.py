@@ -159,6 +159,8 @@ def test_a_claim_that_its_translations_do_not_bear_out_is_refused(small, tmp_pat
 def test_what_is_no_entry_is_one_line(tmp_path):
     with pytest.raises(UserError, match=r"it has no entry\.toml"):
         read_entry(tmp_path)
+    with pytest.raises(UserError, match=r"has no entries: there is no entry\.toml in it"):
+        entries_in(tmp_path / "nowhere")
     with pytest.raises(UserError, match="there is no track multi30k-4min; did you mean multi30k-"):
         read_entry(entry_in(tmp_path, "a", "pass", track="multi30k-4min"))
     with pytest.raises(UserError, match=r"needs one of config\.toml and program\.py, and has 2"):

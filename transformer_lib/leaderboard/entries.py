@@ -154,8 +154,15 @@ def read_entry(folder: Path) -> Entry:
 
 
 def entries_in(folder: Path) -> list[Entry]:
-    """All entries below a folder."""
-    return [read_entry(path.parent) for path in sorted(folder.rglob("entry.toml"))]
+    """All entries below a folder.
+
+    Raises:
+        UserError: there is none, or one cannot be read.
+    """
+    found = [read_entry(path.parent) for path in sorted(folder.rglob("entry.toml"))]
+    if not found:
+        raise UserError(f"{folder} has no entries: there is no entry.toml in it")
+    return found
 
 
 def _where(error: pydantic.ValidationError) -> str:
