@@ -93,10 +93,8 @@ def make_packed_batch(store: PairStore, rows: Sequence[np.ndarray], row_tokens: 
     """Look the pairs of these rows up and put them one after another, each with its shift."""
     src, src_pairs = pack([[store.src[i] for i in row] for row in rows], row_tokens)
     labels, tgt_pairs = pack([[store.tgt[i] for i in row] for row in rows], row_tokens)
-    tgt_input = shift_right(labels)
-    begins = torch.ones_like(tgt_pairs, dtype=torch.bool)
-    begins[:, 1:] = tgt_pairs[:, 1:] != tgt_pairs[:, :-1]
-    tgt_input[begins & (tgt_pairs > 0)] = BOS
+    inputs = [[np.append(BOS, store.tgt[i][:-1]) for i in row] for row in rows]
+    tgt_input, _ = pack(inputs, row_tokens)
     return Batch(src, tgt_input, labels, real_positions(labels), src_pairs, tgt_pairs)
 
 

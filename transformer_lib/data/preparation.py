@@ -77,9 +77,10 @@ def open_prepared(folder: Path) -> PreparedData:
     return PreparedData(folder, tokenizer, train, valid, test, report)
 
 
-def _make(config: DataConfig, splits: Splits, folder: Path) -> None:
+def cleaner_of(config: DataConfig, splits: Splits) -> Cleaner:
+    """What decides which training pairs are used: no held-out sentence is."""
     held_out = frozenset(map(sentence_key, splits.valid.sources + splits.test.sources))
-    cleaner = Cleaner(
+    return Cleaner(
         config.max_words,
         config.max_ratio,
         config.max_word_ratio,
@@ -87,6 +88,10 @@ def _make(config: DataConfig, splits: Splits, folder: Path) -> None:
         config.check_languages,
         held_out,
     )
+
+
+def _make(config: DataConfig, splits: Splits, folder: Path) -> None:
+    cleaner = cleaner_of(config, splits)
     # Clean text waits in a file, so that the corpus need not fit into memory.
     clean = folder / "clean.tsv"
     with clean.open("w", encoding="utf-8", newline="\n") as file:

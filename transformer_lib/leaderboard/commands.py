@@ -53,8 +53,6 @@ def verify(
     Examples:
       transformer-lib leaderboard verify leaderboard/multi30k-3min/mine
     """
-    from statistics import mean
-
     from transformer_lib.leaderboard.entries import SEEDS, read_entry
     from transformer_lib.leaderboard.running import TOLERANCE
     from transformer_lib.leaderboard.running import verify as verify_entry
@@ -63,9 +61,7 @@ def verify(
     for claimed, again in zip(verdict.claimed, verdict.again, strict=True):
         typer.echo(f"claimed  {_line(claimed)}")
         typer.echo(f"again    {_line(again)}")
-    claimed_mean, again_mean = (
-        mean(t.bleu for t in tries) for tries in (verdict.claimed, verdict.again)
-    )
+    claimed_mean, again_mean = verdict.means
     typer.echo(
         f"{'holds' if verdict.holds else 'does not hold'}: {claimed_mean:.2f} claimed, "
         f"{again_mean:.2f} again (may be {TOLERANCE:g} lower)"

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 
-from transformer_lib.data.cleaning import Cleaner, sentence_key
 from transformer_lib.data.corpora import DataConfig, TestSet, load_corpus
+from transformer_lib.data.preparation import cleaner_of
 from transformer_lib.errors import UserError
 from transformer_lib.files import read_lines, write_text
 from transformer_lib.leaderboard.entries import SEEDS, Entry, Track, Try
@@ -32,9 +32,7 @@ def text_of(track: Track, files: Path | None = None) -> Iterator[tuple[Path, Tes
     """A folder with the text of a track, and the test set, whose references are not in it."""
     config = DataConfig(track.corpus)
     splits = load_corpus(config, files)
-    held_out = frozenset(map(sentence_key, splits.valid.sources + splits.test.sources))
-    cleaner = Cleaner(config.max_words, config.max_ratio, held_out=held_out)
-    train = list(cleaner(splits.train))
+    train = list(cleaner_of(config, splits)(splits.train))
     valid = [(s, r[0]) for s, r in zip(splits.valid.sources, splits.valid.references, strict=True)]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -102,9 +100,15 @@ class Verdict:
     again: Sequence[Try]
 
     @property
+    def means(self) -> tuple[float, float]:
+        """BLEU as claimed, and again."""
+        return mean(t.bleu for t in self.claimed), mean(t.bleu for t in self.again)
+
+    @property
     def holds(self) -> bool:
         """Whether the mean is no lower than claimed, but for what chance changes."""
-        return mean(t.bleu for t in self.again) >= mean(t.bleu for t in self.claimed) - TOLERANCE
+        claimed, again = self.means
+        return again >= claimed - TOLERANCE
 
 
 def verify(entry: Entry, files: Path | None = None, seeds: Sequence[int] = SEEDS) -> Verdict:

@@ -13,7 +13,6 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformer_lib.model.masks import Mask, causal_mask, combine_masks
 
 AttentionFunction = Callable[..., Tensor]
-FEW = 16  # queries
 
 
 def attention(
@@ -47,7 +46,7 @@ def fused_attention(
 ) -> Float[Tensor, "batch heads queries d_v"]:
     """The same as :func:`attention` without the weights. The form to run.
 
-    One kernel, but for two cases on a CPU, in which two plain products are faster.
+    One kernel, but for training on a CPU in bfloat16: there two plain products are faster.
 
     ``is_causal`` stands for a causal mask that need not exist in memory; ``dropout`` is the
     probability with which a weight is set to zero (and the others are scaled up).
@@ -70,14 +69,9 @@ def whole_mask(
 
 
 def _matmuls_are_faster(query: Tensor) -> bool:
-    # PyTorch's fused kernel for CPUs takes 5 to 14 times as long as two plain matrix products at 64
-    # to 10 tokens when it trains in bfloat16, and 3 to 4 times for the few queries of a beam
-    # (benchmarks/attention.py).
-    if query.device.type != "cpu":
-        return False
-    if query.requires_grad:
-        return query.dtype == torch.bfloat16
-    return 1 < query.size(-2) <= FEW
+    # Training on a CPU in bfloat16, PyTorch's fused kernel takes 5 to 14 times as long as two plain
+    # matrix products at 64 to 10 tokens (benchmarks/attention.py).
+    return query.device.type == "cpu" and query.dtype == torch.bfloat16 and query.requires_grad
 
 
 def _kernels_for_any_shape(device: torch.device) -> AbstractContextManager[None]:

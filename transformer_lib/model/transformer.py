@@ -83,17 +83,17 @@ class TransformerState:
     def select(
         self, rows: Int[Tensor, " rows"], sentences: Int[Tensor, " sentences"] | None = None
     ) -> None:
-        ancestors = self.ancestors
-        if ancestors is None:
-            ancestors = rows.new_ones(len(self.memory.mask), 1, self.position, dtype=torch.bool)
+        before = len(self.memory.mask)
         if sentences is not None:
             for own, cross in self.caches:
                 own.select(sentences)
                 cross.select(sentences)
             self.memory = self.memory.select(sentences)
         number = len(self.memory.mask)
-        if self.ancestors is not None or len(rows) > number:
-            self.ancestors = ancestors.flatten(0, 1)[rows].unflatten(0, (number, -1))
+        if self.ancestors is None and len(rows) > number:  # from now on there are several
+            self.ancestors = rows.new_ones(before, 1, self.position, dtype=torch.bool)
+        if self.ancestors is not None:
+            self.ancestors = self.ancestors.flatten(0, 1)[rows].unflatten(0, (number, -1))
 
     def step(self) -> OwnMask | None:
         """Go on by one position for each hypothesis; which positions they see, with their own."""

@@ -57,27 +57,29 @@ def collect(
         target = course.folder / "submitted" / one.student / assignment
         earlier = before.get(one.student, Entry(None))
         try:
-            _take(one, target, earlier, trusted)
+            content = digest(one.files)
+            _take(one, content, target, earlier, trusted)
             one.time = said.get(one.student, one.time)
-            entry = Entry(one.time, earlier.content, trusted and archive is None)
+            entry = Entry(one.time, content, trusted and archive is None)
             if one.is_new:
                 # The time goes first: who is stopped here finds new work, not an old time.
-                record(course, assignment, {one.student: entry})
+                first = replace(entry, content=earlier.content)
+                record(course, assignment, {one.student: first})
                 _put(target, one.files)
-            if one.files:
-                record(course, assignment, {one.student: replace(entry, content=digest(one.files))})
+            if one.files and entry != earlier:
+                record(course, assignment, {one.student: entry})
         except OSError as error:
             one.remarks.append(f"{error.filename or target} cannot be written: {error.strerror}")
             one.files, one.is_new = {}, False
     return found
 
 
-def _take(one: HandIn, target: Path, before: Entry, trusted: bool) -> None:
+def _take(one: HandIn, content: str, target: Path, before: Entry, trusted: bool) -> None:
     """Find out whether it is new, may replace what is there, and from when on it counts."""
     if not one.files:
         one.remarks.append("no file in it")
     there = digest(_content(target)) if target.is_dir() else ""
-    one.is_new = bool(one.files) and digest(one.files) != there
+    one.is_new = bool(one.files) and content != there
     if one.is_new and there and there != before.content:
         one.remarks.append(f"left: {target} holds other work, which was not collected")
         one.files, one.is_new = {}, False
