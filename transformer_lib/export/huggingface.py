@@ -94,7 +94,7 @@ def to_huggingface(
 def untrained(
     config: TransformerConfig, vocab_size: int
 ) -> MarianMTModel | PegasusForConditionalGeneration:
-    """A fresh model of Hugging Face's of these sizes, with dropout where the paper has it."""
+    """A fresh model of Hugging Face's of these sizes, with the same dropout."""
     sizes: dict[str, Any] = {
         "vocab_size": vocab_size,
         "d_model": config.d_model,

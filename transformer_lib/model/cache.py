@@ -3,63 +3,45 @@
 from jaxtyping import Float, Int
 from torch import Tensor
 
-Heads = Float[Tensor, "batch heads length d_k"]
-
 
 class KeyValueCache:
     """Keys and values of one attention sublayer.
 
-    The room for them grows by doubling: appending costs a constant time per token on average.
+    The heads of the keys and those of the values lie side by side in one tensor, (batch, 2·heads,
+    room, d_k), so that new positions are one copy. The room grows by doubling: appending costs a
+    constant time per token on average.
     """
 
     def __init__(self) -> None:
         self.length = 0
-        self._key: Tensor | None = None
-        self._value: Tensor | None = None
+        self._kept: Tensor | None = None
 
     @property
     def is_empty(self) -> bool:
         return self.length == 0
 
     @property
-    def key_and_value(self) -> tuple[Heads, Heads]:
+    def key_and_value(self) -> tuple[Float[Tensor, "batch heads length d_k"], ...]:
         """Keys and values of all positions so far."""
-        assert self._key is not None
-        assert self._value is not None
-        return self._key[:, :, : self.length], self._value[:, :, : self.length]
+        assert self._kept is not None
+        return self._kept.narrow(2, 0, self.length).chunk(2, dim=1)
 
-    def append(
-        self,
-        key: Float[Tensor, "batch heads new d_k"],
-        value: Float[Tensor, "batch heads new d_k"],
-    ) -> None:
-        """Add new positions."""
-        start, self.length = self.length, self.length + key.size(2)
-        self._key = _with_room(self._key, start, self.length, key)
-        self._value = _with_room(self._value, start, self.length, value)
+    def append(self, new: Float[Tensor, "batch both_heads new d_k"]) -> None:
+        """Add new positions: the heads of their keys, then those of their values."""
+        start, self.length = self.length, self.length + new.size(2)
+        kept = self._kept
+        if kept is None or kept.size(2) < self.length:
+            room = new.size(2) if kept is None else max(16, 2 * self.length)
+            self._kept = new.new_empty(*new.shape[:2], room, new.size(3))
+            if kept is not None:
+                self._kept[:, :, :start] = kept[:, :, :start]
+        assert self._kept is not None
+        self._kept.narrow(2, start, new.size(2)).copy_(new)
 
     def select(self, rows: Int[Tensor, " rows"]) -> None:
         """Keep these rows of the batch, in this order (a row may be taken more than once).
 
         A search does not learn: no gradient flows through this.
         """
-        if self._key is not None and self._value is not None:
-            self._key = self._key.detach().index_select(0, rows)
-            self._value = self._value.detach().index_select(0, rows)
-
-
-def _with_room(
-    kept: Float[Tensor, "batch heads old_room d_k"] | None,
-    start: int,
-    end: int,
-    new: Float[Tensor, "batch heads new d_k"],
-) -> Float[Tensor, "batch heads room d_k"]:
-    """``kept`` with ``new`` from ``start`` to ``end``, in a larger tensor if it has no room."""
-    if kept is None or kept.size(2) < end:
-        room = end if kept is None else max(16, 2 * end)
-        larger = new.new_empty(*new.shape[:2], room, new.size(3))
-        if kept is not None:
-            larger[:, :, :start] = kept[:, :, :start]
-        kept = larger
-    kept[:, :, start:end] = new
-    return kept
+        if self._kept is not None:
+            self._kept = self._kept.detach().index_select(0, rows)

@@ -81,9 +81,10 @@ class MultiHeadAttention(nn.Module):
         ``x`` to them, cross-attention computes those of ``memory`` once.
         """
         if memory is None:
-            query, key, value = self._project(x, 0, 3).chunk(3, dim=1)
+            projected = self._project(x, 0, 3)
+            query, key, value = projected.chunk(3, dim=1)
             if cache is not None:
-                cache.append(key, value)
+                cache.append(projected[:, self.num_heads :])
                 key, value = cache.key_and_value
         else:
             query = self._project(x, 0, 1)
@@ -91,7 +92,7 @@ class MultiHeadAttention(nn.Module):
                 key, value = self._project(memory, 1, 3).chunk(2, dim=1)
             else:
                 if cache.is_empty:
-                    cache.append(*self._project(memory, 1, 3).chunk(2, dim=1))
+                    cache.append(self._project(memory, 1, 3))
                 key, value = cache.key_and_value
         drops = {"dropout": self.dropout} if self.training and self.dropout else {}
         heads = self.attention_function(query, key, value, mask=mask, is_causal=is_causal, **drops)
