@@ -10,11 +10,14 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
-from transformer_lib.data import DataConfig, prepare, wmt14
+from transformer_lib.data import DataConfig, prepare, wmt14, wmt14_mirror
 from transformer_lib.data.wmt14 import read_archive, verified
+from transformer_lib.data.wmt14_mirror import read_part
 from transformer_lib.errors import UserError
 from transformer_lib.experiment.config import load_config
 from transformer_lib.experiment.run import build_model
@@ -213,3 +216,103 @@ def test_configurations_have_the_papers_sizes(name, millions, tokens):
     assert num_parameters(model) / 1e6 == pytest.approx(millions, abs=0.05)
     assert experiment.training.batch_tokens * experiment.training.accumulate == tokens
     assert experiment.data == load_config("wmt14_base").data  # prepared once for all
+
+
+# The mirror
+
+MIRROR = DataConfig(corpus="wmt14_mirror", vocab_size=120)
+
+
+def write_parquet(path, pairs):
+    rows = [{"translation": {"de": german, "en": english}} for english, german in pairs]
+    pq.write_table(pa.Table.from_pylist(rows), path)
+
+
+@pytest.fixture
+def mirror(monkeypatch, cache, tmp_path):
+    """The mirror's files with few sentences, in a folder that a server may serve."""
+    folder = tmp_path / "mirror"
+    folder.mkdir()
+    for seed, (name, sentences) in enumerate((("TRAIN", 900), ("VALID", 20), ("TEST", 30))):
+        part = replace(getattr(wmt14_mirror, name), sentences=sentences)
+        monkeypatch.setattr(wmt14_mirror, name, part)
+        pairs = list(made_up_pairs(PAIRS, sentences, seed))
+        for number, file in enumerate(part.names):
+            write_parquet(folder / file, pairs[number :: part.files])
+    monkeypatch.setattr(wmt14_mirror, "LISTING", "de-en")
+    entries = [{"type": "directory", "oid": "1" * 40, "size": 0, "path": "de-en/more"}]
+    for path in folder.glob("*.parquet"):
+        content = path.read_bytes()
+        lfs = {"oid": hashlib.sha256(content).hexdigest(), "size": len(content)}
+        entries.append({"type": "file", "oid": "2" * 40, "path": f"de-en/{path.name}", "lfs": lfs})
+    (folder / "de-en").write_text(json.dumps(entries))
+    return folder
+
+
+@pytest.fixture
+def hub(mirror, monkeypatch):
+    """A bad server of these files, which sends the listing right; counts requests."""
+    server = bad_server(mirror)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setattr(wmt14_mirror, "HUB", f"http://127.0.0.1:{server.server_port}")
+    requests = server.RequestHandlerClass.requests
+    requests["de-en"] = 3
+    yield requests
+    server.shutdown()
+    server.server_close()
+
+
+def test_the_mirror_over_a_line_that_breaks_corrupts_and_truncates(hub):
+    prepared = prepare(MIRROR)
+    assert set(hub.values()) == {4}  # the last one was right
+    assert (prepared.test.name, len(prepared.test), len(prepared.valid)) == ("newstest2014", 30, 20)
+    assert prepared.test.sources == [s for s, _ in made_up_pairs(PAIRS, 30, seed=2)]
+    assert sum(prepared.report.values()) == 900
+    assert prepare(MIRROR).folder == prepared.folder
+    assert set(hub.values()) == {4}  # nothing is asked for again
+
+
+def test_files_of_the_mirror_that_are_there_already(mirror, cache):
+    assert sum(prepare(MIRROR, mirror).report.values()) == 900
+    assert not (cache / "downloads" / "wmt14_mirror").exists()  # nothing kept twice
+
+
+@pytest.mark.parametrize("listing", ["[]", "<html>busy</html>", '{"error": 1}', '[{"lfs": 1}]'])
+def test_a_listing_without_checksums_is_asked_for_again(mirror, hub, listing):
+    right = (mirror / "de-en").read_text()
+    (mirror / "de-en").write_text(listing)
+    with pytest.raises(UserError, match=r"does not list test-00000-of-00001\.parquet with"):
+        list(read_part(wmt14_mirror.TEST))
+    (mirror / "de-en").write_text(right)
+    assert len(list(read_part(wmt14_mirror.TEST))) == 30
+
+
+def test_damage_in_the_mirrors_files_is_one_line(mirror):
+    part = wmt14_mirror.TEST
+    path = mirror / part.names[0]
+    content = path.read_bytes()
+    for damaged in (content[:-9], content[: len(content) // 2], b"<html>not found</html>", b""):
+        path.write_bytes(damaged)
+        with pytest.raises(UserError, match=r"is damaged: .*fetch it again$"):
+            list(read_part(part, mirror))
+    pq.write_table(pa.table({"other": ["a"] * 30}), path)
+    with pytest.raises(UserError, match=r"is damaged: .*fetch it again$"):
+        list(read_part(part, mirror))
+    write_parquet(path, PAIRS)
+    with pytest.raises(UserError, match="4 sentence pairs, where 30 are expected"):
+        list(read_part(part, mirror))
+    path.unlink()
+    with pytest.raises(UserError, match="there is no"):
+        list(read_part(part, mirror))
+
+
+def test_without_pyarrow_the_mirror_says_what_to_install(mirror, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    with pytest.raises(UserError, match=r"pip install 'transformer-lib\[mirror\]'"):
+        list(read_part(wmt14_mirror.TEST, mirror))
+
+
+def test_when_the_archives_cannot_be_reached_the_mirror_is_named(small, cache):
+    gone = replace(wmt14.TRAIN[0], url="http://127.0.0.1:9/gone.tgz")
+    with pytest.raises(UserError, match=r"cannot download .*take the corpus wmt14_mirror"):
+        list(read_archive(gone))

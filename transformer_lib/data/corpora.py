@@ -14,13 +14,13 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
-from transformer_lib.data import wmt14
+from transformer_lib.data import wmt14, wmt14_mirror
 from transformer_lib.data.cleaning import Pair, normalize, sentence_key
 from transformer_lib.data.download import download
 from transformer_lib.errors import UserError
 from transformer_lib.files import cache_folder, read_lines, sha256
 
-Corpus = Literal["tatoeba", "multi30k", "wmt14", "files"]
+Corpus = Literal["tatoeba", "multi30k", "wmt14", "wmt14_mirror", "files"]
 
 
 Paths = Annotated[
@@ -240,6 +240,19 @@ def _wmt14(config: DataConfig, folder: Path | None) -> Splits:
     )
 
 
+def _wmt14_mirror(config: DataConfig, folder: Path | None) -> Splits:
+    """The same from the Hugging Face hub."""
+
+    def held_out(name: str, part: wmt14_mirror.Part) -> TestSet:
+        return as_test_set(name, wmt14_mirror.read_part(part, folder))
+
+    return Splits(
+        wmt14_mirror.read_part(wmt14_mirror.TRAIN, folder),
+        held_out("newstest2013", wmt14_mirror.VALID),
+        held_out("newstest2014", wmt14_mirror.TEST),
+    )
+
+
 def _files(config: DataConfig, folder: Path | None) -> Splits:
     """Any pairs of text files."""
     train, valid, test = _own_files(config, folder)
@@ -252,4 +265,10 @@ def _own_files(config: DataConfig, folder: Path | None) -> list[tuple[Path, Path
     return [(root / pair[0], root / pair[1]) for pair in pairs if pair]
 
 
-CORPORA = {"tatoeba": _tatoeba, "multi30k": _multi30k, "wmt14": _wmt14, "files": _files}
+CORPORA = {
+    "tatoeba": _tatoeba,
+    "multi30k": _multi30k,
+    "wmt14": _wmt14,
+    "wmt14_mirror": _wmt14_mirror,
+    "files": _files,
+}

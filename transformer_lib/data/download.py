@@ -41,32 +41,36 @@ def _is_there(path: Path, expected_sha256: str | None) -> bool:
 def _download(url: str, path: Path, expected_sha256: str | None, attempts: int) -> None:
     part = path.with_name(path.name + ".part")
     for attempt in range(1, attempts + 1):
+        is_last = attempt == attempts
         try:
             _fetch_rest(url, part)
-            break
         except (OSError, http.client.HTTPException) as error:
             status = error.code if isinstance(error, urllib.error.HTTPError) else None
-            if status == 416:
-                break  # nothing left to fetch; the checksum decides
             if isinstance(error, OSError) and error.errno in DISK_ERRORS:
                 raise UserError(
                     f"cannot write {part}: {error.strerror}; free some space or choose another "
                     "folder with TRANSFORMER_LIB_CACHE, and run the command again"
                 ) from error
-            refused = status is not None and 400 <= status < 500 and status not in (408, 429)
-            if attempt == attempts or refused:
-                raise UserError(
-                    f"cannot download {url}: {error}; check the network and run the command again "
-                    "(it continues where it stopped), or fetch the file and use --from FOLDER"
-                ) from error
-            time.sleep(min(2.0**attempt, 30.0) / 4)
-    if expected_sha256 is not None and (actual := sha256(part)) != expected_sha256:
+            if status != 416:  # where nothing is left to fetch, the checksum decides
+                refused = status is not None and 400 <= status < 500 and status not in (408, 429)
+                if is_last or refused:
+                    raise UserError(
+                        f"cannot download {url}: {error}; check the network and run the command "
+                        "again (it continues where it stopped), or fetch the file and use "
+                        "--from FOLDER"
+                    ) from error
+                time.sleep(min(2.0**attempt, 30.0) / 4)
+                continue
+        if expected_sha256 is None or (actual := sha256(part)) == expected_sha256:
+            part.replace(path)
+            return
         part.unlink()
-        raise UserError(
-            f"{url} has SHA-256 {actual[:12]}…, expected {expected_sha256[:12]}…; the download was "
-            "removed, run the command again or fetch the file elsewhere and use --from FOLDER"
-        )
-    part.replace(path)
+        if is_last:
+            raise UserError(
+                f"{url} has SHA-256 {actual[:12]}…, expected {expected_sha256[:12]}…; the download "
+                "was removed, run the command again or fetch the file elsewhere and use "
+                "--from FOLDER"
+            )
 
 
 def _fetch_rest(url: str, part: Path) -> None:

@@ -130,7 +130,12 @@ def verified(archive: Archive, folder: Path | None = None) -> Path:
     else:
         path = downloads() / archive.name
         for attempt in range(1, ATTEMPTS + 1):
-            download(archive.url, path, checksum)
+            try:
+                download(archive.url, path, checksum)
+            except UserError as error:
+                raise UserError(
+                    f"{error}; or take the corpus wmt14_mirror, nearly the same text from elsewhere"
+                ) from error
             try:
                 found = checksum or _check(path, archive, None)
                 break
