@@ -188,11 +188,13 @@ def test_accumulated_batches_equal_the_large_batch(toy_config, tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("attempt", range(3))
+@pytest.mark.parametrize("attempt", range(4))
 def test_killed_and_resumed_equals_uninterrupted(toy_config, tmp_path, attempt):
     """SIGKILL at a random moment, as often as it takes, then the end: every number is the same."""
     arguments = [sys.executable, "-m", "transformer_lib", "train", str(toy_config)]
     arguments += ["--set", "training.steps=60", "--set", "training.validations=12"]
+    if attempt == 3:
+        arguments += ["--set", "training.muon_rate=0.02"]
     settings = [word for word in arguments if word.startswith("training.")]
     assert train(load_config(str(toy_config), settings), tmp_path / "whole")
 
@@ -397,7 +399,7 @@ class Operations(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("kind", ["cpu_tatoeba_transformer", "cpu_tatoeba_rnn"])
+@pytest.mark.parametrize("kind", ["cpu_tatoeba_transformer", "cpu_tatoeba_rnn", "cpu_tatoeba_fast"])
 def test_no_step_waits_for_the_device(toy_config, tmp_path, kind):
     """Whatever depends on a result, such as how many tokens are real, would make a GPU idle."""
     from transformer_lib.data import prepare

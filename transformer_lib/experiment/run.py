@@ -35,6 +35,7 @@ from transformer_lib.training.checkpoint import (
     save_model,
 )
 from transformer_lib.training.cost import measured_flops_per_second
+from transformer_lib.training.counted_start import start_from_counts
 from transformer_lib.training.distributed import joined_workers, was_restarted
 from transformer_lib.training.metrics import Record, read_metrics
 from transformer_lib.training.trainer import Trainer
@@ -162,6 +163,8 @@ def train(
         )
         if resume:
             trainer.resume()
+        elif experiment.training.counted_start:
+            start_from_counts(model, data.train, experiment.seed)
         return trainer.train()
 
 

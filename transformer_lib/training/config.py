@@ -67,6 +67,22 @@ class TrainingConfig:
         Field(description="decay of Adam's two running means"),
     ] = (0.9, 0.98)
     eps: Annotated[float, Field(gt=0, le=1, description="ε of Adam")] = 1e-9
+    muon_rate: Annotated[
+        float | None,
+        Field(
+            gt=0,
+            le=1,
+            description="the matrices of the layers learn by Muon, at this peak rate; by default "
+            "they learn by Adam, as all else",
+        ),
+    ] = None
+    counted_start: Annotated[
+        bool,
+        Field(
+            description="start the tables of a Transformer from counts of which pieces occur in "
+            "pairs together"
+        ),
+    ] = False
     label_smoothing: Annotated[
         float, Field(ge=0, lt=1, description="probability spread evenly over the vocabulary")
     ] = 0.1
@@ -96,6 +112,8 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         if (self.steps is None) == (self.minutes is None):
             raise ValueError("give either steps or minutes, as the length of training")
+        if self.muon_rate is not None and self.schedule == "noam":
+            raise ValueError("muon_rate goes with schedule='budget'; noam has a rate of its own")
         if self.row_tokens is not None and self.row_tokens > self.batch_tokens:
             raise ValueError(
                 f"a row of row_tokens={self.row_tokens} does not fit into a batch of "

@@ -38,6 +38,7 @@ from transformer_lib.training.distributed import Workers
 from transformer_lib.training.loss import output_loss
 from transformer_lib.training.metrics import Interval, MetricsLog, Record
 from transformer_lib.training.micro_batches import MicroBatch, micro_batches
+from transformer_lib.training.muon import Muon
 from transformer_lib.training.prefetch import prefetched
 from transformer_lib.training.reporter import Reporter
 from transformer_lib.training.schedule import budget_rate, noam_rate
@@ -109,9 +110,7 @@ class Trainer:
         self.progress = Progress()
         self.metrics = MetricsLog(folder, config.tensorboard and self.workers.is_first)
         self._validate = validate
-        self.optimizer = torch.optim.Adam(
-            model.parameters(), betas=config.betas, eps=config.eps, fused=True
-        )
+        self.optimizer = _make_optimizer(model, config, self.dtype)
         # The loss is one function, quickly compiled, with most of all passes over memory in it.
         self._compiles_loss = config.compile or has_fast_compiler(self.device)
         if self._compiles_loss:  # the limit of how often is PyTorch's for all models together
@@ -239,7 +238,7 @@ class Trainer:
         self.workers.all_reduce_gradients(self.model.parameters())
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm)
         # With that, the optimizer changes nothing in a step whose gradient is not finite.
-        self.optimizer.found_inf = (~norm.isfinite()).float()  # type: ignore[attr-defined]
+        self.optimizer.found_inf = (~norm.isfinite()).float()  # type: ignore[union-attr]
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.optimizer.step()
@@ -364,3 +363,12 @@ class Trainer:
             for name, parameter in self.model.named_parameters():
                 parameter.copy_(weights[name])
         self.model.eval()
+
+
+def _make_optimizer(
+    model: Seq2Seq, config: TrainingConfig, dtype: torch.dtype
+) -> torch.optim.Adam | Muon:
+    if config.muon_rate is not None:
+        ratio = config.muon_rate / config.learning_rate
+        return Muon(model, ratio, config.betas, config.eps, dtype)
+    return torch.optim.Adam(model.parameters(), betas=config.betas, eps=config.eps, fused=True)
