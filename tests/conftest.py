@@ -7,7 +7,8 @@ from pathlib import Path
 
 import jaxtyping
 
-WITH_SHAPES = ("model", "decoding.search", "training.loss", "data.batching", "data.packing",
+WITH_SHAPES = ("model", "decoding.search", "training.loss", "training.muon",
+               "training.counted_start", "data.batching", "data.packing",
                "plots.attention", "evaluation.alignment", "course.checks.topics", "course.lineages",
                "course.figures.beam", "course.figures.lookup", "course.figures.masks",
                "course.figures.positions", "course.assembled")  # fmt: skip
