@@ -34,6 +34,7 @@ def originals() -> Iterator[tuple[Path, Path]]:
     for folder in ("chapters/images", "docs"):
         for path in sorted((ROOT / folder).iterdir()):
             yield path, path.relative_to(ROOT)
+    yield ROOT / "leaderboard" / "README.md", Path("leaderboard", "README.md")
     yield ROOT / "assignments" / "AGENTS.md", Path("AGENTS.md")
     for path in sorted((ROOT / "assignments" / "release").glob("*/*.ipynb")):
         yield path, Path("assignments", path.parent.name, path.name)

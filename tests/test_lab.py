@@ -18,6 +18,7 @@ def lab(tmp_path, monkeypatch):
     course = tmp_path / "course"
     for name in ("chapters/00_a.ipynb", "chapters/01_b.ipynb", "chapters/text/00_a.py",
                  "chapters/images/x.png", "docs/gpu.md", "assignments/AGENTS.md",
+                 "leaderboard/README.md",
                  "assignments/release/1_p/p.ipynb", "assignments/source/1_p/p.ipynb"):  # fmt: skip
         (course / name).parent.mkdir(parents=True, exist_ok=True)
         (course / name).write_text(f"first {name}")
@@ -43,6 +44,7 @@ def test_it_holds_what_students_need_and_no_solutions(lab, tmp_path):
         "chapters/01_b.ipynb",
         "chapters/images/x.png",
         "docs/gpu.md",
+        "leaderboard/README.md",
     ]
 
 
