@@ -15,14 +15,13 @@ from transformer_lib.experiment.config import load_config
 from transformer_lib.experiment.run import train
 from transformer_lib.training.metrics import read_metrics
 
-PAPERS_OPTIMIZER = ("training.learning_rate=4e-3", "training.warmup_share=0.25")
 TABLES_FASTER = ("training.learning_rate=8e-3", "training.warmup_share=0.1")
 MUON = ("training.muon_rate=0.016",)
 COUNTED = ("training.counted_start=true",)
 FORMS = {
-    "Adam": PAPERS_OPTIMIZER,
+    "Adam": (),  # as the configuration has it
     "Adam, twice the rate": TABLES_FASTER,
-    "Adam, started from counts": PAPERS_OPTIMIZER + COUNTED,
+    "Adam, started from counts": COUNTED,
     "Muon": TABLES_FASTER + MUON,
     "Muon, started from counts": TABLES_FASTER + MUON + COUNTED,
 }

@@ -201,18 +201,22 @@ def test_a_vocabulary_smaller_than_the_model_is_wide():
     assert all(p.isfinite().all() for p in model.parameters())
 
 
-@pytest.mark.parametrize("name", ["cpu_tatoeba_rnn", "wmt14_base"])
-def test_counts_need_a_table_for_each_language(toy_config, tmp_path, name):
+@pytest.mark.parametrize("kind", ["an RNN", "one table"])
+def test_counts_need_a_table_for_each_language(toy_config, tmp_path, kind):
     settings = ["training.counted_start=true"]
-    if name == "wmt14_base":
+    if kind == "one table":
         settings.append("model.tied_embeddings=all")
     else:
-        toy_config.write_text(
-            toy_config.read_text(encoding="utf-8").split("[model]")[0]
-            + '[model]\nkind = "rnn"\n[training]\nsteps = 2\n', encoding="utf-8",
-        )  # fmt: skip
+        text = toy_config.read_text(encoding="utf-8").split("[model]")[0]
+        rnn = '[model]\nkind = "rnn"\n[training]\nsteps = 2\n'
+        toy_config.write_text(text + rnn, encoding="utf-8")
     with pytest.raises(UserError, match="needs a Transformer with a table for each language"):
         train(load_config(str(toy_config), settings), tmp_path / "run")
+
+
+def test_muon_is_for_the_layers_of_a_transformer():
+    with pytest.raises(UserError, match="for the matrices of a Transformer's layers"):
+        load_config("cpu_tatoeba_rnn", ["training.muon_rate=0.02"])
 
 
 def test_muon_has_no_place_in_the_schedule_of_the_paper(toy_config):

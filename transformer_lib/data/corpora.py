@@ -229,27 +229,19 @@ def _multi30k(config: DataConfig, folder: Path | None) -> Splits:
 
 def _wmt14(config: DataConfig, folder: Path | None) -> Splits:
     """Europarl v7, Common Crawl and News Commentary v9; newstest2013 and the full newstest2014."""
-
-    def held_out(name: str, archive: wmt14.Archive) -> TestSet:
-        return as_test_set(name, wmt14.read_archive(archive, folder))
-
     return Splits(
         chain.from_iterable(wmt14.read_archive(archive, folder) for archive in wmt14.TRAIN),
-        held_out("newstest2013", wmt14.VALID),
-        held_out("newstest2014", wmt14.TEST),
+        as_test_set("newstest2013", wmt14.read_archive(wmt14.VALID, folder)),
+        as_test_set("newstest2014", wmt14.read_archive(wmt14.TEST, folder)),
     )
 
 
 def _wmt14_mirror(config: DataConfig, folder: Path | None) -> Splits:
     """The same from the Hugging Face hub."""
-
-    def held_out(name: str, part: wmt14_mirror.Part) -> TestSet:
-        return as_test_set(name, wmt14_mirror.read_part(part, folder))
-
     return Splits(
         wmt14_mirror.read_part(wmt14_mirror.TRAIN, folder),
-        held_out("newstest2013", wmt14_mirror.VALID),
-        held_out("newstest2014", wmt14_mirror.TEST),
+        as_test_set("newstest2013", wmt14_mirror.read_part(wmt14_mirror.VALID, folder)),
+        as_test_set("newstest2014", wmt14_mirror.read_part(wmt14_mirror.TEST, folder)),
     )
 
 

@@ -44,9 +44,17 @@ class Experiment:
     decoding: DecodingConfig = Field(default_factory=DecodingConfig)
 
     def __post_init__(self) -> None:
-        if self.training.row_tokens is not None and isinstance(self.model, RNNConfig):
+        is_rnn = isinstance(self.model, RNNConfig)
+        if self.training.row_tokens is not None and is_rnn:
             raise ValueError(
                 "training.row_tokens puts several pairs into a row, which an RNN cannot tell apart"
+            )
+        if self.training.muon_rate is not None and is_rnn:
+            raise ValueError("training.muon_rate is for the matrices of a Transformer's layers")
+        if self.training.counted_start and (is_rnn or self.model.tied_embeddings == "all"):
+            raise ValueError(
+                "training.counted_start needs a Transformer with a table for each language: "
+                "model.tied_embeddings none or output"
             )
 
 

@@ -25,7 +25,7 @@ from transformer_lib.experiment.validation import validate
 from transformer_lib.files import atomic_path, read_lines, write_text
 from transformer_lib.model.rnn import RNNConfig, build_rnn
 from transformer_lib.model.seq2seq import Seq2Seq, num_parameters
-from transformer_lib.model.transformer import build_transformer
+from transformer_lib.model.transformer import Transformer, build_transformer
 from transformer_lib.randomness import seeded
 from transformer_lib.training.checkpoint import (
     average,
@@ -164,6 +164,7 @@ def train(
         if resume:
             trainer.resume()
         elif experiment.training.counted_start:
+            assert isinstance(model, Transformer)  # an Experiment sees to that
             start_from_counts(model, data.train, experiment.seed)
         return trainer.train()
 

@@ -17,9 +17,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from transformer_lib.data.store import PairStore, TokenStore
-from transformer_lib.errors import UserError
 from transformer_lib.model.multi_head import MultiHeadAttention
-from transformer_lib.model.seq2seq import Seq2Seq
 from transformer_lib.model.transformer import Transformer
 from transformer_lib.randomness import seeded
 
@@ -27,17 +25,8 @@ MAX_PAIRS = 200_000  # enough to know the common words
 COUNTED = 0.9  # of a row's length; the rest of it stays random
 
 
-def start_from_counts(model: Seq2Seq, pairs: PairStore, seed: int) -> None:
-    """Set the tables and the cross-attentions of a fresh ``model``.
-
-    Raises:
-        UserError: it is no Transformer, or both languages share one table.
-    """
-    if not isinstance(model, Transformer) or model.config.tied_embeddings == "all":
-        raise UserError(
-            "training.counted_start needs a Transformer with a table for each language: "
-            "model.tied_embeddings none or output"
-        )
+def start_from_counts(model: Transformer, pairs: PairStore, seed: int) -> None:
+    """Set the tables, one for each language, and the cross-attentions of a fresh ``model``."""
     width = model.config.d_model
     tables = {
         "source": model.src_embedding.embed_tokens.weight,
