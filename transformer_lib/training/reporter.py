@@ -43,7 +43,9 @@ class Reporter:
         self._bar.close()
 
     def show(self, step: int, seconds: float, interval: Interval) -> None:
-        """Call it after every step."""
+        """Call it after every step. It says nothing while ``interval`` is empty."""
+        if not interval.tokens:
+            return
         self._bar.set_postfix(
             {"loss": f"{interval.loss:.3f}", "tokens/s": f"{interval.tokens_per_second:,.0f}"},
             refresh=False,
