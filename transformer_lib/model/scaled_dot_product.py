@@ -69,8 +69,8 @@ def whole_mask(
 
 
 def _matmuls_are_faster(query: Tensor) -> bool:
-    # Training on a CPU in bfloat16, PyTorch's fused kernel takes 4.5 to 12 times as long as two plain
-    # matrix products at 64 to 10 tokens (benchmarks/attention.py).
+    # Training on a CPU in bfloat16, PyTorch's fused kernel takes 4.5 to 12 times as long as two
+    # plain matrix products at 64 to 10 tokens (benchmarks/attention.py).
     return query.device.type == "cpu" and query.dtype == torch.bfloat16 and query.requires_grad
 
 
