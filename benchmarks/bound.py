@@ -1,0 +1,84 @@
+"""How near a training step and greedy search come to what the processor can multiply.
+
+$ python benchmarks/bound.py      # two minutes, with nothing else running
+
+For each system the share of its time that goes into matrix products, and the rate of these products
+and of the whole, as shares of the rate of one large product in the same precision. All systems
+multiply the same matrices: that bounds how far ahead one of them can be.
+"""
+
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+from bench import DEVICE, SYSTEMS, build, real_batches
+from decoding import BATCH as SENTENCES
+from decoding import MAX_EXTRA
+from peers import MarianModel
+from torch.profiler import ProfilerActivity, profile
+
+from transformer_lib.decoding import greedy_search
+from transformer_lib.model import Transformer
+
+STEPS = 10
+LARGE = 2048  # rows and columns of the large product
+PRODUCTS = {"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"}
+
+
+def large_product(dtype: torch.dtype) -> float:
+    """FLOP/s of a product of two matrices of ``LARGE`` rows and columns, the median of ten."""
+    a, b = (torch.randn(LARGE, LARGE, device=DEVICE, dtype=dtype) for _ in range(2))
+    times = []
+    for _ in range(12):
+        started = time.perf_counter()
+        a @ b
+        times.append(time.perf_counter() - started)
+    return 2 * LARGE**3 / statistics.median(times[2:])
+
+
+def measure(work: Callable[[], object], rate: float) -> tuple[float, float, float]:
+    """Products' share of the time; their rate, and that of the whole, as shares of ``rate``."""
+    work()
+    with profile(activities=[ProfilerActivity.CPU], with_flops=True) as recorded:
+        work()
+    events = recorded.key_averages()
+    whole = sum(event.self_cpu_time_total for event in events) / 1e6
+    products = [event for event in events if event.key in PRODUCTS]
+    seconds = sum(event.self_cpu_time_total for event in products) / 1e6
+    flops = sum(event.flops for event in products)
+    return seconds / whole, flops / seconds / rate, flops / whole / rate
+
+
+def main() -> None:
+    if DEVICE.type != "cpu":
+        raise SystemExit("this looks at the processor only")
+    source = real_batches()
+    batches = [next(source) for _ in range(STEPS)]
+    print("| | products' share of the time | their rate | rate of the whole |\n|---|---|---|---|")
+    rates = {"fp32": large_product(torch.float32), "bf16": large_product(torch.bfloat16)}
+    for setting, rate in rates.items():
+        print(f"| one large product, {setting}: {rate / 1e9:,.0f} GFLOP/s | 100% | 100% | 100% |")
+        for name in SYSTEMS:
+            system = build(name, setting)
+            row = measure(lambda system=system: [system.step(batch) for batch in batches], rate)
+            print(_line(f"training, {setting}, {name}", row), flush=True)
+    # Fresh weights, so that no sentence ends before it must.
+    ours, peer = (build(name, "fp32").model.eval() for name in ("transformer_lib", "MarianMTModel"))
+    assert isinstance(ours, Transformer)
+    assert isinstance(peer, MarianModel)
+    sentences = batches[0].src[:SENTENCES]
+    searches = {
+        "transformer_lib": lambda: greedy_search(ours, sentences, MAX_EXTRA),
+        "MarianMTModel": lambda: peer.translate(sentences, 1, MAX_EXTRA),
+    }
+    for name, search in searches.items():
+        print(_line(f"greedy search, fp32, {name}", measure(search, rates["fp32"])), flush=True)
+
+
+def _line(name: str, row: tuple[float, float, float]) -> str:
+    return f"| {name} | " + " | ".join(f"{share:.0%}" for share in row) + " |"
+
+
+if __name__ == "__main__":
+    main()
