@@ -7,8 +7,6 @@ and of the whole, as shares of the rate of one large product in the same precisi
 multiply the same matrices: that bounds how far ahead one of them can be.
 """
 
-import statistics
-import time
 from collections.abc import Callable
 
 import torch
@@ -20,21 +18,10 @@ from torch.profiler import ProfilerActivity, profile
 
 from transformer_lib.decoding import greedy_search
 from transformer_lib.model import Transformer
+from transformer_lib.training.cost import measured_flops_per_second
 
 STEPS = 10
-LARGE = 2048  # rows and columns of the large product
 PRODUCTS = {"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"}
-
-
-def large_product(dtype: torch.dtype) -> float:
-    """FLOP/s of a product of two matrices of ``LARGE`` rows and columns, the median of ten."""
-    a, b = (torch.randn(LARGE, LARGE, device=DEVICE, dtype=dtype) for _ in range(2))
-    times = []
-    for _ in range(12):
-        started = time.perf_counter()
-        a @ b
-        times.append(time.perf_counter() - started)
-    return 2 * LARGE**3 / statistics.median(times[2:])
 
 
 def measure(work: Callable[[], object], rate: float) -> tuple[float, float, float]:
@@ -56,7 +43,8 @@ def main() -> None:
     source = real_batches()
     batches = [next(source) for _ in range(STEPS)]
     print("| | products' share of the time | their rate | rate of the whole |\n|---|---|---|---|")
-    rates = {"fp32": large_product(torch.float32), "bf16": large_product(torch.bfloat16)}
+    dtypes = {"fp32": torch.float32, "bf16": torch.bfloat16}
+    rates = {name: measured_flops_per_second(DEVICE, dtype) for name, dtype in dtypes.items()}
     for setting, rate in rates.items():
         print(f"| one large product, {setting}: {rate / 1e9:,.0f} GFLOP/s | 100% | 100% | 100% |")
         for name in SYSTEMS:

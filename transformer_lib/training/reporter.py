@@ -43,16 +43,15 @@ class Reporter:
         self._bar.close()
 
     def show(self, step: int, seconds: float, interval: Interval) -> None:
-        """Call it after every step. It says nothing while ``interval`` is empty."""
-        if not interval.tokens:
-            return
-        self._bar.set_postfix(
-            {"loss": f"{interval.loss:.3f}", "tokens/s": f"{interval.tokens_per_second:,.0f}"},
-            refresh=False,
-        )
+        """Call it after every step. Of an empty ``interval`` it says neither loss nor speed."""
+        if interval.tokens:
+            self._bar.set_postfix(
+                {"loss": f"{interval.loss:.3f}", "tokens/s": f"{interval.tokens_per_second:,.0f}"},
+                refresh=False,
+            )
         self._bar.update((step if self.config.steps is not None else seconds) - self._bar.n)
         now = time.monotonic()
-        if self._lines and now >= self._next_line:
+        if self._lines and interval.tokens and now >= self._next_line:
             self._next_line = now + (OFTEN if now - self._started < 60 else SELDOM)
             print(self._line(step, seconds, interval), file=sys.stderr, flush=True)
 
