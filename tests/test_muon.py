@@ -13,6 +13,7 @@ from transformer_lib.errors import UserError
 from transformer_lib.experiment.config import load_config
 from transformer_lib.experiment.run import train
 from transformer_lib.model import TransformerConfig, build_transformer
+from transformer_lib.training.adam import adam
 from transformer_lib.training.checkpoint import checkpoints_in
 from transformer_lib.training.counted_start import pointwise_mutual_information, start_from_counts
 from transformer_lib.training.metrics import read_metrics
@@ -51,10 +52,11 @@ def test_orthogonalized_goes_to_the_polar_factor(shape):
     assert not orthogonalized(torch.zeros(shape), torch.float32).any()
 
 
-def test_a_step_is_that_of_pytorchs_muon_and_adam():
+@pytest.mark.parametrize("decay", [0.0, 0.3])
+def test_a_step_is_that_of_pytorchs_muon_and_adamw(decay):
     model = with_gradients(1)
     reference = with_gradients(1)
-    optimizer = Muon(model, rate_ratio=4.0, betas=(0.9, 0.98), eps=1e-9, dtype=torch.bfloat16)
+    optimizer = Muon(model, 4.0, (0.9, 0.98), 1e-9, torch.bfloat16, decay)
     muons, others = {}, []
     with torch.no_grad():  # PyTorch's does not know that a matrix may be three
         for name, parameter in reference.named_parameters():
@@ -67,7 +69,11 @@ def test_a_step_is_that_of_pytorchs_muon_and_adam():
         [part for parts in muons.values() for part in parts],
         lr=0.02, weight_decay=0.0, momentum=0.95, nesterov=True,
     )  # fmt: skip
-    adam = torch.optim.Adam(others, lr=0.005, betas=(0.9, 0.98), eps=1e-9)
+    groups = [
+        {"params": [p for p in others if p.dim() == 2], "weight_decay": decay},
+        {"params": [p for p in others if p.dim() == 1], "weight_decay": 0.0},
+    ]
+    adamw = torch.optim.AdamW(groups, lr=0.005, betas=(0.9, 0.98), eps=1e-9)
     optimizer.param_groups[0]["lr"] = 0.005
     for step in range(4):
         torch.manual_seed(step)
@@ -82,7 +88,7 @@ def test_a_step_is_that_of_pytorchs_muon_and_adam():
                 part.grad = gradient
         optimizer.step()
         theirs.step()
-        adam.step()
+        adamw.step()
     for name, parameter in model.named_parameters():
         if name in muons:
             torch.testing.assert_close(parameter, torch.cat(muons[name]), rtol=0, atol=2e-3)
@@ -92,7 +98,7 @@ def test_a_step_is_that_of_pytorchs_muon_and_adam():
 
 def test_a_step_that_is_not_finite_changes_nothing():
     model = with_gradients(2)
-    optimizer = Muon(model, 4.0, (0.9, 0.98), 1e-9)
+    optimizer = Muon(model, 4.0, (0.9, 0.98), 1e-9, weight_decay=0.1)
     optimizer.param_groups[0]["lr"] = 0.01
     optimizer.step()
     before = [p.clone() for p in model.parameters()]
@@ -110,8 +116,28 @@ def test_a_step_that_is_not_finite_changes_nothing():
     assert not any(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
 
 
+@pytest.mark.parametrize("ratio", [None, 4.0])
+def test_weight_decay_lets_what_adam_trains_shrink_but_no_norm_or_bias(ratio):
+    model = with_gradients(3)
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    if ratio is None:
+        optimizer = adam(model.parameters(), (0.9, 0.98), 1e-9, weight_decay=0.5)
+    else:
+        optimizer = Muon(model, ratio, (0.9, 0.98), 1e-9, weight_decay=0.5)
+    for group in optimizer.param_groups:
+        group["lr"] = 0.01
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    for name, parameter in model.named_parameters():
+        of_muon = ratio is not None and ".layers." in name
+        kept = 1.0 - 0.5 * 0.01 if parameter.dim() == 2 and not of_muon else 1.0
+        torch.testing.assert_close(parameter, kept * before[name])
+
+
 def test_a_resumed_run_with_muon_is_the_uninterrupted_one(toy_config, tmp_path):
-    settings = ["training.muon_rate=0.02", "model.tied_embeddings=output"]
+    settings = ["training.muon_rate=0.02", "training.weight_decay=0.1"]
+    settings += ["model.tied_embeddings=output"]
     settings += ["training.counted_start=true", "training.keep_checkpoints=9"]
     experiment = load_config(str(toy_config), settings)
     assert train(experiment, tmp_path / "whole")

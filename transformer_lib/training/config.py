@@ -67,6 +67,15 @@ class TrainingConfig:
         Field(description="decay of Adam's two running means"),
     ] = (0.9, 0.98)
     eps: Annotated[float, Field(gt=0, le=1, description="ε of Adam")] = 1e-9
+    weight_decay: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=10,
+            description="matrices and tables that learn by Adam shrink by the rate times this with "
+            "each step; norms and biases do not (AdamW, Loshchilov and Hutter 2019)",
+        ),
+    ] = 0.0
     muon_rate: Annotated[
         float | None,
         Field(

@@ -11,6 +11,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from transformer_lib.training.adam import adam
+
 # Of x ↦ a·x + b·x³ + c·x⁵, which moves all singular values towards 1; the numbers are Jordan's.
 POLYNOMIAL = (3.4445, -4.7750, 2.0315)
 MOMENTUM = 0.95
@@ -46,6 +48,7 @@ class Muon(torch.optim.Optimizer):
         rate_ratio: the rate of Muon, as a multiple of Adam's (``param_groups[0]["lr"]``).
         betas, eps: Adam's.
         dtype: of the products of Muon.
+        weight_decay: of the tables, as :func:`adam` has it.
     """
 
     found_inf: Tensor | None = None  # as Adam has it: if it is 1, a step changes nothing
@@ -57,6 +60,7 @@ class Muon(torch.optim.Optimizer):
         betas: tuple[float, float],
         eps: float,
         dtype: torch.dtype = torch.float32,
+        weight_decay: float = 0.0,
     ):
         named = dict(model.named_parameters())
         matrices = {n: p for n, p in named.items() if p.dim() == 2 and ".layers." in n}
@@ -64,7 +68,7 @@ class Muon(torch.optim.Optimizer):
         super().__init__([{"params": others}, {"params": list(matrices.values())}], {"lr": 0.0})
         self.rate_ratio = rate_ratio
         self.dtype = dtype
-        self._adam = torch.optim.Adam(others, betas=betas, eps=eps, fused=True)
+        self._adam = adam(others, betas, eps, weight_decay)
         self._adam.state = self.state
         # Matrices of one shape are orthogonalized together: few large products.
         self._alike: dict[tuple[int, ...], list[tuple[nn.Parameter, slice]]] = defaultdict(list)
@@ -78,7 +82,8 @@ class Muon(torch.optim.Optimizer):
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """Change all parameters that have a gradient, unless ``found_inf`` is 1."""
         rate = self.param_groups[0]["lr"]
-        self._adam.param_groups[0]["lr"] = rate
+        for group in self._adam.param_groups:
+            group["lr"] = rate
         self._adam.found_inf = self.found_inf  # type: ignore[attr-defined]
         self._adam.step()
         matrices = [m for m in self.param_groups[1]["params"] if m.grad is not None]

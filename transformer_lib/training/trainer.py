@@ -19,6 +19,7 @@ from transformer_lib.device import LateNumbers, choose_device, choose_dtype
 from transformer_lib.errors import UserError
 from transformer_lib.model.seq2seq import Seq2Seq
 from transformer_lib.model.transformer import Transformer
+from transformer_lib.training.adam import adam
 from transformer_lib.training.checkpoint import (
     CheckpointWriter,
     average,
@@ -370,5 +371,5 @@ def _make_optimizer(
 ) -> torch.optim.Adam | Muon:
     if config.muon_rate is not None:
         ratio = config.muon_rate / config.learning_rate
-        return Muon(model, ratio, config.betas, config.eps, dtype)
-    return torch.optim.Adam(model.parameters(), betas=config.betas, eps=config.eps, fused=True)
+        return Muon(model, ratio, config.betas, config.eps, dtype, config.weight_decay)
+    return adam(model.parameters(), config.betas, config.eps, config.weight_decay)
