@@ -1,6 +1,6 @@
 """What each part of the fast recipe is worth: equal steps, several seeds, the validation loss.
 
-$ python benchmarks/recipe.py                      # all forms, three seeds: half an hour
+$ python benchmarks/recipe.py                      # all forms, three seeds: 40 minutes
 $ python benchmarks/recipe.py "Muon" --seeds 1     # one of them
 
 Losses at equal steps do not depend on how busy the machine is. What a step takes does.
@@ -18,12 +18,14 @@ from transformer_lib.training.metrics import read_metrics
 TABLES_FASTER = ("training.learning_rate=8e-3", "training.warmup_share=0.1")
 MUON = ("training.muon_rate=0.016",)
 COUNTED = ("training.counted_start=true",)
+DECAYED = ("training.weight_decay=0.4",)
 FORMS = {
     "Adam": (),  # as the configuration has it
     "Adam, twice the rate": TABLES_FASTER,
     "Adam, started from counts": COUNTED,
     "Muon": TABLES_FASTER + MUON,
     "Muon, started from counts": TABLES_FASTER + MUON + COUNTED,
+    "Muon, started from counts, weight decay": TABLES_FASTER + MUON + COUNTED + DECAYED,
 }
 
 
