@@ -136,8 +136,8 @@ def test_weight_decay_lets_what_adam_trains_shrink_but_no_norm_or_bias(ratio):
 
 
 def test_a_resumed_run_with_muon_is_the_uninterrupted_one(toy_config, tmp_path):
-    settings = ["training.muon_rate=0.02", "training.weight_decay=0.1"]
-    settings += ["model.tied_embeddings=output"]
+    settings = ["training.muon_rate=0.02", "model.tied_embeddings=output"]
+    settings += ["training.weight_decay=0.1"]
     settings += ["training.counted_start=true", "training.keep_checkpoints=9"]
     experiment = load_config(str(toy_config), settings)
     assert train(experiment, tmp_path / "whole")

@@ -13,11 +13,11 @@ def adam(
     eps: float,
     weight_decay: float = 0.0,
 ) -> torch.optim.Adam:
-    """Adam, whose rate is set before each step.
+    """Adam, or AdamW if there is a ``weight_decay``; the rate is set before each step.
 
     Args:
         weight_decay: with each step matrices and tables shrink by the rate times this; norms and
-            biases do not, for there 0 is not the simplest value.
+            biases do not.
     """
     parameters = list(parameters)
     if weight_decay == 0.0:
