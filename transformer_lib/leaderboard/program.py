@@ -1,43 +1,87 @@
 """What an entry with a ``config.toml`` runs: train for the time that there is, then translate.
 
-Whoever writes a ``program.py`` instead writes a program that takes the same options.
+A ``program.py`` takes the same options, and may use the :class:`Task` that is here.
 """
 
 import argparse
+import sys
 import tempfile
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from transformer_lib.experiment.config import load_config
-from transformer_lib.experiment.run import load_run, train
+from transformer_lib.experiment.run import Run, load_run, train
 from transformer_lib.files import read_lines
 
 
+@dataclass(frozen=True)
+class Task:
+    """What an entry is to do.
+
+    Args:
+        seconds: there are to train.
+        text: the folder with ``train``, ``valid`` and ``test.en``.
+        out: the file for the translations of ``test.en``, line by line.
+    """
+
+    seed: int
+    seconds: float
+    text: Path
+    out: Path
+
+    @classmethod
+    def from_options(cls, options: Sequence[str]) -> "Task":
+        """From the options that every program is started with."""
+        parser = argparse.ArgumentParser(prog="program.py", description=cls.__doc__)
+        parser.add_argument("--seed", type=int, required=True)
+        parser.add_argument("--seconds", type=float, required=True)
+        parser.add_argument("--text", type=Path, required=True)
+        parser.add_argument("--out", type=Path, required=True)
+        return cls(**vars(parser.parse_args(options)))
+
+    def sources(self) -> list[str]:
+        """The sentences to translate."""
+        return list(read_lines(self.text / "test.en"))
+
+    def train(
+        self, config: str, folder: Path, *settings: str, seed: int | None = None, share: float = 1.0
+    ) -> Run:
+        """A run of this experiment on the text of the task.
+
+        Args:
+            config: name of a configuration, or path of one.
+            settings: of the experiment, such as ``"model.dropout=0.2"``.
+            seed: instead of the task's.
+            share: of the seconds that there are.
+        """
+        minutes = share * self.seconds / 60
+        chosen = load_config(config, [f"training.minutes={minutes}", *settings])
+        sources = str(self.text / "test.en")
+        data = replace(
+            chosen.data,
+            corpus="files",
+            train=self._two_sides("train"),
+            valid=self._two_sides("valid"),
+            test=(sources, sources),  # there are no references here
+        )
+        train(replace(chosen, seed=self.seed if seed is None else seed, data=data), folder)
+        return load_run(folder)
+
+    def write(self, translations: Sequence[str]) -> None:
+        """Hand in the translations."""
+        self.out.write_text("".join(f"{line}\n" for line in translations), encoding="utf-8")
+
+    def _two_sides(self, part: str) -> tuple[str, str]:
+        return str(self.text / f"{part}.en"), str(self.text / f"{part}.de")
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("config")
-    parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--seconds", type=float, required=True, help="to train")
-    parser.add_argument("--text", type=Path, required=True, help="train, valid and test.en in it")
-    parser.add_argument("--out", type=Path, required=True, help="translations, line by line")
-    arguments = parser.parse_args()
-    chosen = load_config(arguments.config, [f"training.minutes={arguments.seconds / 60}"])
-    sources = str(arguments.text / "test.en")
-    data = replace(
-        chosen.data,
-        corpus="files",
-        train=_two_sides(arguments.text, "train"),
-        valid=_two_sides(arguments.text, "valid"),
-        test=(sources, sources),  # there are no references here
-    )
+    config, *options = sys.argv[1:]
+    task = Task.from_options(options)
     with tempfile.TemporaryDirectory() as folder:
-        train(replace(chosen, seed=arguments.seed, data=data), Path(folder))
-        translations = load_run(folder).translate(list(read_lines(Path(sources))))
-    arguments.out.write_text("".join(f"{line}\n" for line in translations), encoding="utf-8")
-
-
-def _two_sides(folder: Path, part: str) -> tuple[str, str]:
-    return str(folder / f"{part}.en"), str(folder / f"{part}.de")
+        run = task.train(config, Path(folder))
+        task.write(run.translate(task.sources()))
 
 
 if __name__ == "__main__":

@@ -158,10 +158,16 @@ class Transformer(Seq2Seq):
     def decode_step(
         self, tokens: Int[Tensor, " rows"], state: TransformerState
     ) -> Float[Tensor, "rows vocab_size"]:
+        return self.logits(self.next_states(tokens, state))
+
+    def next_states(
+        self, tokens: Int[Tensor, " rows"], state: TransformerState
+    ) -> Float[Tensor, "rows d_model"]:
+        """What :meth:`decode_step` makes its logits of."""
         x = self.tgt_embedding(tokens[:, None], start=state.position)
         memory = state.memory
         x = self.decoder(x, memory.states, memory.mask, state.caches, state.step())
-        return self.logits(x[:, -1])
+        return x[:, -1]
 
 
 def build_transformer(
