@@ -100,7 +100,14 @@ def test_an_entry_is_run_verified_and_ranked(small, tmp_path, capsys):
     assert first.p is None
     assert second.p < 0.05, "eight of twenty sentences better, in three seeds"
     assert third.p > second.p
-    assert typed(small, capsys, "table", tmp_path)[1] == made
+    unfinished = entry_in(tmp_path, "unfinished", saying(20))
+    typed(small, capsys, "run", unfinished, "--seed", "2")
+    entry_in(tmp_path, "new", saying(20))
+    _, out, said = typed(small, capsys, "table", tmp_path)
+    assert out == made
+    assert [line.split("/")[-1] for line in said.splitlines()] == [
+        "new, which was not run with every seed", "unfinished, which was not run with every seed"
+    ]  # fmt: skip
 
 
 def test_a_machine_that_changes_its_speed_is_said(small, tmp_path, capsys):
@@ -180,7 +187,7 @@ def test_the_table_in_the_readme_is_that_of_the_entries():
     """Of the corpus that comes with the library."""
     folder = Path(__file__).parent.parent / "leaderboard"
     own = [entry for entry in entries_in(folder) if entry.track.corpus == "tatoeba"]
-    assert own
+    assert all(entry.is_complete for entry in own)
     assert as_markdown(own) in (folder / "README.md").read_text(encoding="utf-8")
 
 
@@ -188,8 +195,9 @@ def test_the_readme_has_the_score_of_every_entry():
     folder = Path(__file__).parent.parent / "leaderboard"
     text = (folder / "README.md").read_text(encoding="utf-8")
     for entry in entries_in(folder):
+        if not entry.is_complete:
+            continue
         tries = entry.tries()
-        assert [one.seed for one in tries] == list(entries.SEEDS)
         each = ", ".join(f"{one.bleu:.1f}" for one in tries)
         score = sum(one.bleu for one in tries) / len(tries)
         assert f"| `{entry.name}` | **{score:.1f}** | {each} |" in text

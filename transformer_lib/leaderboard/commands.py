@@ -84,7 +84,11 @@ def table(
     from transformer_lib.leaderboard.entries import entries_in
     from transformer_lib.leaderboard.table import as_markdown
 
-    typer.echo(as_markdown(entries_in(folder), files), nl=False)
+    entries = entries_in(folder)
+    typer.echo(as_markdown(entries, files), nl=False)
+    for entry in entries:
+        if not entry.is_complete:
+            typer.echo(f"left out: {entry.folder}, which was not run with every seed", err=True)
 
 
 def _line(one: "Try") -> str:

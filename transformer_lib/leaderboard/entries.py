@@ -95,6 +95,12 @@ class Entry:
         config = str(self.folder / "config.toml")
         return [sys.executable, "-m", "transformer_lib.leaderboard.program", config]
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether it was run with every seed."""
+        was_run = (self.folder / "result.json").exists()
+        return was_run and [one.seed for one in self.tries()] == list(SEEDS)
+
     def tries(self) -> list[Try]:
         """What came of it when it was run.
 
