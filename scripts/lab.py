@@ -35,6 +35,9 @@ def originals() -> Iterator[tuple[Path, Path]]:
         for path in sorted((ROOT / folder).iterdir()):
             yield path, path.relative_to(ROOT)
     yield ROOT / "leaderboard" / "README.md", Path("leaderboard", "README.md")
+    for name in ("entry.toml", "config.toml", "program.py"):
+        for path in sorted((ROOT / "leaderboard").glob(f"*/*/{name}")):
+            yield path, path.relative_to(ROOT)
     yield ROOT / "assignments" / "AGENTS.md", Path("AGENTS.md")
     for path in sorted((ROOT / "assignments" / "release").glob("*/*.ipynb")):
         yield path, Path("assignments", path.parent.name, path.name)

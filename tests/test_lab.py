@@ -18,7 +18,8 @@ def lab(tmp_path, monkeypatch):
     course = tmp_path / "course"
     for name in ("chapters/00_a.ipynb", "chapters/01_b.ipynb", "chapters/text/00_a.py",
                  "chapters/images/x.png", "docs/gpu.md", "assignments/AGENTS.md",
-                 "leaderboard/README.md",
+                 "leaderboard/README.md", "leaderboard/t/e/entry.toml",
+                 "leaderboard/t/e/program.py", "leaderboard/t/e/log.txt",
                  "assignments/release/1_p/p.ipynb", "assignments/source/1_p/p.ipynb"):  # fmt: skip
         (course / name).parent.mkdir(parents=True, exist_ok=True)
         (course / name).write_text(f"first {name}")
@@ -45,6 +46,8 @@ def test_it_holds_what_students_need_and_no_solutions(lab, tmp_path):
         "chapters/images/x.png",
         "docs/gpu.md",
         "leaderboard/README.md",
+        "leaderboard/t/e/entry.toml",
+        "leaderboard/t/e/program.py",
     ]
 
 
@@ -73,7 +76,7 @@ def test_instructors_buttons_are_off(lab, tmp_path):
     assert page["disabledExtensions"]["@jupyter/nbgrader"] is True
 
 
-def test_links_of_the_chapters_lead_somewhere_in_the_copy(tmp_path, monkeypatch):
+def test_links_of_notebooks_and_leaderboard_lead_somewhere_in_the_copy(tmp_path):
     """With the course as it is."""
     import re
 
@@ -83,9 +86,17 @@ def test_links_of_the_chapters_lead_somewhere_in_the_copy(tmp_path, monkeypatch)
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)
     module.update(tmp_path / "work")
-    for path in (tmp_path / "work").rglob("*.ipynb"):
-        for cell in nbformat.read(path, as_version=4).cells:
-            prose = re.sub(r"```.*?```", "", cell.source, flags=re.DOTALL)
-            for link in re.findall(r"\]\(([^)#]+)", prose) if cell.cell_type == "markdown" else []:
-                if not link.startswith(("http://", "https://", "attachment:")):
-                    assert (path.parent / link).exists(), (path.name, link)
+    prose = {
+        path: "\n".join(
+            cell.source
+            for cell in nbformat.read(path, as_version=4).cells
+            if cell.cell_type == "markdown"
+        )
+        for path in (tmp_path / "work").rglob("*.ipynb")
+    }
+    page = tmp_path / "work" / "leaderboard" / "README.md"
+    prose[page] = page.read_text(encoding="utf-8")
+    for path, text in prose.items():
+        for link in re.findall(r"\]\(([^)#]+)", re.sub(r"```.*?```", "", text, flags=re.DOTALL)):
+            if not link.startswith(("http://", "https://", "attachment:")):
+                assert (path.parent / link).exists(), (path.name, link)

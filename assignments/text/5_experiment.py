@@ -334,7 +334,8 @@ assert judged.sentences == 20
 # entry the time of 2,000 steps on its machine, three seeds, and the same test set.
 # `cpu_tatoeba_transformer` is in it, and above it `cpu_tatoeba_fast`: the same sizes, matrices that
 # learn by Muon, and word tables that start from counting which words occur in sentence pairs together.
-# What else helps? Change one thing, run three seeds, and keep it only if they say so.
+# First stands a program that adds nothing to that training: it keeps the training text at hand while it
+# translates. What else helps? Change one thing, run three seeds, and keep it only if they say so.
 
 # %% [markdown]
 # Done? Save, and let `transformer-lib verify-submission experiment.ipynb` look at the file before
