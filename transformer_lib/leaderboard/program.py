@@ -4,7 +4,6 @@ A ``program.py`` takes the same options, and may use the :class:`Task` that is h
 """
 
 import argparse
-import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -33,11 +32,11 @@ class Task:
     @classmethod
     def from_options(cls, options: Sequence[str]) -> "Task":
         """From the options that every program is started with."""
-        parser = argparse.ArgumentParser(prog="program.py", description=cls.__doc__)
+        parser = argparse.ArgumentParser(description="Train on a text, then translate.")
         parser.add_argument("--seed", type=int, required=True)
-        parser.add_argument("--seconds", type=float, required=True)
-        parser.add_argument("--text", type=Path, required=True)
-        parser.add_argument("--out", type=Path, required=True)
+        parser.add_argument("--seconds", type=float, required=True, help="to train")
+        parser.add_argument("--text", type=Path, required=True, help="folder of the text")
+        parser.add_argument("--out", type=Path, required=True, help="file for the translations")
         return cls(**vars(parser.parse_args(options)))
 
     def sources(self) -> list[str]:
@@ -77,10 +76,12 @@ class Task:
 
 
 def main() -> None:
-    config, *options = sys.argv[1:]
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("config", help="a configuration, or the path of one")
+    given, options = parser.parse_known_args()
     task = Task.from_options(options)
     with tempfile.TemporaryDirectory() as folder:
-        run = task.train(config, Path(folder))
+        run = task.train(given.config, Path(folder))
         task.write(run.translate(task.sources()))
 
 
