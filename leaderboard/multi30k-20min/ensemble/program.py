@@ -1,7 +1,7 @@
 """Two models of ``cpu_multi30k_fast``, each trained for half of the time, that translate together.
 
-On 29,000 captions one model gained nothing from the second half of twenty minutes. Two that differ in
-their seed do not make the same mistakes: the next token's probability is the mean of theirs.
+On 29,000 captions one model gained nothing from the second half of twenty minutes. Two that differ
+in their seed do not make the same mistakes: the next token's probability is the mean of theirs.
 """
 
 import sys
