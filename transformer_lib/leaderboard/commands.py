@@ -85,9 +85,10 @@ def table(
     from transformer_lib.leaderboard.table import as_markdown
 
     entries = entries_in(folder)
-    typer.echo(as_markdown(entries, files), nl=False)
+    complete = [entry for entry in entries if entry.is_complete]
+    typer.echo(as_markdown(complete, files), nl=False)
     for entry in entries:
-        if not entry.is_complete:
+        if entry not in complete:
             typer.echo(f"left out: {entry.folder}, which was not run with every seed", err=True)
 
 

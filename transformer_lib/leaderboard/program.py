@@ -11,7 +11,7 @@ from pathlib import Path
 
 from transformer_lib.experiment.config import load_config
 from transformer_lib.experiment.run import Run, load_run, train
-from transformer_lib.files import read_lines
+from transformer_lib.files import read_lines, write_text
 
 
 @dataclass(frozen=True)
@@ -43,19 +43,14 @@ class Task:
         """The sentences to translate."""
         return list(read_lines(self.text / "test.en"))
 
-    def train(
-        self, config: str, folder: Path, *settings: str, seed: int | None = None, share: float = 1.0
-    ) -> Run:
+    def train(self, config: str, folder: Path, *settings: str) -> Run:
         """A run of this experiment on the text of the task.
 
         Args:
             config: name of a configuration, or path of one.
             settings: of the experiment, such as ``"model.dropout=0.2"``.
-            seed: instead of the task's.
-            share: of the seconds that there are.
         """
-        minutes = share * self.seconds / 60
-        chosen = load_config(config, [f"training.minutes={minutes}", *settings])
+        chosen = load_config(config, [f"training.minutes={self.seconds / 60}", *settings])
         sources = str(self.text / "test.en")
         data = replace(
             chosen.data,
@@ -64,12 +59,12 @@ class Task:
             valid=self._two_sides("valid"),
             test=(sources, sources),  # there are no references here
         )
-        train(replace(chosen, seed=self.seed if seed is None else seed, data=data), folder)
+        train(replace(chosen, seed=self.seed, data=data), folder)
         return load_run(folder)
 
     def write(self, translations: Sequence[str]) -> None:
         """Hand in the translations."""
-        self.out.write_text("".join(f"{line}\n" for line in translations), encoding="utf-8")
+        write_text(self.out, "".join(f"{line}\n" for line in translations))
 
     def _two_sides(self, part: str) -> tuple[str, str]:
         return str(self.text / f"{part}.en"), str(self.text / f"{part}.de")

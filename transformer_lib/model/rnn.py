@@ -229,9 +229,8 @@ class RNN(Seq2Seq):
 
     def init_state(self, memory: Memory) -> RNNState:
         """Each layer starts from a learned view of the memory's mean (its cell from zero)."""
-        real = memory.mask[:, 0, 0, :, None].to(memory.states.dtype)
-        mean = (memory.states * real).sum(dim=1) / real.sum(dim=1).clamp(min=1.0)
-        hidden = torch.tanh(self.bridge(mean)).chunk(self.config.num_decoder_layers, dim=-1)
+        bridged = torch.tanh(self.bridge(memory.mean()))
+        hidden = bridged.chunk(self.config.num_decoder_layers, dim=-1)
         return RNNState(memory, [(h[None].contiguous(), torch.zeros_like(h)[None]) for h in hidden])
 
     def decode_step(

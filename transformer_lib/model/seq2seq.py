@@ -35,6 +35,11 @@ class Memory:
         """The memory of these sentences, in this order."""
         return Memory(self.states.index_select(0, sentences), self.mask.index_select(0, sentences))
 
+    def mean(self) -> Float[Tensor, "batch d_model"]:
+        """The mean of each sentence's states; zero where a sentence is empty."""
+        real = self.mask[:, 0, 0, :, None].to(self.states.dtype)
+        return (self.states * real).sum(dim=1) / real.sum(dim=1).clamp(min=1.0)
+
 
 class DecoderState(Protocol):
     """What a decoder remembers between steps.

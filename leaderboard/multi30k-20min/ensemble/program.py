@@ -7,7 +7,7 @@ in their seed do not make the same mistakes: the next token's probability is the
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -71,12 +71,8 @@ def main() -> None:
     task = Task.from_options(sys.argv[1:])
     with tempfile.TemporaryDirectory() as folder:
         runs = [
-            task.train(
-                "cpu_multi30k_fast",
-                Path(folder, str(number)),
-                *SETTINGS,
-                seed=MODELS * task.seed + number,
-                share=1 / MODELS,
+            replace(task, seed=MODELS * task.seed + number, seconds=task.seconds / MODELS).train(
+                "cpu_multi30k_fast", Path(folder, str(number)), *SETTINGS
             )
             for number in range(MODELS)
         ]

@@ -36,24 +36,18 @@ SHARE = 0.4  # λ, what the neighbors say weighs
 TEMPERATURE = 20.0  # T, in squared distances
 
 
-def mean_states(memory: Memory) -> Float[Tensor, "batch d_model"]:
-    """The mean of the encoder's states of each sentence."""
-    real = memory.mask[:, 0, 0, :, None].to(memory.states.dtype)
-    return (memory.states * real).sum(dim=1) / real.sum(dim=1)
-
-
 class Examples:
     """The training text as a model sees it: for each sentence its states, and what followed."""
 
     @torch.no_grad()
     def __init__(self, model: Transformer, pairs: PairStore):
         self.tokens = [torch.from_numpy(pairs.tgt[n].astype("int64")) for n in range(len(pairs))]
-        self.keys = list[Tensor](self.tokens)  # each will be replaced
+        self.keys = [torch.empty(0)] * len(pairs)
         means = model.output_weight.new_empty(len(pairs), model.output_weight.size(1))
         for numbers in plan_batches(pairs.src.lengths, pairs.tgt.lengths, 4096, seed=(0,)):
             batch = make_batch(pairs, numbers)
             memory = model.encode(batch.src)
-            means[numbers] = mean_states(memory)
+            means[numbers] = memory.mean()
             for n, states in zip(numbers, model.decode(batch.tgt_input, memory), strict=True):
                 self.keys[n] = states[: len(self.tokens[n])].clone()
         self.center = means.mean(dim=0)
@@ -111,7 +105,7 @@ class WithNeighbors(Seq2Seq):
         return self.model.decode(tgt_input, memory)
 
     def init_state(self, memory: Memory) -> State:
-        return State(self.model.init_state(memory), *self.examples.like(mean_states(memory)))
+        return State(self.model.init_state(memory), *self.examples.like(memory.mean()))
 
     def decode_step(
         self, tokens: Int[Tensor, " rows"], state: State
