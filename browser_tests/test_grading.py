@@ -7,7 +7,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from conftest import TOKEN, running_lab
+from conftest import TOKEN, give_points, running_lab
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "scripts"))
 from made_up_class import ASSIGNMENT, answered, hand_in, misled, new_course
@@ -74,10 +74,7 @@ def test_the_form_grader_shows_rubric_and_verdict_and_takes_points(course, page,
             page.screenshot(path=SCREENSHOTS / f"formgrader_{number}.png", full_page=True)
         assert hint(MISTAKE)[:40] in seen
         assert "6 of 6 points" in seen
-        box = page.locator("input.score").last
-        box.fill("2")
-        box.blur()
-        page.wait_for_timeout(1000)
+        give_points(page, [page.locator("input.score").last], "2")
     after = scores(course)
     assert sum(after.values()) == pytest.approx(sum(before.values()) + 2)  # of whom is left open
 
