@@ -1,8 +1,8 @@
 """Two models of ``cpu_multi30k_fast``, trained at the same time, that translate together.
 
-Two processes with a core each learn from more text a second than one that spreads every product over
-both. Models that differ in their seed do not make the same mistakes: the next token's probability is
-the mean of theirs.
+Two processes with a core each learn from more text a second than one that spreads every product
+over both. Models that differ in their seed do not make the same mistakes: the next token's
+probability is the mean of theirs.
 """
 
 import sys
@@ -24,8 +24,8 @@ from transformer_lib.leaderboard.program import Task
 from transformer_lib.model.seq2seq import DecoderState, Seq2Seq
 
 MODELS = 2
-# Twice the dropout of cpu_multi30k_fast, for four times as many steps; a larger alpha than the usual
-# 0.6, at which translations are too short. Both were chosen on the validation set.
+# Twice the dropout of cpu_multi30k_fast, for four times as many steps; a larger alpha than the
+# usual 0.6, at which translations are too short. Both were chosen on the validation set.
 SETTINGS = ("model.dropout=0.1", "decoding.alpha=2.0")
 
 
