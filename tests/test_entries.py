@@ -1,9 +1,6 @@
 """The programs of the leaderboard that are the course's: what they add to the library's models."""
 
 import importlib.util
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -125,50 +122,21 @@ def found_tokens(beams):
     return [[hypothesis.tokens for hypothesis in beam] for beam in beams]
 
 
-@pytest.fixture
-def options(toy_files, tmp_path):
-    """What a program is started with, for a made-up text and two seconds."""
+@pytest.mark.parametrize("module", [neighbors, ensemble], ids=["neighbors", "ensemble"])
+def test_a_program_learns_and_translates(module, toy_files, tmp_path, monkeypatch):
     text = tmp_path / "text"
     text.mkdir()
     for name in ("train.en", "train.de", "valid.en", "valid.de", "test.en"):
         (text / name).write_bytes((toy_files / name).read_bytes())
-    out = tmp_path / "out"
-    return ["--seed", "1", "--seconds", "2", "--text", str(text), "--out", str(out)]
-
-
-SMALL = ("data.vocab_size=80", "model.d_model=32", "model.d_ff=64", "training.device=cpu")
-
-
-def translations_in(out):
-    return len(Path(out).read_text(encoding="utf-8").splitlines())
-
-
-def test_neighbors_learn_and_translate(options, monkeypatch):
     train = Task.train
-    monkeypatch.setattr(Task, "train", lambda *args: train(*args, *SMALL))
+
+    def small(self, config, folder, *settings, **options):
+        sizes = ("data.vocab_size=80", "model.d_model=32", "model.d_ff=64", "training.device=cpu")
+        return train(self, config, folder, *settings, *sizes, **options)
+
+    monkeypatch.setattr(Task, "train", small)
+    out = tmp_path / "out"
+    options = ["--seed", "1", "--seconds", "4", "--text", str(text), "--out", str(out)]
     monkeypatch.setattr("sys.argv", ["program.py", *options])
-    neighbors.main()
-    assert translations_in(options[-1]) == 20
-
-
-def run_small_ensemble(options, *settings):
-    """In a process of its own, for it starts others that import the program."""
-    code = f"import program; program.SETTINGS = {(*SMALL, *settings)}; program.main()"
-    return subprocess.run(
-        [sys.executable, "-c", code, *options],
-        env={**os.environ, "PYTHONPATH": str(ENTRIES / "multi30k-20min/ensemble")},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-
-
-def test_an_ensemble_learns_and_translates(options):
-    done = run_small_ensemble(options)
-    assert done.returncode == 0, done.stderr
-    assert translations_in(options[-1]) == 20
-
-
-def test_an_ensemble_of_which_a_model_fails_says_why(options):
-    done = run_small_ensemble(options, "model.num_heads=5")
-    assert done.returncode != 0
-    assert "num_heads" in done.stderr.splitlines()[-1]
-    assert not Path(options[-1]).exists()
+    module.main()
+    assert len(out.read_text(encoding="utf-8").splitlines()) == 20
