@@ -146,6 +146,21 @@ def test_what_fails_is_one_line_and_leaves_nothing_running(small, tmp_path):
         assert not (entry.folder / "result.json").exists()
 
 
+def test_each_seed_is_told_when_it_was_run_again(small, tmp_path, capsys):
+    folder = entry_in(tmp_path, "half", saying(10))
+    typed(small, capsys, "run", folder)
+    (folder / "program.py").write_text(
+        textwrap.dedent(saying(10)) + "\nif given.seed == '2': raise SystemExit(3)"
+    )
+    small.setattr(sys, "argv", ["transformer-lib", "leaderboard", "verify", str(folder)])
+    with pytest.raises(SystemExit):
+        cli.main()
+    out, said = capsys.readouterr()
+    told = [line.split(":")[0].split() for line in out.splitlines()]
+    assert told == [["claimed", "seed", "1"], ["again", "seed", "1"]]
+    assert "ended with 3" in said
+
+
 def test_a_claim_that_its_translations_do_not_bear_out_is_refused(small, tmp_path, capsys):
     folder = entry_in(tmp_path, "boast", saying(10))
     typed(small, capsys, "run", folder)
@@ -155,7 +170,7 @@ def test_a_claim_that_its_translations_do_not_bear_out_is_refused(small, tmp_pat
     values[0]["bleu"] += 5.0
     path.write_text(json.dumps(values))
     with pytest.raises(UserError, match=r"boast claims .* for seed 1, but its outputs/1.txt has"):
-        verify(read_entry(folder))
+        next(verify(read_entry(folder)))
     path.write_text(right)
     (folder / "program.py").write_text(textwrap.dedent(saying(5)))  # not what was run
     code, out, _ = typed(small, capsys, "verify", folder)

@@ -54,17 +54,18 @@ def verify(
       transformer-lib leaderboard verify leaderboard/multi30k-3min/mine
     """
     from transformer_lib.leaderboard.entries import SEEDS, read_entry
-    from transformer_lib.leaderboard.running import TOLERANCE
+    from transformer_lib.leaderboard.running import TOLERANCE, Verdict
     from transformer_lib.leaderboard.running import verify as verify_entry
 
-    verdict = verify_entry(read_entry(entry), files, seed or SEEDS)
-    for claimed, again in zip(verdict.claimed, verdict.again, strict=True):
-        typer.echo(f"claimed  {_line(claimed)}")
-        typer.echo(f"again    {_line(again)}")
-    claimed_mean, again_mean = verdict.means
+    done = []
+    for one in verify_entry(read_entry(entry), files, seed or SEEDS):
+        typer.echo(f"claimed  {_line(one.claimed)}")
+        typer.echo(f"again    {_line(one.again)}")
+        done.append(one)
+    verdict = Verdict(done)
     typer.echo(
-        f"{'holds' if verdict.holds else 'does not hold'}: {claimed_mean:.2f} claimed, "
-        f"{again_mean:.2f} again (may be {TOLERANCE:g} lower)"
+        f"{'holds' if verdict.holds else 'does not hold'}: {verdict.claimed:.2f} claimed, "
+        f"{verdict.again:.2f} again (may be {TOLERANCE:g} lower)"
     )
     if not verdict.holds:
         raise typer.Exit(1)

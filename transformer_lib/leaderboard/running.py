@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
+from typing import NamedTuple
 
 from transformer_lib.data.corpora import DataConfig, TestSet, load_corpus
 from transformer_lib.data.preparation import cleaner_of
@@ -92,43 +93,61 @@ def _run(entry: Entry, command: list[str], limit: float) -> None:
         raise UserError(f"{entry.name} ended with {code}: {entry.folder / 'log.txt'} says why")
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """What an entry says of itself, and what came out when it was run again."""
+class Verified(NamedTuple):
+    """One seed as an entry claims it, and as it came out when it was run again."""
 
-    claimed: Sequence[Try]
-    again: Sequence[Try]
-
-    @property
-    def means(self) -> tuple[float, float]:
-        """BLEU as claimed, and again."""
-        return mean(t.bleu for t in self.claimed), mean(t.bleu for t in self.again)
-
-    @property
-    def holds(self) -> bool:
-        """Whether the mean is no lower than claimed, but for what chance changes."""
-        claimed, again = self.means
-        return again >= claimed - TOLERANCE
+    claimed: Try
+    again: Try
 
 
-def verify(entry: Entry, files: Path | None = None, seeds: Sequence[int] = SEEDS) -> Verdict:
-    """Run an entry again; its folder stays as it is, but for the log.
+def verify(
+    entry: Entry, files: Path | None = None, seeds: Sequence[int] = SEEDS
+) -> Iterator[Verified]:
+    """Run an entry again, seed by seed; its folder stays as it is, but for the log.
 
     Raises:
         UserError: it cannot be run, or its stored translations do not have the BLEU it claims.
     """
-    claimed = [one for one in entry.tries() if one.seed in seeds]
-    if {one.seed for one in claimed} != set(seeds):
+    claimed = {one.seed: one for one in entry.tries()}
+    if not claimed.keys() >= set(seeds):
         raise UserError(f"{entry.folder} has no result of all seeds {', '.join(map(str, seeds))}")
     with text_of(entry.track, files) as (text, test):
-        for one in claimed:
-            stored = entry.output(one.seed)
-            if len(stored) != len(test):
-                raise UserError(f"{entry.name}: outputs/{one.seed}.txt has {len(stored)} lines")
-            score = bleu(stored, [references[:1] for references in test.references]).score
-            if abs(score - one.bleu) > 0.01:
-                raise UserError(
-                    f"{entry.name} claims {one.bleu:.2f} for seed {one.seed}, but its "
-                    f"outputs/{one.seed}.txt has {score:.2f}"
-                )
-        return Verdict(claimed, [run_seed(entry, seed, text, test)[0] for seed in seeds])
+        for seed in seeds:
+            _check_claim(entry, claimed[seed], test)
+        for seed in seeds:
+            yield Verified(claimed[seed], run_seed(entry, seed, text, test)[0])
+
+
+def _check_claim(entry: Entry, claimed: Try, test: TestSet) -> None:
+    """Raises UserError if the stored translations of a seed do not have the BLEU it claims."""
+    stored = entry.output(claimed.seed)
+    if len(stored) != len(test):
+        raise UserError(f"{entry.name}: outputs/{claimed.seed}.txt has {len(stored)} lines")
+    score = bleu(stored, [references[:1] for references in test.references]).score
+    if abs(score - claimed.bleu) > 0.01:
+        raise UserError(
+            f"{entry.name} claims {claimed.bleu:.2f} for seed {claimed.seed}, but its "
+            f"outputs/{claimed.seed}.txt has {score:.2f}"
+        )
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Of all seeds that were run again."""
+
+    seeds: Sequence[Verified]
+
+    @property
+    def claimed(self) -> float:
+        """Mean BLEU."""
+        return mean(one.claimed.bleu for one in self.seeds)
+
+    @property
+    def again(self) -> float:
+        """Mean BLEU."""
+        return mean(one.again.bleu for one in self.seeds)
+
+    @property
+    def holds(self) -> bool:
+        """Whether the mean is no lower than claimed, but for what chance changes."""
+        return self.again >= self.claimed - TOLERANCE
