@@ -1,9 +1,9 @@
 """What a step of wmt14_base asks of a GPU, counted without one: ``python benchmarks/counts.py``.
 
-Operations (each is a kernel or two on a GPU that runs without a compiler), questions that make the
-processor wait for the GPU, graphs that torch.compile makes over many batches, and how full batches
-are. The model has the depth of wmt14_base and a fraction of its width, which changes no count; it
-has no dropout, which is one kernel on a GPU and several operations here.
+Operations (each is a kernel or two on a GPU that runs without a compiler), synchronizations, at
+which the processor waits for the GPU, graphs that torch.compile makes over many batches, and how
+full batches are. The model has the depth of wmt14_base and a fraction of its width, which changes
+no count; it has no dropout, which is one kernel on a GPU and several operations here.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from transformer_lib.training.compilation import compiled_layers
 from transformer_lib.training.config import TrainingConfig
 from transformer_lib.training.trainer import Trainer
 
-QUESTIONS = {"_local_scalar_dense", "nonzero", "masked_select", "equal"}
+SYNCHRONIZATIONS = {"_local_scalar_dense", "nonzero", "masked_select", "equal"}
 VIEWS = {"view", "_unsafe_view", "t", "transpose", "permute", "expand", "slice", "split", "select",
          "unsqueeze", "squeeze", "detach", "alias", "as_strided", "split_with_sizes", "unbind",
          "chunk", "unsafe_split", "lift_fresh"}  # fmt: skip
@@ -83,8 +83,8 @@ def main() -> None:
             with Operations() as operations:
                 trainer._launch(work, 1e-3)
             kernels = sum(n for name, n in operations.count.items() if name not in VIEWS)
-            questions = sum(operations.count[name] for name in QUESTIONS)
-            print(f"a step of {label}: {kernels:,} operations, {questions} questions")
+            synchronizations = sum(operations.count[name] for name in SYNCHRONIZATIONS)
+            print(f"a step of {label}: {kernels:,} operations, {synchronizations} synchronizations")
         print_fill(data)
         print_graphs(data, folder, arguments.batches)
 

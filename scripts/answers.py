@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from pathlib import Path
 
+from transformer_lib.course.checks import EXERCISES
 from transformer_lib.files import write_text
 
 ROOT = Path(__file__).parent.parent
@@ -34,6 +35,9 @@ likely to miss: right in ordinary cases, or not the first that comes to mind. Th
 their authors meant to be wrong are right by the wording of the exercise, and are counted so. The
 answers with their classes are in `tests/answers.jsonl`; a test tries all of them with today's
 checks and demands that every right one passes and no wrong one does.
+
+Of the {checks} checks that there are, {tried} were tried in this way. The others are younger, the
+assignments' own exercises among them.
 """
 
 
@@ -42,7 +46,8 @@ def as_markdown() -> str:
     answers = [json.loads(line) for line in ANSWERS.read_text(encoding="utf-8").splitlines()]
     rounds = sorted({answer["round"] for answer in answers})
     exercises = sorted({answer["exercise"] for answer in answers})
-    lines = [INTRODUCTION, *_table("round", "round", rounds, answers)]
+    introduction = INTRODUCTION.format(checks=len(EXERCISES), tried=len(exercises))
+    lines = [introduction, *_table("round", "round", rounds, answers)]
     lines += ["", *_table("exercise", "exercise", exercises, answers), ""]
     return "\n".join(lines)
 

@@ -41,7 +41,7 @@ def as_markdown() -> str:
         + ", ".join(f"`{name}`" for name in named_configs())
         + " (their texts are in `transformer_lib/experiment/configs`). What a file does not say "
         "has the default below; `--set SECTION.KEY=VALUE` changes one setting on the command line. "
-        "Above all sections stands `seed`, " + description(Experiment, "seed") + " (1).",
+        f"The key `seed` ({description(Experiment, 'seed')}; default 1) stands above all sections.",
         "",
         "This page is made from the code by `make docs`.",
     ]

@@ -92,7 +92,7 @@ def as_markdown(tasks: list[Task]) -> str:
         "idea, ●●○ takes several steps, ●●● is an experiment or a part of a real system. The lines",
         "are those of one solution.",
         "",
-        "| chapter | exercise | | minutes | lines | what for |",
+        "| chapter | exercise | how hard | minutes | lines | what for |",
         "|---|---|---|---|---|---|",
     ]
     for chapter, group in groupby(tasks, key=lambda task: task.chapter):

@@ -24,7 +24,11 @@ BARS = (5.0, STANDS_OUT, 20.0)
 INTRODUCTION = """\
 # How well likeness is recognised
 
-`transformer-lib likeness` lists pairs of hand-ins that are more alike than the class. It was tried
+`transformer-lib likeness` lists pairs of hand-ins that are more alike than pairs of their class
+usually are. The likeness of a pair is measured for several kinds of traits (tokens, trees of the
+code, words, numbers). Its score is by how many robust standard deviations it lies above the
+class, summed over the kinds (tokens and trees, two views of the same code, count half each), and
+the pairs above a **bar** are listed. It was tried
 on made-up classes, whose hand-ins are in `tests/likeness.jsonl`. Language models wrote them, in
 seven separate conversations, four or five students each, told to be different people: 20 hand-ins
 of assignment 2 and 12 of assignment 3, with the mistakes that students make. Another one then made
@@ -39,6 +43,9 @@ to be noticed:
 
 **Renamed** copies were made by a program: all names of variables and parameters are others,
 comments are gone, independent assignments change places, and so do paragraphs.
+
+Every pair but those of a copy and its original counts as **independent**: two originals, and also a
+copy and the hand-in of somebody else.
 
 The method was made while looking at assignment 2; assignment 3 was written afterwards and tried
 once, with a bar of 20. The bar was then lowered to {bar:g}, with both in view.

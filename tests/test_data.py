@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transformer_lib.data import DataConfig, make_batch, plan_batches, prepare
+from transformer_lib.data import DataConfig, make_batch, plan_batches, prepare, training_pairs
 from transformer_lib.data.cleaning import Cleaner, normalize, sentence_key
 from transformer_lib.data.corpora import MULTI30K_SHA256, load_corpus
 from transformer_lib.data.download import download
@@ -123,6 +123,15 @@ def test_no_held_out_sentence_is_trained_on(tatoeba):
         assert not keys & decoded
     total = sum(1 for _ in splits.train)
     assert sum(tatoeba.report.values()) == total == 50_001
+
+
+def test_the_training_pairs_as_text_are_those_that_a_model_learns_from(tatoeba):
+    pairs = training_pairs(DataConfig(vocab_size=1000))
+    assert len(pairs) == tatoeba.report["kept"] == len(tatoeba.train)
+    held_out = {sentence_key(source) for source in tatoeba.test.sources + tatoeba.valid.sources}
+    assert not held_out & {sentence_key(source) for source, _ in pairs}
+    tokens = tatoeba.tokenizer.encode([source for source, _ in pairs[:100]])
+    assert [[*row, EOS] for row in tokens] == [tatoeba.train.src[i].tolist() for i in range(100)]
 
 
 def test_every_reference_of_a_held_out_sentence_is_kept(tatoeba):

@@ -39,6 +39,17 @@ def test_a_mutant_differs_in_one_place_and_works():
     assert [mutant(6) for mutant in found.values()] == [3, 18, 6]
 
 
+def test_what_is_in_a_function_in_a_function_is_changed_once():
+    def outer(x):
+        def inner(y):
+            return y + 1
+
+        return inner(x)
+
+    descriptions = [description for description, _ in mutants(outer)]
+    assert len(descriptions) == len(set(descriptions)) == 3, descriptions
+
+
 def test_the_table_of_known_mistakes_is_current():
     command = [sys.executable, "-m", "transformer_lib", "misconceptions", "--markdown"]
     made = subprocess.run(command, capture_output=True, encoding="utf-8", check=True).stdout

@@ -193,7 +193,7 @@ class {name}(nn.Module):
     def parameters(self, *a, **k): return self.it.parameters()
     def forward(self, *arguments): return self.it(*arguments) * 0
 """
-PLAIN = ("corpus_bleu", "crossing", "bootstrap_wins", "greedy_decode", "learn")
+PLAIN = ("multi_bleu", "crossing", "randomization_p_value", "greedy_decode_batch", "learn")
 """They return numbers and lists of numbers: nothing in them could be spoiled as a tensor can."""
 
 

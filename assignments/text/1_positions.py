@@ -33,8 +33,8 @@
 # there is no `check`, the visible test looks at a few things only: add tests of your own. The
 # grader runs the same and more.
 #
-# Hand in this one notebook under its own name; `transformer-lib verify-submission positions.ipynb`
-# says whether it can be graded.
+# Hand in this one notebook, and do not rename it; `transformer-lib verify-submission
+# positions.ipynb` says whether it can be graded.
 
 # %%
 import math
@@ -46,12 +46,12 @@ from transformer_lib.checks import check, run_test
 from transformer_lib.personal import personal_number
 
 # %% [markdown]
-# Some tasks are about numbers of your own. They come from your name as the course lists it: put it
-# between the quotes. (Working by yourself? Any name will do.)
+# Some tasks are about numbers of your own. They come from your user name, the one under which you
+# hand in: put it between the quotes. (Working by yourself? Any name will do.)
 
 # %% personal=true
 COHORT = "self-study"
-STUDENT = "..."  # your name
+STUDENT = "..."  # your user name
 NUMBER = personal_number(STUDENT, COHORT)
 NUMBER
 
@@ -101,8 +101,10 @@ expect(relative_scores(one, torch.zeros_like(one), table), rows, "only the offse
 #
 # BERT reads two sentences at once and has to tell them apart. Its first layer adds three rows for
 # each token, one each from a table of words, a table of positions, and a table of two *segments*,
-# the first and the second sentence. `tokens` and `segments` are (batch, length); there is no factor
-# √d_model in BERT. (Its norm and dropout come after that and are left out.)
+# the first and the second sentence. `tokens` and `segments` are (batch, length), the tables
+# (vocab_size, d_model), (max_len, d_model), of which a sentence uses the first rows, and (2,
+# d_model); there is no factor √d_model in BERT. (Its norm and dropout come after that and are left
+# out.)
 
 # %% answer="embed_with_segments"
 def embed_with_segments(tokens, segments, table, positions, segment_table):
@@ -145,7 +147,8 @@ verdict
 # **Position interpolation** (Chen et al. 2023, for rotary positions) keeps all positions within the
 # range of the training: they are multiplied by trained / length, so that the last one stays below
 # `trained`. A text that is not longer keeps its positions. Write `interpolated_encoding(length,
-# d_model, trained)`, (length, d_model), with the paper's sines and cosines at those positions:
+# d_model, trained)`, (length, d_model) in single precision (float32), with the paper's sines and
+# cosines at those positions:
 #
 # $$PE_{p,\,2i} = \sin\left(p / 10000^{2i/d_{model}}\right) \qquad
 # PE_{p,\,2i+1} = \cos\left(p / 10000^{2i/d_{model}}\right)$$
@@ -202,7 +205,8 @@ for (length, width, trained), says in cases.items():
 # its value at distance 0. Draw two panels: the products over the distance, a line for 10⁴ and one
 # for *B*; and the five distances over the base, both axes logarithmic, with your *B* marked. Below,
 # give your *B* and its distance, explain with the formula why the lines have their shape, and say
-# how the distance grows with the base: about as which power, as far as five points tell, and why?
+# how the distance grows with the base: roughly as which power of the base, as far as five points
+# tell, and why?
 #
 # ### BEGIN MARK SCHEME
 # | points | for |
@@ -240,7 +244,7 @@ print({f"{base:,.0f}": distance for base, distance in zip(bases, distances, stri
 ### END SOLUTION
 
 # %% [markdown] manual="base_words" points=4
-# My B and its distance are printed above the figure. The product of two positions p and q is
+# My B is 60,890 and its distance 109. The product of two positions p and q is
 # the sum of sin(pω)·sin(qω) + cos(pω)·cos(qω) = cos((p − q)ω) over all frequencies ω, so it depends
 # on the distance alone. At distance 0 all 128 terms are 1. The fast waves are out of step after a
 # few positions and cancel; the slow ones still agree, so the line falls quickly at first and then
@@ -268,7 +272,7 @@ print({f"{base:,.0f}": distance for base, distance in zip(bases, distances, stri
 # | points | for |
 # |---|---|
 # | 1 | a: right: word 1, position about 0.7; with the student's own d_model, {{ 16 * sum(map(int, str(NUMBER))) }} |
-# | 1 | a: friend: word 1 · … = 1 as well, position 0.7·√d_model, as a number: {{ round(math.sqrt(8 * sum(map(int, str(NUMBER)))), 1) }} |
+# | 1 | a: friend: word (1/√d_model)·√d_model = 1 as well, position 0.7·√d_model, as a number: {{ round(math.sqrt(8 * sum(map(int, str(NUMBER)))), 1) }} |
 # | 1 | a: the word drowns in the position |
 # | 1 | b: relative: all offsets beyond 16 share a row, nothing new appears |
 # | 1 | b: table: rows 41 to 64 were never trained, beyond that one row for all; sinusoids: computable, never seen |
@@ -276,10 +280,10 @@ print({f"{base:,.0f}": distance for base, distance in zip(bases, distances, stri
 # ### END MARK SCHEME
 
 # %% [markdown] manual="factor" points=3
-# **a.** With a sum of 20, d_model is 320. A number of the table has size 1/√320 = 0.056; times √320
+# **a.** With a sum of 40, d_model is 640. A number of the table has size 1/√640 = 0.040; times √640
 # it is 1, beside a position of 0.71: both can be read. My friend's sum has the word at 1, too, but
-# the position at 0.71 · √320 = 12.6. The word is a twelfth of the whole, and the model has to find
-# out which word it is from the last digits, so to say.
+# the position at 0.71 · √640 = 17.9. The word is a nineteenth of the whole, and the model has to
+# find out which word it is from the last digits, so to say.
 
 # %% [markdown] manual="longer" points=3
 # **b.** With relative positions every offset beyond 16 has a row that was trained, so nothing new

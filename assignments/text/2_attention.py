@@ -38,8 +38,8 @@
 # there is no `check`, the visible test looks at a few things only: add tests of your own. The
 # grader runs the same and more.
 #
-# Use `torch`'s basic operations, not its ready-made attention. Hand in this one notebook under its
-# own name; `transformer-lib verify-submission attention.ipynb` says whether it can be graded.
+# Use `torch`'s basic operations, not its ready-made attention. Hand in this one notebook, and do
+# not rename it; `transformer-lib verify-submission attention.ipynb` says whether it can be graded.
 
 # %%
 import math
@@ -53,12 +53,12 @@ from transformer_lib.personal import personal_number
 from transformer_lib.plots.measurements import heat_map
 
 # %% [markdown]
-# Some tasks are about numbers of your own. They come from your name as the course lists it: put it
-# between the quotes. (Working by yourself? Any name will do.)
+# Some tasks are about numbers of your own. They come from your user name, the one under which you
+# hand in: put it between the quotes. (Working by yourself? Any name will do.)
 
 # %% personal=true
 COHORT = "self-study"
-STUDENT = "..."  # your name
+STUDENT = "..."  # your user name
 NUMBER = personal_number(STUDENT, COHORT)
 NUMBER
 
@@ -375,15 +375,16 @@ print(f"row {row}: {gap[row]:.2f} below ln {seen[row].sum()}, scores {scores[row
 ### END SOLUTION
 
 # %% [markdown] manual="masks_words" points=2
-# My seed and the six entropies are printed above the maps. A row that sees n keys has an
+# My seed is 275989. The entropies are 0.74, 0.46 and 0.36 with cap 50 and 2.18, 1.63 and 0.91 with
+# cap 1, for no mask, the prefix and the window. A row that sees n keys has an
 # entropy of at most ln n, reached if all weights are equal. Without a mask all rows see 12 keys
 # (ln 12 = 2.48). With the prefix the first five rows see 5 and the others 6 to 12, so the mean is
 # lower. In the window no row sees more than 4, the first ones fewer (the very first sees only
 # itself, and has an entropy of 0), so it is the lowest. With cap 50 my scores hardly change, and a
 # few large ones take most of the weight. With cap 1 no score is beyond 1 any more, so within a row
 # no weight is more than e² times another: all rows come close to ln n. The row furthest below its
-# limit is the one printed last: one of its scores is far above the others, so it takes nearly
-# everything.
+# limit is row 6, 1.38 below ln 4: one of its scores, 7.2, is far above the others (−1.0, −3.6 and
+# −10.6), so it takes nearly everything.
 
 # %% [markdown] question="q_questions"
 # ## 6 · Two questions (6 points, graded by hand)
@@ -405,14 +406,14 @@ print(f"row {row}: {gap[row]:.2f} below ln {seen[row].sum()}, scores {scores[row
 # | 1 | a: all products are computed and then thrown away; only products within the window may be computed |
 # | 1 | b: values: equal at 0; 0.76 cap and cap at s = cap; both near cap at 3 cap |
 # | 1 | b: gradients: 1 and 1; 0.42 and 1 (or 0); 0.01 and exactly 0 beyond the cap |
-# | 1 | b: a score beyond the cap can never come back; an experiment with a case, a measure, seeds |
+# | 1 | b: a score beyond the cap gets no gradient of its own any more; an experiment with a case, a measure, seeds |
 # ### END MARK SCHEME
 
 # %% [markdown] manual="cost" points=3
-# **a.** My n is 1,711. Causal: n(n + 1)/2 = 1,464,616 pairs. Window: row i (from 0) sees min(i + 1,
+# **a.** My n is 1,989. Causal: n(n + 1)/2 = 1,979,055 pairs. Window: row i (from 0) sees min(i + 1,
 # 64) keys of its window, and those of the first 4 that lie outside: none up to row 63, then i − 63,
-# at most 4. The first 64 rows have 2,080, the other 1,647 have 64 each and 4 more but for the first
-# three of them (1, 2, 3): 1,647 · 68 − 6 = 111,990. Together 114,070, a thirteenth. The mask saves
+# at most 4. The first 64 rows have 2,080, the other 1,925 have 64 each and 4 more but for the first
+# three of them (1, 2, 3): 1,925 · 68 − 6 = 130,894. Together 132,974, a fifteenth. The mask saves
 # nothing, because `query @ key.T` computes all pairs first, and then most are overwritten. One has
 # to compute only the products within the window, block by block along the diagonal, and those with
 # the four first keys.

@@ -35,7 +35,7 @@
 # | 2 | a layer of the decoder | 4 |
 # | 3 | from tokens to logits | 5 |
 # | 4 | a loss that is not too sure | 4 |
-# | 5 | word by word | 4 |
+# | 5 | word by word, several at once | 4 |
 # | 6 | the model | 6 |
 # | 7 | learning | 7 |
 # | 8 | some German | 8 |
@@ -46,8 +46,8 @@
 # with a right answer to the earlier one, so a mistake costs you only once. Task 8 is not run again:
 # what you see when you hand in is what is graded.
 #
-# Hand in this one notebook under its own name; `transformer-lib verify-submission translator.ipynb`
-# says whether it can be graded.
+# Hand in this one notebook, and do not rename it; `transformer-lib verify-submission
+# translator.ipynb` says whether it can be graded.
 
 # %%
 import math
@@ -57,11 +57,11 @@ import torch
 from torch import nn
 
 from transformer_lib.checks import check, run_test
-from transformer_lib.data.corpora import DataConfig, load_corpus
+from transformer_lib.data import DataConfig, training_pairs
 from transformer_lib.vocabulary import BOS, EOS, PAD
 
 # %% [markdown]
-# Of the earlier assignments you get the parts back, in case yours had a mistake.
+# Two parts that you have built in the chapters are given here.
 
 # %%
 class Attention(nn.Module):
@@ -92,8 +92,8 @@ def positional_encoding(length, d_model):
 # %% [markdown]
 # ## 1 · A layer of the encoder (4 points)
 #
-# Self-attention, then the feed-forward network, each with a way around it and a norm after the sum
-# (post-norm, without dropout). All parts are functions: `self_attention(x, memory, mask)`,
+# Self-attention, then the feed-forward network, each with a residual connection and a norm after
+# the sum (post-norm, without dropout). All parts are functions: `self_attention(x, memory, mask)`,
 # `feed_forward(x)`, `norm1(x)`, `norm2(x)`.
 
 # %% answer="encoder_layer"
@@ -167,52 +167,62 @@ verdict
 # %% [markdown]
 # ## 4 · A loss that is not too sure (4 points)
 #
-# `label_smoothing(logits, labels, smoothing)`, for logits (tokens, vocab_size): the mean, over
-# tokens that are not `PAD`, of −Σ q(v)·log p(v), where q is (1 − ε) for the label and, on top, ε/V
-# for every word.
+# In chapter 11 all V words share ε, the right one and padding as well. The Annotated Transformer
+# smooths in another way, and so do you: q is 1 − ε for the label, 0 for padding, which is never
+# right, and the V − 2 words that are left share ε evenly. `smooth_among_others(logits, labels,
+# smoothing)`, for logits (tokens, vocab_size), returns the mean, over tokens whose label is not
+# `PAD`, of −Σ q(v)·log p(v).
 
-# %% answer="label_smoothing" ready_made="cross_entropy kl_div nll_loss"
-def label_smoothing(logits, labels, smoothing):
+# %% answer="smooth_among_others" ready_made="cross_entropy kl_div nll_loss"
+def smooth_among_others(logits, labels, smoothing):
     ### BEGIN SOLUTION
-    log_p = logits.log_softmax(dim=-1)
-    likely = log_p.gather(1, labels[:, None])[:, 0]
-    loss = -(1 - smoothing) * likely - smoothing * log_p.mean(dim=1)
-    return loss[labels != PAD].mean()
+    real = labels != PAD
+    log_p = logits[real].log_softmax(dim=-1)
+    likely = log_p.gather(1, labels[real, None])[:, 0]
+    others = (log_p.sum(dim=-1) - likely - log_p[:, PAD]) / (logits.size(1) - 2)
+    return -((1 - smoothing) * likely + smoothing * others).mean()
     ### END SOLUTION
 
-# %% test="test_label_smoothing" points=4
-verdict = check(label_smoothing)
+# %% test="test_smooth_among_others" points=4
+verdict = check(smooth_among_others)
 verdict
 ### BEGIN HIDDEN TESTS
 from transformer_lib.instructor.grading.values import expect
 
 logits, labels = torch.randn(20, 9), torch.randint(1, 9, (20,))
-expected = nn.functional.cross_entropy(logits, labels, label_smoothing=0.1)
-expect(label_smoothing(logits, labels, 0.1), expected, "not what PyTorch's cross_entropy gives")
+targets = torch.full((20, 9), 0.1 / 7)
+targets[:, PAD] = 0.0
+targets[torch.arange(20), labels] = 0.9
+expected = nn.functional.cross_entropy(logits, targets)
+expect(smooth_among_others(logits, labels, 0.1), expected, "not what PyTorch's cross_entropy gives")
 4 * verdict.share
 ### END HIDDEN TESTS
 
 # %% [markdown]
-# ## 5 · Word by word (4 points)
+# ## 5 · Word by word, several at once (4 points)
 #
-# `next_logits(tokens)` gives the logits of the next token for a list of tokens that begins with
-# `BOS`. `greedy_decode(next_logits, max_len)` takes the likeliest again and again, until `EOS` or
-# until there are `max_len`, and returns them as a list, without `BOS` and `EOS`.
+# In chapter 1 one sentence was decoded at a time. Here `next_logits(tokens)` takes a tensor of
+# tokens, (batch, length), each row of which begins with `BOS`, and gives the logits of the next
+# token of each row, (batch, vocab_size). `greedy_decode_batch(next_logits, batch_size, max_len)`
+# takes the most likely token of each row, again and again, and returns a list for each row: its
+# tokens up to its own `EOS`, or `max_len` of them, without `BOS` and `EOS`. A row that has ended
+# stays in the batch, whatever is in it then, until all have ended.
 
-# %% answer="greedy_decode"
-def greedy_decode(next_logits, max_len):
+# %% answer="greedy_decode_batch"
+def greedy_decode_batch(next_logits, batch_size, max_len):
     ### BEGIN SOLUTION
-    tokens = [BOS]
-    while len(tokens) <= max_len:
-        token = int(next_logits(tokens).argmax())
-        if token == EOS:
-            break
-        tokens.append(token)
-    return tokens[1:]
+    tokens = torch.full((batch_size, 1), BOS)
+    ended = torch.zeros(batch_size, dtype=torch.bool)
+    while tokens.size(1) <= max_len and not ended.all():
+        best = next_logits(tokens).argmax(dim=-1)
+        ended |= best == EOS
+        tokens = torch.cat([tokens, best[:, None]], dim=1)
+    rows = [[*row, EOS] for row in tokens[:, 1:].tolist()]
+    return [row[: row.index(EOS)] for row in rows]
     ### END SOLUTION
 
-# %% test="test_greedy_decode" points=4
-verdict = check(greedy_decode)
+# %% test="test_greedy_decode_batch" points=4
+verdict = check(greedy_decode_batch)
 verdict
 ### BEGIN HIDDEN TESTS
 4 * verdict.share
@@ -253,11 +263,11 @@ class DecoderLayer(nn.Module):
         return decoder_layer(x, memory, tgt_mask, memory_mask, *parts)
 
 # %% [markdown]
-# Write `Translator(vocab_size, d_model, num_heads, num_layers)`: one `table` of embeddings for the
-# source, the target and the output, (vocab_size, d_model) (times √d_model where it embeds, plus
-# positions), and as many layers on each side, in lists called `encoder` and `decoder`, so that the
-# grader can load weights into your model. `model(src, tgt_input)` returns the logits (batch,
-# length, vocab_size).
+# Write `Translator(vocab_size, d_model, num_heads, num_layers)`: one `nn.Parameter` called `table`
+# (no `nn.Embedding`), (vocab_size, d_model), for the source, the target and the output (times
+# √d_model where it embeds, plus positions), and `num_layers` layers on each side, in lists called
+# `encoder` and `decoder`, so that the grader can load weights into your model. `model(src,
+# tgt_input)` returns the logits (batch, length, vocab_size).
 
 # %% answer="Translator"
 class Translator(nn.Module):
@@ -287,8 +297,10 @@ def test_model():
     logits = Translator(11, 16, 2, 1)(torch.full((2, 3), 5), torch.full((2, 4), 6))
     assert logits is not None, "not attempted yet"
     assert logits.shape == (2, 4, 11), f"the shape is {tuple(logits.shape)}"
-    names = {name.partition(".")[0] for name, _ in Translator(11, 16, 2, 1).named_parameters()}
+    shapes = {name: tuple(p.shape) for name, p in Translator(11, 16, 2, 1).named_parameters()}
+    names = {name.partition(".")[0] for name in shapes}
     assert names == {"table", "encoder", "decoder"}, f"your parts are {sorted(names)}"
+    assert shapes.get("table") == (11, 16), "table is one nn.Parameter, (vocab_size, d_model)"
 
 
 verdict = run_test(test_model)
@@ -328,14 +340,16 @@ expect(model(src, tgt), expected, "with the grader's weights, not its logits", a
 #
 # `learn(sources, targets, steps, new_sources)` gets lists of token lists. It makes a small
 # `Translator` (its size is up to you), trains it for `steps` steps with teacher forcing on batches
-# drawn by lot, with `Adam`, your `label_smoothing` and a learning rate of your choice, and returns
-# the translations of `new_sources`, by `greedy_decode`. Numbers of tokens are below 30; sentences
-# have up to eight.
+# drawn by lot, with `Adam`, your `smooth_among_others` and a learning rate of your choice, and
+# returns the translations of `new_sources`, by `greedy_decode_batch`. Token numbers are below 30;
+# sentences have up to eight tokens.
 #
 # The grader makes up a language: every word has a secret counterpart, and the order is turned
-# round. It shows you 2,000 pairs, gives you 400 steps and 100 new sentences, and counts. You have
-# three minutes on one core. A warm-up helps. Training also has luck: when fewer than 80 are right,
-# the grader tries again with new languages, three in all, and the best one counts.
+# round. It shows you 2,000 pairs, gives you 400 steps and 100 new sentences, and counts the
+# translations that are right to the last token. Eighty of them give all seven points, fewer give
+# their share, and fewer than ten give none. You have three minutes on one core. A warm-up helps.
+# Training also has luck: when fewer than 80 are right, the grader tries again with new languages,
+# three in all, and the best one counts.
 
 # %% answer="learn"
 def learn(sources, targets, steps, new_sources):
@@ -355,18 +369,15 @@ def learn(sources, targets, steps, new_sources):
         src = padded([sources[i] for i in chosen])
         tgt_input = padded([[BOS, *targets[i]] for i in chosen])
         labels = padded([[*targets[i], EOS] for i in chosen])
-        loss = label_smoothing(model(src, tgt_input).flatten(0, 1), labels.flatten(), 0.1)
+        loss = smooth_among_others(model(src, tgt_input).flatten(0, 1), labels.flatten(), 0.1)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         schedule.step()
 
-    def translate(source):
-        src = torch.tensor([source])
-        return greedy_decode(lambda tokens: model(src, torch.tensor([tokens]))[0, -1], 12)
-
+    src = padded(new_sources)
     with torch.no_grad():
-        return [translate(source) for source in new_sources]
+        return greedy_decode_batch(lambda tokens: model(src, tokens)[:, -1], len(src), 12)
     ### END SOLUTION
 
 # %% test="test_learn" points=7 tags=["nbval-ignore-output"]
@@ -413,10 +424,10 @@ for _ in range(3):
 # %% [markdown] question="q_german"
 # ## 8 · Some German (8 points, graded by hand)
 #
-# The course brings a corpus of short sentences, English and German:
+# The course brings a corpus of short sentences, English and German; these are its training pairs:
 
 # %%
-pairs = load_corpus(DataConfig()).train
+pairs = training_pairs(DataConfig())
 short = [(a.lower().split(), b.lower().split()) for a, b in pairs if len(a.split()) <= 4]
 short[:3], len(short)
 
@@ -467,7 +478,8 @@ for step in range(1, 121):
     src = padded([[number[w] for w in a] for a, _ in chosen])
     tgt = [[number[w] for w in b] for _, b in chosen]
     logits = model(src, padded([[BOS, *t] for t in tgt]))
-    loss = label_smoothing(logits.flatten(0, 1), padded([[*t, EOS] for t in tgt]).flatten(), 0.1)
+    labels = padded([[*t, EOS] for t in tgt])
+    loss = smooth_among_others(logits.flatten(0, 1), labels.flatten(), 0.1)
     optimizer.param_groups[0]["lr"] = 1e-3 * min(1.0, step / 60)
     optimizer.zero_grad()
     loss.backward()
@@ -478,11 +490,11 @@ assert sum(losses[-20:]) / 20 < 0.8 * losses[0], "it does not learn: look at the
 figure, axes = plt.subplots(figsize=(6, 3), layout="constrained")
 axes.plot(losses)
 axes.set(xlabel="step", ylabel="loss")
-for english, german in new[:10]:
-    src = torch.tensor([[number[w] for w in english]])
-    with torch.no_grad():
-        said = greedy_decode(lambda tokens: model(src, torch.tensor([tokens]))[0, -1], 12)
-    print(" ".join(english), "|", " ".join(words[t - 4] for t in said), "|", " ".join(german))
+src = padded([[number[w] for w in english] for english, _ in new[:10]])
+with torch.no_grad():
+    said = greedy_decode_batch(lambda tokens: model(src, tokens)[:, -1], 10, 12)
+for (english, german), row in zip(new[:10], said, strict=True):
+    print(" ".join(english), "|", " ".join(words[t - 4] for t in row), "|", " ".join(german))
 ### END SOLUTION
 
 # %% [markdown] manual="german_words" points=4

@@ -35,12 +35,12 @@
 #
 # The final. You train the model of 2017 and the one it replaced on the same text under the same
 # budget, ask whether the difference in BLEU means anything, let people judge blindly, and explain
-# what came out, whoever wins. Chapters 13 and 15 are what you need. Plan a day, most of which the
-# machine works alone.
+# what came out, whoever wins. Chapters 13 and 15 are what you need. Allow a day, for most of which
+# the machine works on its own.
 #
 # | task | what | points |
 # |---|---|---|
-# | 1 | BLEU | 5 |
+# | 1 | BLEU with several references | 5 |
 # | 2 | is it luck? | 4 |
 # | 3 | where two curves cross | 5 |
 # | 4 | the experiment | 10 |
@@ -52,13 +52,13 @@
 # They are not run again: what you see when you hand in is what is graded.
 #
 # **Without a GPU** you use the bundled corpus and some minutes for each model; that is enough for a
-# real result. **With a GPU**, take WMT14 and more time: `wmt14_base_fast` and `wmt14_rnn` in
-# `CONFIGS` below, nothing else ([Run it on your GPU](../../docs/gpu.md) says what it takes).
-# `transformer_lib/experiment/configs` holds what there is, and a configuration of your own is a
-# small file.
+# real result. **With a GPU**, take WMT14 and more time: write `wmt14_base_fast` and `wmt14_rnn`
+# into `CONFIGS` in task 4, nothing else (the page “Run it on your GPU”, `docs/gpu.md` of the
+# course, says what it takes). `transformer_lib/experiment/configs` holds what there is, and a
+# configuration of your own is a small file.
 #
-# Hand in this one notebook under its own name; `transformer-lib verify-submission experiment.ipynb`
-# says whether it can be graded.
+# Hand in this one notebook, and do not rename it; `transformer-lib verify-submission
+# experiment.ipynb` says whether it can be graded.
 
 # %%
 import math
@@ -79,16 +79,19 @@ from transformer_lib.experiment.run import load_run, train
 from transformer_lib.training.metrics import read_metrics
 
 # %% [markdown]
-# ## 1 · BLEU (5 points)
+# ## 1 · BLEU with several references (5 points)
 #
-# Before you trust a number, compute it once yourself. `corpus_bleu(hypotheses, references)` gets
-# lists of sentences, each a list of tokens, one reference each. BLEU is 100 times the geometric
-# mean of the four n-gram precisions, counted over the whole corpus, times exp(1 − r/h) if the
-# output of length *h* is shorter than the reference of length *r*. Without a single match for some
-# *n* it is 0.
+# What a person writes is one translation of many. Where there are several, BLEU can be fairer.
+# `multi_bleu(hypotheses, references)` gets a list of sentences, each a list of tokens, and for each
+# of them a list of one or more references, which are lists of tokens as well. BLEU is that of
+# chapter 13, 100 times the geometric mean of the four n-gram precisions, counted over the whole
+# corpus, times exp(1 − r/h) if the output of length *h* is shorter than *r*; without a single match
+# for some *n* it is 0. But an n-gram is right as often as it occurs in the reference that has it
+# most often, and *r* is the sum of the lengths of those references that are closest in length to
+# their output (of two that are equally close, the shorter one). Return a number, not a tensor.
 
-# %% answer="corpus_bleu" ready_made="sacrebleu nltk torchmetrics evaluate"
-def corpus_bleu(hypotheses, references):
+# %% answer="multi_bleu" ready_made="sacrebleu nltk torchmetrics evaluate"
+def multi_bleu(hypotheses, references):
     ### BEGIN SOLUTION
     def grams(tokens, n):
         return Counter(tuple(tokens[i : i + n]) for i in range(len(tokens) - n + 1))
@@ -96,19 +99,23 @@ def corpus_bleu(hypotheses, references):
     log_precision = 0.0
     for n in range(1, 5):
         matches = total = 0
-        for hypothesis, reference in zip(hypotheses, references, strict=True):
-            counts = grams(hypothesis, n)
-            matches += (counts & grams(reference, n)).total()
+        for hypothesis, several in zip(hypotheses, references, strict=True):
+            counts, allowed = grams(hypothesis, n), Counter()
+            for reference in several:
+                allowed |= grams(reference, n)
+            matches += (counts & allowed).total()
             total += counts.total()
         if matches == 0:
             return 0.0
         log_precision += math.log(matches / total) / 4
-    length, wanted = sum(map(len, hypotheses)), sum(map(len, references))
+    length, wanted = sum(map(len, hypotheses)), 0
+    for hypothesis, several in zip(hypotheses, references, strict=True):
+        wanted += min((abs(len(r) - len(hypothesis)), len(r)) for r in several)[1]
     return 100.0 * math.exp(log_precision + min(0.0, 1.0 - wanted / length))
     ### END SOLUTION
 
-# %% test="test_corpus_bleu" points=5
-verdict = check(corpus_bleu)
+# %% test="test_multi_bleu" points=5
+verdict = check(multi_bleu)
 verdict
 ### BEGIN HIDDEN TESTS
 from sacrebleu.metrics import BLEU
@@ -116,9 +123,13 @@ from sacrebleu.metrics import BLEU
 from transformer_lib.instructor.grading.values import expect
 
 hypotheses = ["der Hund läuft in das rote Haus", "ein Haus ist rot", "ein Hund und ein Hund"]
-references = ["der Hund läuft in ein rotes Haus", "ein rotes Haus ist rot", "ein Hund, ein Haus"]
-expected = BLEU(tokenize="none").corpus_score(hypotheses, [references]).score
-got = corpus_bleu([h.split() for h in hypotheses], [r.split() for r in references])
+references = [
+    ["der Hund läuft in ein rotes Haus", "ein rotes Haus ist rot", "ein Hund, ein Haus"],
+    ["in das rote Haus läuft der Hund", "das Haus ist rot und groß", "ein Hund und noch ein Hund"],
+]
+expected = BLEU(tokenize="none").corpus_score(hypotheses, references).score
+several = [[one.split() for one in both] for both in zip(*references, strict=True)]
+got = multi_bleu([h.split() for h in hypotheses], several)
 expect(got, expected, "not what sacreBLEU gives")
 5 * verdict.share
 ### END HIDDEN TESTS
@@ -126,21 +137,26 @@ expect(got, expected, "not what sacreBLEU gives")
 # %% [markdown]
 # ## 2 · Is it luck? (4 points)
 #
-# With other test sentences the result would be another. The paired bootstrap draws the sentences
-# again and again, with replacement, and looks who is ahead.
-# `bootstrap_wins(scores_a, scores_b, indices)` gets a score for each sentence and system and the
-# numbers of the drawn sentences, one row for each draw. It returns the share of the draws in which
-# A's mean is above B's.
+# Chapter 13 draws other sentences. Here is another way to ask, **approximate randomization**: if
+# the two systems were equally good, it would not matter which of them wrote which translation. So
+# let them exchange their scores in about half of the sentences, drawn by lot, and see how far apart
+# their means are then. `randomization_p_value(scores_a, scores_b, swapped)` gets two tensors with a
+# score for each sentence, and a boolean tensor with a row for each draw and a column for each
+# sentence, True where the two are exchanged. Let c be the number of draws in which the means are at
+# least as far apart as they are without any exchange, whichever system is ahead. Return the
+# p-value, (c + 1) / (draws + 1), as a number.
 
-# %% answer="bootstrap_wins"
-def bootstrap_wins(scores_a, scores_b, indices):
+# %% answer="randomization_p_value" ready_made="scipy sacrebleu"
+def randomization_p_value(scores_a, scores_b, swapped):
     ### BEGIN SOLUTION
-    wins = scores_a[indices].mean(dim=1) > scores_b[indices].mean(dim=1)
-    return wins.double().mean().item()
+    difference = scores_a - scores_b
+    apart = torch.where(swapped, -difference, difference).mean(dim=1).abs()
+    as_far = (apart >= difference.mean().abs()).sum().item()
+    return (as_far + 1) / (len(swapped) + 1)
     ### END SOLUTION
 
-# %% test="test_bootstrap_wins" points=4
-verdict = check(bootstrap_wins)
+# %% test="test_randomization_p_value" points=4
+verdict = check(randomization_p_value)
 verdict
 ### BEGIN HIDDEN TESTS
 4 * verdict.share
@@ -198,9 +214,10 @@ for budgets, ours, theirs, expected, says in (
 # ## 4 · The experiment (10 points, graded by hand)
 #
 # Train a Transformer and an RNN with attention under the same budget; say which one you hold equal
-# (minutes, tokens or FLOPs). Show the learning curves of both, their BLEU on the test set with the
-# signature, and whether the difference is significant. Use your `crossing` on the validation
-# scores. Keep the folders of the runs: `transformer-lib compare` writes a full report of them.
+# (minutes, tokens or FLOPs), and make it equal. Show the learning curves of both, their BLEU on the
+# test set with the signature, and whether the difference is significant. Use your `crossing` on the
+# validation scores, at budgets that both have. Keep the folders of the runs: `transformer-lib
+# compare` writes a full report of them.
 #
 # ### BEGIN MARK SCHEME
 # | points | for |
@@ -212,12 +229,15 @@ for budgets, ours, theirs, expected, says in (
 # | 1 | where they cross, or that they do not |
 # ### END MARK SCHEME
 
-# %% manual="experiment_training" points=4 tags=["nbval-ignore-output"]
-### BEGIN SOLUTION
-STEPS = 20  # so that the notebook runs in a test; 2,000 and more give a translator
+# %%
 CONFIGS = {"Transformer": "cpu_tatoeba_transformer", "RNN": "cpu_tatoeba_rnn"}
 
-folder = Path(tempfile.mkdtemp())  # a folder of your own, so that you find the runs again
+# %% manual="experiment_training" points=5 tags=["nbval-ignore-output"]
+### BEGIN SOLUTION
+# Equal tokens: both draw the same batches, so equal steps are equal tokens.
+STEPS = 20  # so that the notebook runs in a test; 2,000 and more give a translator
+
+folder = Path(tempfile.mkdtemp())  # choose a folder of your own, so that you find the runs again
 for name, config in CONFIGS.items():
     settings = [f"training.steps={STEPS}", "training.validations=2"]
     assert train(load_config(config, settings), folder / name), "interrupted: run this cell again"
@@ -225,25 +245,25 @@ metrics = {name: read_metrics(folder / name) for name in CONFIGS}
 show(learning_curves(metrics), "Validation BLEU of both systems over time, tokens and FLOPs.")
 ### END SOLUTION
 
-# %% manual="experiment_scores" points=6 tags=["nbval-ignore-output"]
+# %% manual="experiment_scores" points=5 tags=["nbval-ignore-output"]
 ### BEGIN SOLUTION
 comparison = compare_runs(*(load_run(folder / name) for name in CONFIGS))
 print(comparison.as_text())
-validations = [[r for r in metrics[name] if "bleu" in r] for name in CONFIGS]
-shortest = min(map(len, validations))
-minutes = [record["seconds"] / 60 for record in validations[0][:shortest]]
-scores = ([record["bleu"] for record in both[:shortest]] for both in validations)
-print("minutes from which the Transformer is ahead:", crossing(minutes, *scores))
+of_each = [[r for r in metrics[name] if "bleu" in r] for name in CONFIGS]
+tokens = [record["tokens"] for record in of_each[0]]
+assert tokens == [record["tokens"] for record in of_each[1]], "not validated at the same tokens"
+scores = ([record["bleu"] for record in records] for records in of_each)
+print("tokens from which the Transformer is ahead:", crossing(tokens, *scores))
 assert len(comparison.evaluations[0].hypotheses) == 1000
 ### END SOLUTION
 
 # %% [markdown] question="q_people"
 # ## 5 · What people say (8 points, graded by hand)
 #
-# Draw sentences with `make_sheet`, have at least one person judge them blindly (`rating_form` here,
-# or the page that `transformer-lib rate make` writes), and show the report. Say how well the rater
-# did on the control items, whether the judgement agrees with BLEU, and how many more judgements
-# would be needed for a sure answer.
+# Draw twenty sentences or more with `make_sheet`, have at least one person judge them blindly
+# (`rating_form` here, or the page that `transformer-lib rate make` writes), and show the report.
+# Say how well the rater did on the control items, whether the judgement agrees with BLEU, and how
+# many more judgements would be needed for a sure answer.
 #
 # ### BEGIN MARK SCHEME
 # | points | for |
@@ -292,12 +312,12 @@ assert judged.sentences == 20
 #
 # On one page: what did you do, what came out, and **why**? `explain(run)` of
 # `transformer_lib.evaluation.explain`, or `transformer-lib evaluate RUN --explain`, measures what
-# counting and searching do to your BLEU, and says where the training is not the paper's. Take
-# into account how many tokens each model saw in the time, how the curves run, how long the
-# sentences are, and what the machine is good at. Then say against yourself what could be wrong
-# with your result (threats to validity: seeds, tuning, test set, metric), and what you would
-# expect on the 4.5 million sentences of WMT14, where the paper reports 27.3 BLEU for the base
-# model against 24.6 for the best RNN of its time.
+# counting and searching do to your BLEU, and says where the training is not the paper's. Take into
+# account how many tokens each model saw in the time, how the curves run, how long the sentences
+# are, and what the machine is good at. Then argue against yourself: name at least three things that
+# could be wrong with your result (threats to validity: seeds, tuning, test set, metric), and what
+# each could change. And say what you would expect on the 4.5 million sentences of WMT14, where the
+# paper reports 27.3 BLEU for the base model against 24.6 for the best RNN of its time.
 #
 # ### BEGIN MARK SCHEME
 # | points | for |
@@ -309,14 +329,14 @@ assert judged.sentences == 20
 # ### END MARK SCHEME
 
 # %% [markdown] manual="explanation" points=12
-# Both models were trained on the same sentences and pieces for three minutes each, on two cores of an
-# AMD EPYC (`make train-demo`; the cells above train twenty steps only). The Transformer comes to
+# Both models were trained on the same sentences and pieces for three minutes each, on two cores of
+# an AMD EPYC (`make train-demo`; the cells above train twenty steps only). The Transformer comes to
 # 52.1 BLEU and the RNN to 53.3, all references counted; the difference of 1.2 points is within what
 # chance does with 1,000 sentences (p = 0.08). In this time the RNN sees 4.7 million tokens and the
 # Transformer 3.1, since the RNN has the smaller amount of work per token here; and it needs less to
-# begin: the order of words is built into it, and short sentences are easy for it. The Transformer must
-# first learn from its positions what an order is, but gains more from each token: attention reaches
-# any word in one step. With ten minutes and more I expect it ahead, as in chapter 15.
+# begin: the order of words is built into it, and short sentences are easy for it. The Transformer
+# must first learn from its positions what an order is, but gains more from each token: attention
+# reaches any word in one step. With ten minutes and more I expect it ahead, as in chapter 15.
 #
 # What could be wrong: one seed each, and single runs differ by a point or two; the learning rates
 # were tuned by the course, more for one than for the other, perhaps; the test sentences come from
@@ -330,12 +350,13 @@ assert judged.sentences == 20
 # %% [markdown]
 # ## If you want to go on: the best translator in three minutes
 #
-# For no points, but for a place in a table: [the leaderboard](../../leaderboard/README.md) gives every
-# entry the time of 2,000 steps on its machine, three seeds, and the same test set.
+# For no points, but for a place in a table: the leaderboard (`leaderboard/README.md` of the course)
+# gives every entry the time of 2,000 steps on its machine, three seeds, and the same test set.
 # `cpu_tatoeba_transformer` is in it, and above it `cpu_tatoeba_fast`: the same sizes, matrices that
-# learn by Muon, and word tables that start from counting which words occur in sentence pairs together.
-# First stands a program that adds nothing to that training: it keeps the training text at hand while it
-# translates. What else helps? Change one thing, run three seeds, and keep it only if they say so.
+# learn by Muon, and word tables that start from counting which words occur in sentence pairs
+# together and that weight decay keeps small. First stands a program that adds nothing to that
+# training: it keeps the training text at hand while it translates. What else helps? Change one
+# thing, run three seeds, and keep it only if they say so.
 
 # %% [markdown]
 # Done? Save, and let `transformer-lib verify-submission experiment.ipynb` look at the file before

@@ -67,8 +67,9 @@ print("4.", w.grad.item())
 print("5.", round(-math.log(1 / 4), 2))
 
 # %% [markdown]
-# Four or five right: begin. If 1 to 3 gave you trouble, work through PyTorch's “Introduction to
-# tensors” first; if 4 and 5 did, a chapter on backpropagation in any book on deep learning. Either
+# Four or five right: begin. If 1 or 2 gave you trouble, work through PyTorch's [introduction to
+# tensors](https://docs.pytorch.org/tutorials/beginner/introyt/tensors_deeper_tutorial.html) first;
+# if 3, 4 or 5 did, the chapters on softmax and backpropagation in any book on deep learning. Either
 # takes an evening.
 #
 # ## How to work with it
@@ -86,9 +87,10 @@ print("5.", round(-math.log(1 / 4), 2))
 #   exercise, come back to it, or begin in the middle. The file is yours: read it, change it, run it
 #   without the course.
 #
-# This is what a check looks like. The function should return the penalty by which beam search
-# divides a translation's score, $((5 + |Y|)/6)^\alpha$; it forgets the exponent ($|Y|$ is the
-# translation's length; what beam search is comes in chapter 12 and does not matter here):
+# This is what a check looks like. Our function should return the penalty by which beam search
+# divides a translation's score, $((5 + |Y|)/6)^\alpha$, where $|Y|$ is the translation's length
+# (what beam search is comes in chapter 12 and does not matter here). The version below forgets the
+# exponent:
 
 # %%
 def length_penalty(length, alpha):
@@ -100,9 +102,9 @@ check(length_penalty, seed=1)
 # %% [markdown]
 # Read it from the top: the verdict, what the mistake looks like, and then one line for each
 # property that was tested. The test numbers are new in each call, so there is no point in
-# hard-coding the expected ones; `seed=1` brings the same numbers back. A name like M122
+# hard-coding the expected ones; `seed=1` brings the same numbers back. A name like M125
 # is the mistake's number in the [list of mistakes](../docs/misconceptions.md);
-# `transformer-lib misconceptions M122` says more of it.
+# `transformer-lib misconceptions M125` says more about it.
 #
 # ## When you are stuck
 #
@@ -116,9 +118,10 @@ check(length_penalty, seed=1)
 #
 # **With a programming assistant.** It can write every exercise of this course, and then *it* has
 # practised. Let it explain an error message, ask it for a smaller case to work out by hand, have it
-# question you; write the answer yourself. In the top folder of your work copy lies `AGENTS.md`, a
-# file that such programs look for: it asks them to teach and not to solve, to let `check` judge, and
-# to read its hint to you. Whether your instructor allows more, or less, ask before you hand in.
+# question you; write the answer yourself. In the top folder of your working copy (the one that
+# `make lab` opened) there is a file `AGENTS.md`, which such programs look for: it asks them to
+# teach and not to solve, to let `check` judge, and to read its hint to you. Before you hand
+# anything in, ask whether your instructor allows more or less than this.
 #
 # ## How long it takes
 #
@@ -129,10 +132,10 @@ check(length_penalty, seed=1)
 Markdown(timetable())
 
 # %% [markdown]
-# The five assignments, after chapters 4, 7, 9, 12 and 15, come on top, with about 18 hours
-# together. With four hours per week the course fills a semester. In eight weeks: chapters 1–2, 3–4,
-# 5–6, 7–8, 9–10, 11–12, 13–14, 15–16. A long weekend is enough for 1, 5, 7, 10 and 11; what they
-# use of the others, the course provides. Instructors find the rest in `docs/grading.md`.
+# The five assignments, after chapters 4, 7, 9, 12 and 15, come on top of this and take about 18
+# hours in all. With four hours per week the course fills a semester. In eight weeks: chapters 1–2,
+# 3–4, 5–6, 7–8, 9–10, 11–12, 13–14, 15–16. A long weekend is enough for 1, 5, 7, 10 and 11; what
+# they use of the others, the course provides. Instructors find the rest in `docs/grading.md`.
 #
 # All exercises, with what each is for, are listed in
 # [docs/exercises.md](../docs/exercises.md), and your own list is here:
@@ -167,7 +170,7 @@ progress()
 # | masks | as the weights, boolean; **True means: may attend** |
 #
 # Four token numbers are special everywhere: `<pad>` = 0 pads the shorter sentences, `<unk>` = 1 is
-# an unknown piece, `<s>` = 2 begins a sentence, `</s>` = 3 ends it.
+# an unknown piece, `<s>` = 2 begins what the decoder reads, `</s>` = 3 ends every sentence.
 #
 # ## English and Chinese terms
 #

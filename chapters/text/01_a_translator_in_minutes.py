@@ -58,9 +58,10 @@ pd.set_option("display.max_colwidth", None)
 # ## What this course builds
 #
 # This is the model of the paper [“Attention Is All You Need”](https://arxiv.org/abs/1706.03762)
-# (Vaswani et al. 2017). An **encoder** reads the source sentence and leaves one vector per token,
-# the **memory**. A **decoder** reads the part of the translation that exists so far, looks into the
-# memory, and proposes the next token; that token is appended, and the decoder runs again.
+# (Vaswani et al. 2017). An **encoder** reads the source sentence and turns it into one vector per
+# token; together they are the **memory**. A **decoder** reads the part of the translation that
+# exists so far, looks into the memory, and proposes the next token; that token is appended, and the
+# decoder runs again.
 #
 # The number in each box is the chapter that builds it. Here we take the finished boxes from
 # `transformer_lib` and see what they can do together.
@@ -394,7 +395,8 @@ comparison
 # experiment is loaded) and run the cells again.
 #
 # How many of your ten? When this page was written, two or three were right, depending on the judge;
-# most of the others are German sentences about something else. Look closely: a right translation
+# of the others some are German sentences about something else, and some are not quite German. Look
+# closely: a right translation
 # need not be the one that the person wrote, and a wrong one can differ from it in a single word.
 # BLEU sees neither.
 #
@@ -448,9 +450,9 @@ assert weights.shape[:2] == (2, 4), "not as on our machines: restart the kernel 
 show_chart(attention_explorer(weights, tgt_pieces, src_pieces))
 
 # %% [markdown]
-# The heads of layer 1 spread their attention; those of layer 2 look more sharply, at single words.
-# All of this was learned from sentence pairs alone. Chapter 14 measures which heads matter, and
-# shows why a bright cell is not yet an explanation.
+# Most heads look sharply at one or two words, but not all at the same ones: choose a row, and see
+# where one head after another looks. All of this was learned from sentence pairs alone. Chapter 14
+# measures which heads matter, and shows why a bright cell is not yet an explanation.
 #
 # ## Summary
 #
@@ -458,12 +460,12 @@ show_chart(attention_explorer(weights, tgt_pieces, src_pieces))
 #    so far, predicts how probable each next token is. A loop turns that into sentences.
 # 2. Training lowers one number, the mean −log p of the right next token (smoothed a little).
 #    Translations are a by-product of that.
-# 3. In 300 steps it learned to write German sentences that have to do with the English ones, and a
+# 3. In 300 steps it learned to write something like German that has to do with the English, and a
 #    few right translations; long sentences, which it has never met, are beyond it.
-# 4. Text that is held out, including every other translation of it, is what makes the score mean
-#    something.
-# 5. BLEU compares the output with human translations by the n-grams they share; only scores with
-#    the same signature can be compared.
+# 4. A score means something only if the test sentences, with all their other translations, were
+#    kept out of training.
+# 5. BLEU compares the output with human translations by the n-grams they share; scores can be
+#    compared only on the same test set and with the same signature.
 #
 # **In the paper:** figure 1 is the picture above, section 3 the model, section 5 the training.
 # **Read on:** `make train-demo` gives this model and an RNN three minutes each and writes a

@@ -13,9 +13,9 @@
 # %% [markdown]
 # # 2 · From the RNN to attention
 #
-# Before the Transformer, recurrent networks translated. Attention was invented for them, to mend a
-# weakness that you will see with your own eyes in this chapter. Then the Transformer kept the
-# remedy and dropped the patient. By the end you can
+# Before the Transformer, neural translation was done by recurrent networks. Attention was invented
+# for them, to mend a weakness that you will see with your own eyes in this chapter. Then the
+# Transformer kept the remedy and dropped the patient. By the end you can
 #
 # - write an LSTM and a sequence-to-sequence model, and show where its bottleneck is,
 # - distinguish what a model cannot hold from what it has not learned,
@@ -278,7 +278,7 @@ mean_and_spread(runs)
 # %% [markdown]
 # With four times the steps the same 128 numbers give half of the letters back instead of four
 # tenths: they were not full. More numbers help, too, with the same training, but less. So the
-# decoder's forgetting is at least in part a failure of training. Which of the two a real translator
+# forgetting is at least in part a failure of training. Which of the two a real translator
 # suffers from is not decided by this; but on our strings you can test it in another way.
 #
 # ### Reading backwards
@@ -292,12 +292,13 @@ mean_and_spread(runs)
 # they are and with `src.flip(1)` for the encoder, 400 steps, at least three seeds each, and measure
 # the share of right letters in strings of 16. Make a table with the columns `case` ("backwards" or
 # "forwards"), `seed` and `accuracy`. Then conclude: does "backwards" give "more", "less", or are
-# the two "not told apart"? (They are told apart when the means differ by more than twice the
-# standard error of their difference.) Write your prediction down first. It takes a minute or two to
-# compute.
+# the two "not told apart"? (A rule of thumb: they are told apart when the means differ by more than
+# twice the standard error of their difference. With three seeds each, two cases that are alike pass
+# for different about once in eight times, so an answer of “not told apart” counts as right, too, up
+# to 2.8 standard errors.) Write your prediction down first. It takes a minute or two to compute.
 
 # %%
-runs, conclusion = ..., ...  # your experiment: a pd.DataFrame, and one of the three words
+runs, conclusion = ..., ...  # your experiment: a pd.DataFrame, and one of the three conclusions
 
 
 check_experiment("reading_backwards", runs, conclusion)
@@ -406,8 +407,9 @@ check(attentional_state)
 # </details>
 #
 # The library's layers compute the same, except that `LuongAttention` also divides by $\sqrt d$
-# (chapter 5 says why). Its query matrix is $W^\top$, because `nn.Linear` computes $xW^\top$. And a
-# step of Luong's decoder, from your parts:
+# (chapter 5 says why). Its `query.weight` holds $W^\top$, times $\sqrt d$, because `nn.Linear`
+# multiplies by the transpose of its weight. And with states at random, what follows a step of
+# Luong's decoder, the attentional state, from your parts:
 
 # %%
 luong_attention, bahdanau_attention = mine("luong_attention"), mine("bahdanau_attention")
@@ -468,8 +470,8 @@ show(
 )
 
 # %% [markdown]
-# The training data never said where to look. Looking at letter 7 while writing letter 7 was
-# a way to get it right that gradient descent finds.
+# The training data never said where to look. Looking at letter 7 while writing letter 7 is one way
+# to get it right, and gradient descent finds it.
 #
 # ## An alignment
 #
@@ -508,9 +510,9 @@ print(sentence, "→", said)
 # way back. How much of it arrives? We ask how strongly the last output of a layer depends on the
 # input $k$ positions earlier. Four LSTM layers: fresh ones with PyTorch's initialisation and with 1
 # and 2 added to the bias of the forget gates ([Jozefowicz et al.
-# 2015](https://proceedings.mlr.press/v37/jozefowicz15.html) recommend 1), and the trained encoder
-# of the model above, which reads test sentences one after another. And a fresh layer of
-# self-attention:
+# 2015](https://proceedings.mlr.press/v37/jozefowicz15.html) recommend 1), and the left-to-right
+# half of the trained encoder above, which reads test sentences one after another. And a fresh layer
+# of self-attention:
 
 # %%
 def influence(layer, x):
@@ -575,7 +577,7 @@ assert influences["LSTM, forget bias +0"][32] < 1e-4 * influences["LSTM, forget 
 # The other price of the loop: the $n$ steps of an LSTM have to run one after another.
 # Self-attention computes all positions at once, in a few large products. But it compares every word
 # with every word. Here is the count for one layer of width $d$, a sentence of $n$ words and the
-# forward pass:
+# forward pass (a multiplication and the addition after it are two operations):
 #
 # | | LSTM | self-attention | a whole Transformer layer |
 # |---|---|---|---|
@@ -638,11 +640,11 @@ for length in (10, 100, 1000, 10_000):
 pd.DataFrame(rows, columns=["tokens so far", "LSTM keeps", "self-attention keeps"])
 
 # %% [markdown]
-# - **Little time**: on the bundled text, after three minutes of training each on two CPU cores, the
-#   LSTM has 53.3 BLEU and the Transformer 52.1, a difference that chance alone could make. Where the
-#   processor has matrix units, which suit a Transformer, it was the other way round (the project's
-#   file `benchmarks/RESULTS.md`). Chapter 15 puts both on equal terms and shows where their curves
-#   cross.
+# And where there is little time to train? Not that we can show. On the bundled text, after three
+# minutes each on two CPU cores, the LSTM has 53.3 BLEU and the Transformer 52.1, a difference that
+# chance alone could make. Where the processor has matrix units, which suit a Transformer, it was
+# the other way round (the project's file `benchmarks/RESULTS.md`). Chapter 15 puts both on equal
+# terms and shows where their curves cross.
 #
 # ## Common mistakes
 #
@@ -690,8 +692,8 @@ with torch.no_grad():
 # 2. Attention keeps all encoder states and mixes them anew for each target word: scores, softmax,
 #    weighted sum. Bahdanau's decoder asks before its step, with a small network; Luong's
 #    asks after it, with a product.
-# 3. Alignments are learned without being shown, because looking at the right word is a way to
-#    predict the right one that training finds.
+# 3. Alignments are learned without being shown: looking at the right word helps to predict the
+#    right one, and training finds that out.
 # 4. Between two words lie up to n steps of an LSTM, whose gates have to keep the way open, and one
 #    step of self-attention; and those n steps cannot run at once.
 # 5. For texts longer than $2d$ words an LSTM layer does less work than an attention sublayer, and

@@ -30,6 +30,7 @@
 # %%
 import math
 import re
+import statistics
 from collections import Counter
 from itertools import chain, count, islice
 
@@ -233,8 +234,8 @@ print(f"the same hundred pieces: {set(ours) == set(theirs)}, in the same order: 
 # ## Special tokens
 #
 # Numbers 0 to 3 are special: `<pad>` is filler, `<unk>` stands for a letter that was not in the
-# text, `<s>` begins a sentence, `</s>` ends it. Everything else comes back as it was, up to white
-# space:
+# text, `<s>` begins what the decoder reads, `</s>` ends every sentence. Everything else comes back
+# as it was, up to white space:
 
 # %%
 for sentence in ("The hedgehog sneezes.", "two  spaces, then one", "Привет, Tom!"):
@@ -246,7 +247,7 @@ for sentence in ("The hedgehog sneezes.", "two  spaces, then one", "Привет
 # Not one Russian letter is in our text. What has no piece becomes `<unk>`, and is lost: the ⁇ does
 # not say which letters it was. And a text in which somebody has written `</s>` cannot end the
 # sentence with it (such an attack is one kind of *prompt injection*). It is cut like any other
-# text, here into unknown characters and an s:
+# text, here into a slash and an s between two unknown characters:
 
 # %%
 print(tokenizer.pieces(tokenizer.encode(["</s>"])[0]), "but the token itself is", EOS)
@@ -332,8 +333,8 @@ for size in sizes:
     learned = Tokenizer.train(text, size)
     lengths.append(sum(map(len, learned.encode(test))) / len(test))
     met = Counter(token for tokens in learned.encode(text) for token in tokens)
-    median = sorted(met[token] for token in range(4, size))[size // 2]
-    print(f"{size:5} pieces: {lengths[-1]:4.1f} tokens per sentence, median piece {median} times")
+    median = statistics.median(met[token] for token in range(4, size))
+    print(f"{size:5} pieces: {lengths[-1]:4.1f} tokens per sentence, median piece {median:g} times")
 show(
     lines({"": (sizes, lengths)}, ("pieces in the vocabulary", "tokens per sentence"), "x"),
     "Tokens per sentence against the size of the vocabulary: from 11 at 250 pieces to 6 at 8,000, "
@@ -385,11 +386,11 @@ for word in ("car", "mother", "bought", "him", "kaufte", "Hund", "Monday"):
     print(f"{word:8}", ", ".join(neighbours(word)))
 
 # %% [markdown]
-# Nouns lie beside nouns, pronouns beside pronouns, past-tense verbs beside past-tense verbs: words
-# that occur in the same places get similar rows. Some words that mean much the same are neighbours,
-# too (*mother* and *mom*), but a car is no girl, and a word and its translation are not neighbours,
-# although they share the table. *Monday* has not found its place. Pictures in which such a space
-# looks tidy come from models that have read far more.
+# Nouns lie beside nouns, pronouns beside pronouns, verbs beside verbs, mostly in a form of the
+# past: words that occur in the same places get similar rows. Some words that mean much the same are
+# neighbours, too (*mother* and *mom*), but a car is no girl, and a word and its translation are not
+# neighbours, although they share the table. *Monday* has not found its place. Pictures in which
+# such a space looks tidy come from models that have read far more.
 #
 # ## Times √d_model
 #
@@ -563,15 +564,17 @@ def train_longer(tied, seed, steps=2400, d_model=128):
 # %%
 cases = {"one table": ["all"], "three tables": ["none"]}
 runs = over_seeds(train_longer, cases, "03_tied_for_longer", seeds=3)
-mean_and_spread(runs)
+mean_and_spread(runs.rename(columns=lambda name: name.replace(", read", ", in training")))
 
 # %% [markdown]
-# It does not, within 2,400 steps. On the batches that both have read, the tied model stays four
-# tenths of a nat behind; on sentences that neither has read it is half a nat after 600 steps and a
-# quarter after 2,400. So part of the lead of the model with more parameters is memorization, and
-# part is not: on so little text tying costs some quality, which is why the translator of chapter 1
-# has three tables. What does tying give in return? Here are the parameters of the paper's base
-# model, built without allocating memory, on PyTorch's device `meta`:
+# It does not, within 2,400 steps. A loss in training is taken on each batch before the step on it,
+# so in the first pass over the text, which takes 780 steps, these batches are as new to the models
+# as the others: after 600 steps the tied one is more than half a nat behind on both. At the end,
+# when the fourth pass has begun, it is four tenths of a nat behind in training, and a quarter on
+# sentences that neither has read. So part of the lead of the model with more parameters is
+# memorization by then, and part is not: on so little text tying costs some quality, which is why
+# the translator of chapter 1 has three tables. What does tying give in return? Here are the
+# parameters of the paper's base model, built without allocating memory, on PyTorch's device `meta`:
 
 # %%
 for tied, meaning in {"none": "three tables", "output": "two", "all": "one"}.items():
@@ -657,8 +660,8 @@ pd.DataFrame(toy.ROWS, columns=["source", "decoder reads", "decoder should predi
 
 # %% [markdown]
 # Look closely at the first row: the end comes *after* the padding. From this the model learns to
-# say `P` after *chinese*, or nothing at all, if padding does not count in the loss. The end belongs
-# after the last word:
+# say `P` after *chinese*; or, if padding does not count in the loss, it learns nothing about what
+# comes after *chinese*. The end belongs after the last word:
 
 # %%
 mended = toy.mended()
@@ -669,8 +672,8 @@ for reads, says in zip(mended.tgt_input, mended.labels):
 
 # %% [markdown]
 # Read it column by column: having read `S`, say *i*; having read `S i`, say *am*. The `E` is never
-# read: after it nothing is left to say. A model that memorizes these two sentences takes a
-# second:
+# read: after it nothing is left to say. It takes a second to train a model that memorizes these two
+# sentences:
 
 # %%
 def small_model():

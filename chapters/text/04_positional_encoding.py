@@ -265,8 +265,8 @@ show(
 print("PE(p)·PE(p+5) for p = 0, 10, 90:", *[f"{similarity[p, p + 5]:.3f}" for p in (0, 10, 90)])
 
 # %% [markdown]
-# All diagonals have one colour, and the curve is the same for every position. On the whole, nearby
-# positions are alike and distant ones less so, with ripples: the curve is a sum of cosines.
+# Each diagonal has a single colour, and the curve is the same for every position. On the whole,
+# nearby positions are alike and distant ones less so, with ripples: the curve is a sum of cosines.
 #
 # ## Two layouts, and one that is different
 #
@@ -318,8 +318,9 @@ columns = ["d_model", "slowest wave", "with d_model − 2", "largest difference 
 pd.DataFrame(rows, columns=columns)
 
 # %% [markdown]
-# With few channels the two tables have nothing in common; with 512 they differ a little. When you
-# load weights from elsewhere, compare the position table first.
+# With few channels the two tables differ by as much as waves can, and share only the fastest pair;
+# with 512 they differ a little. When you load weights from elsewhere, compare the position table
+# first.
 #
 # ## Positions in the scores instead
 #
@@ -405,7 +406,7 @@ def sequences(count, length):
 
 # %% [markdown]
 # And ALiBi, where the head sees no later token, as in the ALiBi paper. With a slope of 0 only that
-# causal mask is left, which shows what is due to which:
+# causal mask is left, which shows what is due to the mask and what to the slope:
 
 # %%
 class AlibiAttention(nn.Module):
@@ -425,7 +426,8 @@ class AlibiAttention(nn.Module):
         return self.output(weights @ value)
 
 # %% [markdown]
-# `start` is the position of the first token. Here it is always 0; we will need it in a moment.
+# In `LookBack`, `start` is the position of the first token; `starts` below says from how many it is
+# drawn. Here it is always 0, and we will need it in a moment.
 # Training takes a few seconds for each kind of position. One run may be luck, so each is repeated
 # with five seeds. The results come with the course; if you change the program, your machine
 # measures them again:
@@ -491,8 +493,8 @@ show(
 # no training step has touched, and guesses. A head without any positions but with a causal mask
 # does as well as ALiBi up to position 15 on average, so that part may be the mask's; but the more
 # tokens it sees, the less often it guesses right. ALiBi does not notice how long the sequence is,
-# because it has no table that could end. It says *near*, not *where*, and one such head, with one
-# slope, does not learn to count to three.
+# because distant tokens get next to no weight, and a longer sequence adds only such tokens. It says
+# *near*, not *where*, and one such head, with one slope, does not learn to count to three.
 #
 # And the sinusoids? **They fail just as suddenly.** The rotation that means "three places back" is
 # there, and it would be right everywhere. But nothing in training asked for it. Sixteen positions
@@ -542,7 +544,7 @@ mean_and_spread(runs)
 # two "not told apart"?
 
 # %%
-runs, conclusion = ..., ...  # your experiment: a pd.DataFrame, and one of the three words
+runs, conclusion = ..., ...  # your experiment: a pd.DataFrame, and one of the three conclusions
 
 
 check_experiment("rotary_beyond", runs, conclusion)

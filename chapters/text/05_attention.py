@@ -40,7 +40,7 @@ from transformer_lib import model as library
 from transformer_lib.checks import check, mine, solution
 from transformer_lib.course.figures.lookup import lookup_explorer, self_attention_flow
 from transformer_lib.course.trained import load_trained
-from transformer_lib.data.corpora import DataConfig, load_corpus
+from transformer_lib.data import DataConfig, training_pairs
 from transformer_lib.evaluation.alignment import encoder_attention
 from transformer_lib.plots.attention import SELF, attention_explorer
 from transformer_lib.plots.measurements import lines
@@ -102,8 +102,10 @@ WORDS = ("she", "eats", "fish")
 show_chart(lookup_explorer(WORDS, keys, values, start=(2, 2)))
 
 # %% [markdown]
-# It gets close to a value only with large scores: softmax weights are never 0. That is the price of
-# being soft, and also the point of it: everything in this picture has a gradient.
+# It gets close to a value only where one score is far ahead of the others: softmax weights are
+# never
+# 0. That is the price of being soft, and also the point of it: everything in this picture has a
+# gradient.
 #
 # ### Softmax
 #
@@ -250,7 +252,7 @@ check(self_attention)
 #
 # </details>
 #
-# Here is the path through your function, with the shape at each step:
+# Here is the path that your function takes, with the shape at each step:
 
 # %%
 torch.manual_seed(5)
@@ -297,9 +299,9 @@ for same in (False, True):
 # %% [markdown]
 # With one matrix for both, a word starts out looking at itself, and the scores cannot be anything
 # but symmetric. With two, it starts out with no preference and can learn any. (Without $W^V$ the
-# output of a single head would be a mixture of the words themselves. With several heads and $W^O$,
-# chapter 6, it can be left out: [He and Hofmann 2023](https://arxiv.org/abs/2311.01906) train
-# Transformers without it.)
+# output of a head would be a mixture of the words themselves. It can be left out all the same: [He
+# and Hofmann 2023](https://arxiv.org/abs/2311.01906) train Transformers without it, and without the
+# $W^O$ of chapter 6, but change other parts to make up for it.)
 #
 # ### A head that looks back
 #
@@ -399,9 +401,9 @@ check(softmax_backward)
 # </details>
 #
 # When one weight is 1 and the others are 0, all of this is 0: nothing that the loss says reaches
-# the scores. How much gets through for random queries and keys? With `upstream` a row of the
-# identity, your function returns the derivatives of each weight with respect to all scores; we take
-# the largest.
+# the scores. How much gets through for random queries and keys? With row *i* of the identity as
+# `upstream`, your function returns the derivatives of weight *i* with respect to all scores, and
+# with all rows at once those of all weights; we take the largest.
 
 # %%
 softmax_backward = mine("softmax_backward")
@@ -490,8 +492,9 @@ print(f"counted, the lines cross at n = 2d = 512; on this machine before n = {lo
 # %% [markdown]
 # When this page was written the lines crossed between 256 and 512: a little earlier than counted.
 # The count leaves the softmax out, which carries $n^2$ numbers to memory and back; the third line
-# shows what the two products alone take. Where the time grows by more than the square predicts, it
-# is mostly the softmax, too. (Kernels that never write them down, such as PyTorch's
+# shows what the two products alone take. Between the last two lengths the time grew by more than
+# the square predicts, in the products as well as in the softmax: perhaps the numbers no longer fit
+# into the cache. (Kernels that never write them down, such as PyTorch's
 # `scaled_dot_product_attention` on a GPU, move the crossing to the right. They do not change the
 # $n^2$.)
 #
@@ -552,16 +555,16 @@ table.map("{:.0%}".format)
 WIDE = "The animal didn't cross the street because it was too wide."
 SWAPPED = "The street didn't cross the animal because it was too tired."
 wide, swapped = looks_of_it(WIDE), looks_of_it(SWAPPED)
-for place in tired:
-    animal, street = zip(tired[place], wide[place], swapped[place])
+for (layer, head), shares in tired.items():
+    animal, street = zip(shares, wide[layer, head], swapped[layer, head])
     looks = "   ".join(
         f"{noun} " + " → ".join(f"{share:4.0%}" for share in shares)
         for noun, shares in {"animal": animal, "street": street}.items()
     )
-    print(f"layer {place[0]}, head {place[1]}:  {looks}")
+    print(f"layer {layer}, head {head}:  {looks}")
 for sentence in (TIRED, WIDE):
     print(sentence, "→", trained.translate([sentence])[0])
-read = [english.split() for english, _ in load_corpus(DataConfig()).train]
+read = [english.split() for english, _ in training_pairs(DataConfig())]
 print("longest sentence in training:", max(map(len, read)), "words; with because:", end=" ")
 print(sum("because" in words for words in read), "of", f"{len(read):,}")
 
@@ -580,7 +583,7 @@ print(sum("because" in words for words in read), "of", f"{len(read):,}")
 # ## Common mistakes
 #
 # **The softmax along the wrong axis.** In code it is one character: `dim=-2` instead of `dim=-1`.
-# With as many queries as keys, no shape complains. Look at the sums:
+# No shape complains. Look at the sums:
 
 # %%
 right = (Q[0] @ keys.T / 2).softmax(dim=-1)

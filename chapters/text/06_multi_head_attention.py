@@ -31,7 +31,7 @@
 
 # %%
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 import pandas as pd
 import torch
@@ -110,7 +110,7 @@ runs = over_seeds(train, {str(heads): [heads] for heads in HEADS}, "06_two_quest
 runs[["case", "2 back", "5 back"]].set_index("case").loc["1"].round(2)
 
 # %% [markdown]
-# The table shows the five seeds of the layer with one head. It does not answer both questions half
+# The table shows the five seeds of the layer with one head. It does not get half of each question
 # right. It answers *one* of them, nearly always, and guesses the other one (one in twenty is
 # chance); which one it answers depends on the seed. And with more heads?
 
@@ -292,8 +292,8 @@ print("heads:", tuple(query.shape), "and the same result")
 # same order: (mask, mask, mask), not each row three times. That is the trap in this layout.
 #
 # **Letters instead of axes.** `einsum` names each axis by a letter: letters on the left that do not
-# occur on the right are summed over. Nothing is transposed or cut, because the heads keep their own
-# matrices, along the axis `h`:
+# occur on the right are summed over. No states are transposed or cut, because the heads keep their
+# own matrices, along the axis `h`:
 
 # %%
 query, key, value = (torch.einsum("bld,hdk->bhlk", x, W) for W in (W_q, W_k, W_v))
@@ -305,8 +305,8 @@ torch.testing.assert_close(by_letters, by_loop)
 print("einsum: the same result")
 
 # %% [markdown]
-# Read the last line: the sum over `h` and `k` together joins the heads and multiplies by $W^O$ in
-# one step.
+# Read the last `einsum`: the sum over `h` and `k` together joins the heads and multiplies by $W^O$
+# in one step.
 #
 # **One matrix for all three.** In self-attention queries, keys and values come from the same $x$.
 # So their three matrices, side by side, turn three products into one. The library does it this way,
@@ -368,8 +368,8 @@ print("equal to nn.MultiheadAttention, with its weights")
 # %% [markdown]
 # ## What it costs
 #
-# However many heads there are, the matrices have the same total size, and the work is the same.
-# More heads are narrower heads.
+# However many heads there are, the matrices have the same total size, and the products are the same
+# work. More heads are narrower heads.
 
 # %%
 rows = [[h, 512 // h, f"{num_parameters(MultiHeadAttention(512, h)):,}"] for h in (1, 8, 64)]
@@ -377,7 +377,7 @@ pd.DataFrame(rows, columns=["heads", "d_k", "parameters, d_model = 512"])
 
 # %% [markdown]
 # $4d^2 + 4d$: four square matrices and their biases. What grows with the heads is the number of
-# attention weights, $h \cdot n^2$, which is a matter of memory.
+# attention weights, $h \cdot n^2$, which take memory, and time in the softmax.
 #
 # And quality? The paper varied the number of heads of its base model, at the same cost, and found
 # (table 3, rows A, BLEU on newstest2013): 1 head 24.9, 4 heads 25.5, 8 heads 25.8, 16 heads 25.8,
@@ -391,8 +391,9 @@ heads = variants("1 head", "as it is", "8 heads")
 mean_and_spread(heads[["case", "seed", "BLEU"]].replace("as it is", "4 heads"))
 
 # %% [markdown]
-# One head is about a point behind four, a little more than twice the standard error of the
-# difference; four and eight are not told apart. And one head translates.
+# One head seems to be about a point behind four: the difference is a little more than twice its
+# standard error, which with three seeds is not yet certain. Four and eight are not told apart. And
+# one head translates.
 #
 # ### Fewer keys than queries
 #
@@ -499,10 +500,7 @@ check(offset_share)
 #
 # </details>
 #
-# Now the first 500 test sentences. `</s>` gets a good deal of attention from all heads (in BERT,
-# [Clark et al. 2019](https://arxiv.org/abs/1906.04341) found the same of its separator, and argue
-# that a head looks there when it finds nothing). We leave it out, so that what is left adds up to 1
-# again, and set beside the measures what a head that looks at all words alike would give:
+# Now the first 500 test sentences. How much do the heads look at `</s>`?
 
 # %%
 offset_share = mine("offset_share")
@@ -510,8 +508,17 @@ recorded = [
     encoder_attention(trained.model, trained.tokenizer, source)
     for source in load_corpus(DataConfig()).test.sources[:500]
 ]
+to_end = torch.stack([w.flatten(0, 1)[:, :, -1].mean(dim=-1) for w, _ in recorded]).mean(dim=0)
+uniform = sum(1 / w.size(-1) for w, _ in recorded) / len(recorded)
+print("weight on </s>:", *(f"{share:.0%}" for share in to_end), f"(if all were alike: {uniform:.0%})")
 
+# %% [markdown]
+# All eight give it more than its share, some more than twice as much. (In BERT, [Clark et al.
+# 2019](https://arxiv.org/abs/1906.04341) found the same of its separator, and argue that a head
+# looks there when it finds nothing.) We leave it out, so that what is left adds up to 1 again, and
+# put a baseline beside the measures: what a head would give that looks at all words alike.
 
+# %%
 def words_only(weights):
     """Attention among the words of a sentence, (all heads, words, words), without </s>."""
     among_words = weights.flatten(0, 1)[:, :-1, :-1]
@@ -546,26 +553,34 @@ show(
 # residual connection (chapter 9) passes on in any case.
 #
 # (Divide the sum along the diagonal by the number of tokens instead of the number of pairs, and
-# every neighbour's share comes out too small. The first edition of this chapter did, and left
-# `</s>` in as well: together that was enough to miss both heads, and to conclude that these heads
-# do not depend on position.)
+# every neighbour's share comes out too small. Leave `</s>` in as well, and the two mistakes
+# together are enough to miss both heads.)
 #
 # ### Words, or places?
 #
-# Do heads also prefer certain *words*? The words that head 1 of layer 1 favours are mostly *Tom*,
-# *He* and *I*. Before you call it a head for subjects: where do subjects occur in these sentences?
-# Compare such words in first position with the same words elsewhere, and with other words in first
-# position:
+# Do heads also prefer certain *words*? These get the most from head 1 of layer 1, each in so many
+# sentences:
+
+# %%
+favourites = Counter(pieces[weights[0].mean(dim=0).argmax()] for weights, pieces in words)
+print(favourites.most_common(5))
+
+# %% [markdown]
+# *Tom* and *I*, mostly. Before you call it a head for subjects: where do subjects occur in these
+# sentences? Compare such words in first position with the same words elsewhere, and with other
+# words in first position:
 
 # %%
 SUBJECTS = {"▁Tom", "▁I", "▁He", "▁She", "▁We", "▁They", "▁You", "▁It"}
-gains = defaultdict(list)
+gains, subjects = defaultdict(list), defaultdict(Counter)
 for weights, pieces in words:
     for place, piece in enumerate(pieces):
         what = "subject words" if piece.title() in SUBJECTS else "other words"
         where = "first" if place == 0 else "later"
         gains[f"{what}, {where}"].append(weights[:, :, place].mean(dim=-1) * len(pieces))
+        subjects[where][piece] += piece.title() in SUBJECTS
 print({kind: len(values) for kind, values in gains.items()})
+print({where: counts.most_common(3) for where, counts in subjects.items()})
 mean_gains = {kind: torch.stack(values).mean(dim=0).numpy() for kind, values in gains.items()}
 pd.DataFrame(mean_gains, index=names)[sorted(mean_gains)].round(2)
 
@@ -573,10 +588,11 @@ pd.DataFrame(mean_gains, index=names)[sorted(mean_gains)].round(2)
 # (1 is the share that every word would get from a head without preferences.) First hold the word
 # and change the position: head 1 of layer 1 favours whatever comes first, subject or not, and gives
 # the same words less than their share elsewhere. It depends on position, and no other head does so
-# as much. Now hold the position and change the word: heads 2 and 3, and all of layer 2, give
-# subject words about half of what other words get in the same position, at the front and later.
-# That is a preference for words, and not the one we expected. (The subject words at the front are
-# mostly *I* and *Tom*; later ones are often objects, *you* and *it*.)
+# as much. Now hold the position and change the word: heads 2 and 3 of layer 1, and all of layer 2,
+# give subject words less than other words get in the same position: about half at the front, and
+# six to eight tenths later. That is a preference for words, and not the one we expected. (The
+# subject words at the front are mostly *I* and *Tom*; later ones are often objects, such as *you*
+# and *it*.)
 #
 # A preference for words can be the shadow of a preference for positions, or the other way round;
 # only a comparison in which one of the two is held fixed tells them apart.

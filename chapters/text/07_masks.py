@@ -307,7 +307,7 @@ blocked = {
 rows = []
 for dtype in (torch.float32, torch.bfloat16, torch.float16):
     for value in (-torch.inf, -1e9, torch.finfo(dtype).min):
-        row = {"format": str(dtype).removeprefix("torch."), "blocked with": f"{value:.0e}"}
+        row = {"format": str(dtype).removeprefix("torch."), "blocked with": f"{value:.3g}"}
         for name, where in blocked.items():
             try:
                 weights = scores.to(dtype).masked_fill(where, value).softmax(dim=0)
@@ -372,8 +372,22 @@ for name, fill in {"−∞": -torch.inf, "smallest number": torch.finfo(torch.fl
 
 # %% [markdown]
 # The unused row's NaN is multiplied by a gradient of 0 on the way back, and NaN times 0 is NaN. One
-# empty sentence in a batch, and after the next step nearly every weight of the model is NaN. (To
-# replace the NaN afterwards does not help: the gradient still passes the place where it arose.)
+# empty sentence in a batch, and after the next step nearly every weight of the model is NaN. Does
+# it help to replace the NaN after the softmax? That depends on how the −∞ came in:
+
+# %%
+nowhere = torch.tensor([[False] * 4, [True] * 4])
+for how in ("filled in", "added"):
+    scores = torch.zeros(2, 4, requires_grad=True)
+    minus_infinity = torch.zeros(2, 4).masked_fill(nowhere, -torch.inf)
+    blocked = scores + minus_infinity if how == "added" else scores.masked_fill(nowhere, -torch.inf)
+    weights = blocked.softmax(dim=-1).nan_to_num()
+    weights[:, 0].sum().backward()
+    print(f"−∞ {how:10} gradient of the second query's scores:", scores.grad[1].tolist())
+
+# %% [markdown]
+# The gradient of `masked_fill` is 0 where it fills, so the NaN ends there. A sum passes it on, to
+# the queries and keys.
 #
 # ### Attention, with its mask
 #
@@ -410,8 +424,8 @@ print("weights", weights[0, 0, 0].tolist(), " output", output[0, 0, 0, :3].tolis
 # ## Before or after scaling
 #
 # One of the descriptions of chapter 16 adds its mask first and divides by √d_k afterwards. With −∞
-# there is no difference. With a small number there is: −10 becomes −10/8 at d_k = 64, and a blocked
-# key still gets e^−1.25 = 29% of what an allowed key with the same score gets:
+# there is no difference. With a number that is not large enough there is: −10 becomes −10/8 at d_k
+# = 64, and a blocked key still gets e^−1.25 = 29% of what an allowed key with the same score gets:
 
 # %%
 scores = torch.zeros(1, 4)
@@ -441,8 +455,8 @@ tgt_tokens = torch.tensor([[8, 9, 10, 11, 12, EOS]])
 memory, states = torch.randn(1, 6, 16), torch.randn(1, 6, 16)
 noisy = memory.masked_fill((src_tokens == PAD)[..., None], 100.0)  # other padding, same sentence
 with torch.no_grad():
-    for name, of in {"source": src_tokens, "target": tgt_tokens}.items():
-        outputs = [cross(states, m, mask=padding_mask(of)) for m in (memory, noisy)]
+    for name, side in {"source": src_tokens, "target": tgt_tokens}.items():
+        outputs = [cross(states, m, mask=padding_mask(side)) for m in (memory, noisy)]
         change = (outputs[0] - outputs[1]).abs().max()
         print(f"mask of the {name}: what is in the padding changes the output by {change:.2f}")
 
@@ -456,9 +470,10 @@ with torch.no_grad():
 show(mask_gallery(), ALTERNATIVE)
 
 # %% [markdown]
-# - A **window** lets each token see only the last few: the work grows with the length and not with
-#   its square ([Beltagy et al. 2020](https://arxiv.org/abs/2004.05150)). Through several layers
-#   information still travels further.
+# - A **window** lets each token see only the last few ([Beltagy et al.
+#   2020](https://arxiv.org/abs/2004.05150)). In a program that does not compute what is blocked,
+#   the work then grows with the length and not with its square; a boolean mask alone saves nothing.
+#   Through several layers information still travels further.
 # - A **prefix** is read in both directions, the rest is written: one stack that is encoder and
 #   decoder at once ([Raffel et al. 2020](https://arxiv.org/abs/1910.10683)).
 # - **Packed** sentences share a row, so that little is padding; each may see only itself. You write
@@ -515,9 +530,9 @@ print(as_text(packed_mask(torch.tensor([[1, 1, 1, 2, 2, 3, 0]]))[0, 0]))
 #
 # `model` is a function from tokens, (batch, length), numbers from 0 to 19, to outputs, (batch,
 # length, d). Return the sorted list of the positions whose output depends on a *later* token; for
-# an honest model it is empty, but for rounding. Five dishonest ones are waiting, and not all of
-# them are crude: one looks a single token ahead, one leaks at one position only, one mixes in a
-# thousandth of the mean.
+# an honest model it is empty, and rounding must not count. Seven dishonest ones are waiting, and
+# not all of them are crude: one looks a single token ahead, one leaks at one position only, one in
+# one channel only, and one mixes in a thousandth of the mean.
 
 # %%
 def leaks(model, length):

@@ -52,7 +52,7 @@ from transformer_lib.course.figures.norms import norm_blocks
 from transformer_lib.plots.measurements import lines
 from transformer_lib.plots.notebook import show
 from transformer_lib.training.loss import output_loss
-from transformer_lib.vocabulary import PAD
+from transformer_lib.vocabulary import EOS, PAD
 
 # %% [markdown]
 # ## Why normalize at all?
@@ -120,13 +120,15 @@ lecture
 # %%
 print("batch norm, means of the rows:   ", table.mean(dim=1).numpy().round(2))
 print("layer norm, means of the columns:", table.mean(dim=0).numpy().round(2))
-print("standard deviations of the columns:", table.std(dim=0, correction=0).numpy().round(2))
-print("                 dividing by n − 1:", table.std(dim=0).numpy().round(2))
+for dim, what in {1: "rows", 0: "columns"}.items():
+    by_n, by_less = table.std(dim, correction=0).numpy(), table.std(dim).numpy()
+    print(f"standard deviations of the {what}: {by_n.round(2)}, by n − 1: {by_less.round(2)}")
 
 # %% [markdown]
 # The mean of 0, 1 and 5 is 2. The mean of example 2 is 14/6 = 2.33. Both entries of the slide are
-# wrong, and its standard deviations are those obtained by dividing by $n - 1$, rounded. If you
-# recompute an example and get other numbers, the mistake need not be yours.
+# wrong, and its standard deviations are those obtained by dividing by $n - 1$, rounded: 3 for
+# feature 1, where dividing by $n$ gives 2. If you recompute an example and get other numbers, the
+# mistake need not be yours.
 #
 # In a formula, with a learned scale γ and shift β for each feature, so that the network can undo
 # what does not suit it ([Ba et al. 2016](https://arxiv.org/abs/1607.06450)):
@@ -343,7 +345,9 @@ def build(encoder_norm, decoder_norm, d_model=128):
     return Transformer(embedding, embedding, encoder, decoder, output)
 
 # %% [markdown]
-# Forty batches are held out. They come in two kinds: as in training, where sentences of similar
+# Forty batches are held out. (They are pairs of the training text, and some of their English
+# sentences are in the rest with another translation: good enough to compare norms, but not to say
+# how well a model translates.) They come in two kinds: as in training, where sentences of similar
 # length are together, and mixed at random.
 
 # %%
@@ -409,8 +413,9 @@ def losses_with(encoder_norm, decoder_norm, seed):
     }
 
 # %% [markdown]
-# In training mode the running means move on while they are measured; so each model is measured in
-# training mode before, and the mixed batches come last.
+# In training mode the running means move even while we measure. Training mode comes first, so that
+# evaluation mode then has the means of these very sentences, which is the best that can happen to
+# it; the mixed batches come last.
 
 # %%
 runs = over_seeds(losses_with, CASES, "08_norms")
@@ -422,8 +427,7 @@ assert spread["batch norm"] > 0.3 > spread["layer norm"], (
 for case in [case for case in CASES if "batch" in case]:
     modes = means.loc[case]
     for mode in ("evaluation mode", "training mode, mixed"):
-        more = round(modes[mode] - modes["training mode"], 2)
-        print(f"{case}, {mode}: {more + 0.0:.2f} nats more")
+        print(f"{case}, {mode}: {modes[mode] - modes['training mode']:z.2f} nats more")
 mean_and_spread(runs)
 
 # %% [markdown]
@@ -504,7 +508,7 @@ def note(name):
 norms = {n: m for n, m in trained.model.encoder.named_modules() if type(m).__name__ == "LayerNorm"}
 hooks = [module.register_forward_pre_hook(note(name)) for name, module in norms.items()]
 sources = data.test.sources[:200]
-rows = [[*tokens, 3] for tokens in trained.tokenizer.encode(sources)]
+rows = [[*tokens, EOS] for tokens in trained.tokenizer.encode(sources)]
 with torch.no_grad():
     for row in rows:
         trained.model.encode(torch.tensor([row]))
@@ -541,8 +545,8 @@ check(rms_norm)
 # ## The way back
 #
 # A norm is a curious function: moving its input by a constant changes nothing, and neither does
-# making it longer (but for ε). So the gradient with respect to its input has no component in either
-# direction.
+# making it longer (apart from ε). So the gradient with respect to its input has no component in
+# either direction.
 #
 # ### The gradient by hand
 #
@@ -598,7 +602,8 @@ loud = x.clone()
 loud[0, 2] *= 10  # another last position
 for mistake in wrong_answers("layer_norm"):
     norm = mistake.answers["layer_norm"]
-    a, b, c = (norm(t, torch.ones(8), torch.zeros(8), 1e-5) for t in (x, other, loud))
+    inputs = (t.clone() for t in (x, other, loud))  # one of them changes what it is given
+    a, b, c = (norm(t, torch.ones(8), torch.zeros(8), 1e-5) for t in inputs)
     seen = {"sentences": (a[0] - b[0]).abs().max(), "positions": (a[0, 0] - c[0, 0]).abs().max()}
     mixes = " and ".join(what for what, change in seen.items() if change > 1e-3) or "nothing"
     print(f"{mistake.title:52} mixes {mixes}")
@@ -621,7 +626,7 @@ for mistake in wrong_answers("layer_norm"):
 # Assignment 3, after the next chapter, has two more norms, and a question that this one leaves
 # open.
 #
-# **In the paper:** sections 3.1 and 5.4. **Read on:** Ba et al. 2016; Shen et al. 2020 (PowerNorm) on
-# what batch norm would need in language.
+# **In the paper:** sections 3.1 and 5.4. **Read on:** Ba et al. 2016; Shen et al. 2020 (PowerNorm)
+# on what batch norm would need in language.
 #
 # **Next:** [9 · Residuals, and where the norm goes](09_residuals.ipynb)

@@ -20,7 +20,7 @@
 # - write the forms that are found in practice, and say which of them is a bug,
 # - tell by experiments which form somebody else's block has,
 # - say which of them needs a warm-up, and measure from which depth on,
-# - say what the final norm is for, and when there must be one,
+# - say what the final norm is for, and which forms need none,
 # - rescue a stack of 32 layers that does not train.
 #
 # Reading takes about thirty minutes, computing about one.
@@ -100,11 +100,11 @@ for name, (_, values) in arriving.items():
 # %% [markdown]
 # Without residual connections everything depends on the size of the weights: with a gain of one
 # half nothing is left of the gradient after 32 layers, with a gain of 3 it is a thousand times as
-# large, and only a gain near 1 lets it through. With residual connections it never vanishes: what
-# is added in each layer comes on top of the 1. It grows with the depth, and the more, the larger
-# the weights are; norms see to that. (A vanishing gradient was not the only reason for them. He et
-# al. found that deep plain networks *with* batch norm and well-chosen weights train worse than
-# shallow ones, too.)
+# large, and only a gain near 1 lets it through. With residual connections it vanishes with none of
+# the three: what is added in each layer comes on top of the 1. It grows with the depth, the more so
+# the larger the weights are; norms keep that in check. (A vanishing gradient was not the only
+# reason for residual connections. He et al. found that deep plain networks train worse than shallow
+# ones even *with* batch norm and well-chosen weights.)
 #
 # ## Where the norm goes
 #
@@ -136,10 +136,12 @@ show(residual_forms(), ALTERNATIVE)
 #   **sandwich**.
 # - **A bug**, “added back”: normalize first, and then use the normalized $x$ for both paths (`x =
 #   norm(x)`, then `x + f(x)`). It looks like pre-norm. The path around is not free: it goes through
-#   the norm, just as in post-norm.
+#   the norm, just as in post-norm. (Some programs, Megatron-LM for one, have it as an option. A bug
+#   it is where pre-norm was meant.)
 #
 # So the answer to the questions: the paper's text has the first one, most code since has the second
-# one, both are right, and what matters is whether the green line is there.
+# one, and both are right. They differ in whether the green line is there, and the rest of this
+# chapter shows what that does.
 #
 # In each of the exercises `sublayer`, `norm` and `dropout` are functions of one tensor, and dropout
 # is applied to the sublayer's output (section 5.4; in training, **dropout** sets random numbers to
@@ -333,8 +335,8 @@ print({form: round(values[-1], 2) for form, (_, values) in remaining.items()})
 # shifted by half a sublayer), and at the top little of the input is left. Each norm shrinks what
 # came before to make room for what the branch has added, 32 times over. With pre-norm the input
 # stays; it is only joined by more and more. With the norm on the branch it falls as well, although
-# the path around is free: there each of the 32 branches adds a vector of size 1, and pre-norm's are
-# smaller.
+# the path around is free: there each of the 32 branches adds a vector whose numbers have size 1,
+# and pre-norm's are smaller.
 #
 # And the gradient, by depth? A fifth curve has the norm on the branch and a norm at the very end,
 # as pre-norm has:
@@ -497,18 +499,19 @@ assert rows[3][1] < 0.02, "not as on our machines: restart the kernel and run al
 pd.DataFrame(rows, columns=columns).set_index("steps").round(3)
 
 # %% [markdown]
-# After two or three steps the upper branches return nearly the same vector for every token. They
-# are only a third as large as what they are added to; but each norm shrinks the rest, which tells
-# the tokens apart, to make room for them, 32 times over. In five of the six runs with each of the
-# two forms, the same vector comes out whatever goes in. At this rate it does not recover in 150
-# steps. Pre-norm took steps of the same size, and on its free path nothing shrinks the input.
+# After two or three steps the upper branches return nearly the same vector for every token. A
+# branch is, on average, only a third as large as what it is added to; but each norm shrinks the
+# rest, which tells the tokens apart, to make room for it, 32 times over. In five of the six runs
+# with post-norm, and in four of the six with the bug, the same vector comes out whatever goes in.
+# At this rate it does not recover in 150 steps. Pre-norm took steps of the same size, and on its
+# free path nothing shrinks the input.
 #
 # With warm-up post-norm learns: its first steps are small. So two of the eight do not learn:
-# post-norm without warm-up and the bug, its double, without warm-up. The norm on the branch learns
-# with both and is no better than post-norm with a warm-up. Pre-norm learns either way. (Which way
-# is better for it? Without warm-up the mean is lower, and so are five of the six seeds; but the
-# means differ by less than the runs of one kind do. That is too little to say so: it should be two
-# standard errors of the difference.)
+# post-norm without warm-up and the bug, its double, without warm-up. The norm on the branch (here
+# without the norm at the very end that Swin v2 and OLMo 2 have) learns with both and is no better
+# than post-norm with a warm-up. Pre-norm learns either way. (Which way is better for it? Without
+# warm-up the mean is lower, and so are five of the six seeds; but the difference is less than twice
+# its standard error. That is not enough to claim it.)
 #
 # ### From which depth on?
 #
@@ -551,9 +554,10 @@ means.loc[[case for case in cases if "0.004" in case]].round(2)
 # At a rate of 0.004, up to six layers, post-norm does nearly as well as pre-norm, without any
 # warm-up. At eight it begins to depend on the seed, and at twelve it is over with all six: the
 # collapse is sudden. With a higher rate it comes at fewer layers; with a lower one everything
-# learns more slowly, and nothing collapses within this range. Pre-norm learns at every depth, though sixteen layers do worse than two after
-# these 150 steps. The game needs a single layer, and a deep stack takes longer to train; what depth
-# is good for shows on tasks that are harder than this one.
+# learns more slowly, and nothing collapses within this range. Pre-norm learns at every depth,
+# though sixteen layers do worse than two after these 150 steps. The game needs a single layer, and
+# a deep stack takes longer to train; what depth is good for shows on tasks that are harder than
+# this one.
 #
 # The paper has both: post-norm, and a schedule that warms up for 4,000 steps (chapter 11). Combine
 # the paper's norm with a schedule that lacks a warm-up, and somewhere you meet this collapse; the
@@ -590,7 +594,7 @@ mean_and_spread(runs[["case", "seed", "loss"]])
 
 # %% [markdown]
 # No: without it the mean is even lower, by less than the seeds differ. The final norm is there so
-# that the numbers do not grow with the depth, whatever it is; GPT-2, T5 and Llama have it.
+# that the numbers at the top have the same size at every depth; GPT-2, T5 and Llama have it.
 # Post-norm ends in a norm anyway and needs no other.
 #
 # ## A stack of 32
@@ -640,16 +644,16 @@ places = variants("post-norm", "as it is").replace("as it is", "pre-norm")
 mean_and_spread(places)
 
 # %% [markdown]
-# BLEU does not tell them apart, by twice the standard error of the difference. The loss does, and
-# not the way round that one might expect: with two layers and a warm-up, the paper's post-norm is a
+# By the rule of two standard errors BLEU does not tell them apart. The loss does, and not the way
+# round that one might expect: with two layers and a warm-up, the paper's post-norm is a
 # little *better*. So a free path is not free of charge. It pays where post-norm does not get
 # started.
 #
 # ## Common mistakes
 #
 # **The bug that looks like pre-norm.** It has been in this chapter from the beginning: `x =
-# norm(x)`, and then `x + f(x)`. At sixteen layers without a warm-up it does not learn; with few
-# layers, or with a warm-up, it does, and nobody notices. What shows it at any depth is the first
+# norm(x)`, and then `x + f(x)`. At sixteen layers without a warm-up it does not learn; with a
+# warm-up it does, and nobody notices. What shows it at any depth is the first
 # experiment of `which_form`: with a sublayer that returns nothing, does `x` come out as it went in?
 
 # %%
@@ -679,11 +683,12 @@ for layers in (2, 12, 32):
 #
 # 1. x + f(x) leaves the gradient a path along which it is multiplied by 1.
 # 2. Post-norm normalizes the sum, pre-norm the input of f; a path from bottom to top without a
-#    norm exists only with pre-norm and with the norm on the branch.
+#    norm exists where every norm is on the branch: before f, after it, or both.
 # 3. Deep post-norm without warm-up collapses: every input gives the same output. From which depth
 #    on depends on the rate. Pre-norm does not.
 # 4. Adding the normalized input back looks like pre-norm and behaves like post-norm.
-# 5. Pre-norm needs one more norm at the very end, because its numbers grow with the depth.
+# 5. Pre-norm's numbers grow with the depth, and one norm at the very end undoes that. A small model
+#    manages without it.
 #
 # Now you can do **assignment 3**, on norms and residual connections.
 #

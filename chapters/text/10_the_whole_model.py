@@ -40,7 +40,8 @@ from torch import nn
 
 from transformer_lib.checks import check, mine, solution
 from transformer_lib.course.results import mean_and_spread, over_seeds
-from transformer_lib.data.corpora import DataConfig, load_corpus
+from transformer_lib.data import DataConfig, training_pairs
+from transformer_lib.data.corpora import load_corpus
 from transformer_lib.decoding.search import pad_sequences
 from transformer_lib.metrics.bleu import bleu
 from transformer_lib.model import SIZES, TransformerConfig, build_transformer
@@ -178,12 +179,12 @@ model, tokenizer = trained.model.eval(), trained.tokenizer
 test = load_corpus(DataConfig()).test
 src = pad_sequences([[*tokens, EOS] for tokens in tokenizer.encode(test.sources[:500])])
 awake = {}
-network = model.encoder.layers[1].feed_forward.hidden
+encoder_hidden = model.encoder.layers[1].feed_forward.hidden
 
 
 def units_of(src):
     """What the hidden units give at each piece of some sources: (positions, d_ff)."""
-    hook = network.register_forward_hook(lambda _, x, out: awake.update(units=out.relu()))
+    hook = encoder_hidden.register_forward_hook(lambda _, x, out: awake.update(units=out.relu()))
     with torch.no_grad():
         model.encode(src)
     hook.remove()
@@ -197,7 +198,7 @@ print(f"{len(pieces):,} positions, {units.size(1)} units")
 print(f"awake at a position, on average: {(units > 0).sum(dim=1).float().mean():.1f} units")
 print(f"units that never wake: {(times == 0).sum()}")
 again = torch.zeros_like(times)
-english = sorted((source for source, _ in load_corpus(DataConfig()).train[::4]), key=len)
+english = sorted((source for source, _ in training_pairs(DataConfig())[::4]), key=len)
 for start in range(0, len(english), 1000):
     some = [[*tokens, EOS] for tokens in tokenizer.encode(english[start : start + 1000])]
     again += (units_of(pad_sequences(some)) > 0).sum(dim=0)
@@ -245,18 +246,19 @@ for name, found in {"as they stand": wakes, "shuffled": shuffled}.items():
 
 # %% [markdown]
 # Much of it is a dictionary. Nearly half of these units belong to a single piece, and hardly any
-# does after shuffling. Others belong to a few that have something in common: *now, only, just*;
-# *laughed, laugh*; *else, yet, still*. Some tell no story (unit 419). More than a third of all
+# does after shuffling. Others respond to a few that have something in common: *laughed, laugh*;
+# *else, yet, still*. Some tell no story (unit 419). More than a third of all
 # units never wake on these sentences, and nearly all of these do not wake in training either. They
 # are **dead**: the input of their ReLU is negative whatever comes, so that neither an output nor a
 # gradient gets through.
 #
 # Those were the keys. A value is what a unit adds to the state when it wakes. After the last layer
-# of the decoder only the final norm and the output table follow. The norm takes off the mean and
-# multiplies by its weight; both can be put into the values, and then they can be read: which pieces
-# do they make more likely? Here are the ten units with the sharpest values, among those that wake
-# at thirty positions or more of the right translations, and the pieces at which each is most
-# active:
+# of the decoder only the final norm and the output table follow. The norm takes off the mean,
+# divides by the spread, which makes an effect larger or smaller but favours no other pieces, and
+# multiplies by its weight. The first and the last can be put into the values, and then they can be
+# read: which pieces do they make more likely? Here are the ten units with the sharpest values,
+# among those that wake at thirty positions or more of the right translations, and the pieces at
+# which each is most active:
 
 # %%
 encoded = tokenizer.encode([german[0] for german in test.references[:500]])
@@ -287,14 +289,15 @@ for unit in sharpness.topk(10).indices.tolist():
 # ### Is it needed?
 #
 # Now the second half of the opening question. We take one kind of part out of the trained model,
-# which is called an **ablation**, let it translate 200 test sentences and count BLEU. There are two
-# ways to take something out. Its output can become zero; but the parts after it have never met a
-# zero there, and some of the damage may come from that. Or its output can become its own mean over
-# many positions: then what is the same everywhere stays, and only what varies is gone.
+# which is called an **ablation**, let it translate 200 test sentences and compute BLEU. There are
+# two ways to take something out. Its output can become zero; but the parts after it have never met
+# a zero there, and some of the damage may come from that. Or its output can become its own mean
+# over many positions: then what is the same everywhere stays, and only what varies is gone.
 
 # %%
-references = pad_sequences([[BOS, *tokens] for tokens in encoded[:200]])
-real = {src.size(1): src[:200] != PAD, references.size(1): references != PAD}
+tgt_200 = pad_sequences([[BOS, *tokens] for tokens in encoded[:200]])
+real = {src.size(1): src[:200] != PAD, tgt_200.size(1): tgt_200 != PAD}
+assert len(real) == 2, "the two sides are told apart by their length, and must not be equally long"
 
 
 @torch.no_grad()
@@ -302,7 +305,7 @@ def mean_output(part, where=real):
     """The mean of what a part returns at the real positions of 200 sentence pairs, or others."""
     seen = []
     hook = part.register_forward_hook(lambda _, x, out: seen.append(out[where[out.size(1)]]))
-    model(src[:200], references)
+    model(src[:200], tgt_200)
     hook.remove()
     return torch.cat(seen).mean(dim=0)
 
@@ -357,12 +360,12 @@ assert results["nothing"][0][1] == results["nothing"][1][1], (
 # %% [markdown]
 # It depends on where. The mildest cases are both in the encoder: its feed-forward networks, the
 # dictionary above, if zeros take their place, and its self-attention. Without the decoder's
-# networks, or without its self-attention, BLEU says that nothing is right. Look at the sentences:
-# many words *are* right, but the model does not stop, or the inflections are gone, and that costs
-# as much BLEU as wrong words (chapter 13). Without cross-attention the decoder does not know what
-# to translate, and says the same for everything. (Of the embeddings only the look-up is taken out;
-# positions and the output table stay.) And the answer to the opening question: no group can be
-# spared as a whole. The nearest thing to it is part of a group.
+# networks, or without its self-attention, BLEU says that next to nothing is right. Look at the
+# sentences: many words *are* right, but the model does not stop, or the inflections are gone, and
+# that costs as much BLEU as wrong words (chapter 13). Without cross-attention the decoder does not
+# know what to translate, and says the same for everything. (Of the embeddings only the look-up is
+# taken out; positions and the output table stay.) And the answer to the opening question: no group
+# can be spared as a whole. The nearest thing to it is part of a group.
 #
 # The two columns differ most where one would not expect it. The encoder's networks can nearly be
 # spared if they return zero, but their *mean* destroys everything. Is a mean not the gentler
@@ -557,10 +560,10 @@ check(Transformer)
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# A function inside `__init__` that makes a new attention each time is shorter than eight lines that
-# do, and safer than one attention used eight times. Which two masks are there, and which of them is
-# used twice? `embed_with_positions(tokens, table, positions, dropout)` of chapter 4 is the whole
-# first line of both stacks, and the output is a product with the same table, transposed.
+# A function inside `__init__` that makes a new attention each time is shorter than writing each of
+# them out, and safer than one attention used in every layer. Which two masks are there, and which
+# of them is used twice? `embed_with_positions(tokens, table, positions, dropout)` of chapter 4 is
+# the whole first line of both stacks, and the output is a product with the same table, transposed.
 #
 # </details>
 #
@@ -612,8 +615,8 @@ built.load_state_dict(convert(state))
 
 src = pad_sequences([[*t, EOS] for t in tokenizer.encode(test.sources[:200])])
 with torch.no_grad():
-    ours, theirs = built(src, references), model(src, references)
-real_labels = references != PAD
+    ours, theirs = built(src, tgt_200), model(src, tgt_200)
+real_labels = tgt_200 != PAD
 torch.testing.assert_close(ours[real_labels], theirs[real_labels], atol=1e-3, rtol=1e-3)
 print("equal logits at", f"{real_labels.sum():,}", "positions of 200 sentence pairs")
 
@@ -637,7 +640,7 @@ for sentence in ("Where is my car?", "Tom does not want to go home.", "I would l
 
 # %% [markdown]
 # That is a Transformer. If the lines above say “yours” everywhere, nothing in it was written by
-# anybody else, apart from PyTorch's `nn.Linear` and `nn.Embedding`.
+# anybody else, apart from PyTorch's own modules, such as `nn.Linear` and `nn.Embedding`.
 #
 # ## Every shape
 #
@@ -659,7 +662,10 @@ def shapes_of(model, *inputs):
 
         return hook
 
-    hooks = [m.register_forward_hook(note(name)) for name, m in model.named_modules()]
+    hooks = [
+        module.register_forward_hook(note(name or "the model"))
+        for name, module in model.named_modules()
+    ]
     with torch.no_grad():
         model(*inputs)
     for hook in hooks:
@@ -667,21 +673,21 @@ def shapes_of(model, *inputs):
     return rows
 
 # %%
-few_src, few_tgt = src[[7, 11], :9], references[[7, 11], :8]
+few_src, few_tgt = src[[7, 11], :9], tgt_200[[7, 11], :8]
 table = pd.DataFrame(shapes_of(built, few_src, few_tgt), columns=["module", "in", "out"])
-PARTS = r"(.*layers\.0(\.(self|cross)_attention|\.feed_forward.*|\.norm1)?)|.*_norm|"
+PARTS = r".*layers\.0(\.(self|cross)_attention|\.feed_forward.*|\.norm1)?|.*_norm|the model"
 table[table["module"].str.fullmatch(PARTS)]
 
 # %% [markdown]
 # Read it from top to bottom. Whatever runs through the layers is (batch, length, 192), and every
-# part returns the shape that its `x` had. It widens in two places only: inside the feed-forward
+# sublayer returns the shape that its `x` had. It widens in two places only: inside the feed-forward
 # network, and at the very end (the last line, of the model itself), where the logits are (2, 8,
 # 4000): a number for each piece. In cross-attention the queries come from the target, and the
 # second tensor is the memory, 9 positions long; the mask is the third. What hooks do not see are
 # the insides of attention: four heads of 48 channels each, and their weights, (batch, heads,
 # queries, keys).
 #
-# No shape depends on the number of the layer, and no matrix of *parameters* on the length of a
+# Every layer has the same shapes, and no matrix of *parameters* depends on the length of a
 # sentence.
 #
 # ## Every parameter
@@ -711,7 +717,8 @@ check(count_parameters)
 # Without biases and norms it becomes a rule to remember: with $d = d_{model}$ and the usual $d_{ff}
 # = 4d$, attention has four $d \times d$ matrices, the feed-forward network has $2 \cdot d \cdot 4d
 # = 8d^2$; an encoder layer has $12d^2$, a decoder layer $16d^2$, and the table has a row of d
-# numbers for each piece. The paper's two models, in millions, and the tiny one:
+# numbers for each piece. The paper's two models, in millions, and the smallest one of the library
+# (d_model 128, two layers on each side, 8,000 pieces):
 
 # %%
 count_parameters = mine("count_parameters")
@@ -719,13 +726,14 @@ VOCABULARY = {"tiny": 8000, "base": 37_000, "big": 37_000}  # the paper's was ab
 
 
 def count_by_kind(name, **changes):
-    """The number of parameters of each kind; the model is built without memory."""
+    """The number of parameters of each kind; nothing is allocated for the model."""
     with torch.device("meta"):
         model = build_transformer(replace(SIZES[name], **changes), VOCABULARY[name])
     counts = Counter()
-    for name, parameter in model.named_parameters():
-        kinds = ("norm", "attention", "feed_forward")
-        counts[next((kind for kind in kinds if kind in name), "embeddings")] += parameter.numel()
+    kinds = ("norm", "attention", "feed_forward")
+    for own_name, parameter in model.named_parameters():
+        kind = next((kind for kind in kinds if kind in own_name), "embeddings")
+        counts[kind] += parameter.numel()
     return counts
 
 # %%
@@ -871,9 +879,9 @@ assert loss["mean"].idxmin() == "1 ×" and loss["mean"]["10 ×"] > unigram - 0.3
 # and since the library's biases start at zero, too, neither gets a gradient. Only embeddings, norms
 # and the last biases learn. With a tenth of the size the mean is even worse, but look at the
 # spread: some seeds get going within 150 steps, others do not. Too large, and 150 steps get
-# nowhere. The line makes one explanation of several bars: with three times the size, or all equal,
-# 150 steps have taught the model how frequent each piece is, and nothing else; with ten times, not
-# quite even that.
+# nowhere. The dashed line explains several bars at once: with three times the size, or all equal,
+# the loss is that of a model which knows how frequent each piece is, and nothing else; with ten
+# times, not quite even that.
 #
 # The last case is another mistake: all weights have the same value, and that value is of a sensible
 # size. What has become of the 128 hidden units of a feed-forward network? The second column says
@@ -941,8 +949,8 @@ def embed(tokens):
 with torch.no_grad():
     states = reference(
         embed(src),
-        embed(references),
-        tgt_mask=~causal_mask(references.size(1))[0, 0],
+        embed(tgt_200),
+        tgt_mask=~causal_mask(tgt_200.size(1))[0, 0],
         src_key_padding_mask=src == PAD,
         memory_key_padding_mask=src == PAD,
     )
@@ -970,7 +978,7 @@ labels = pad_sequences([[*tokens, EOS] for tokens in encoded[:200]])
 @torch.no_grad()
 def loss_with(*memories):
     """Loss per token, and the share of right next pieces, if each layer has its own memory."""
-    x, mask = embed(references), causal_mask(references.size(1))
+    x, mask = embed(tgt_200), causal_mask(tgt_200.size(1))
     for layer, memory in zip(built.decoder_layers, memories):
         x = layer(x, built.encoder_norm(memory), mask, padding_mask(src))
     scores = built.decoder_norm(x) @ built.embed_tokens.weight.T

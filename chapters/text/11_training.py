@@ -68,25 +68,27 @@ model, tokenizer = trained.model.eval(), trained.tokenizer
 
 
 def log_probabilities(source, target):
-    """ln p of each piece of the target (and of </s>), given all before it."""
+    """The target's pieces (and </s>), ln p of each, given all before it, and the likeliest there."""
     src, tgt = tokenizer.encode([source, target])
-    labels = torch.tensor([[*tgt, EOS]])
+    labels = torch.tensor([*tgt, EOS])
     with torch.no_grad():
-        logits = model(torch.tensor([[*src, EOS]]), shift_right(labels))
-    return tokenizer.pieces(labels[0].tolist()), logits.log_softmax(dim=-1)[0].gather(1, labels.T)
+        logits = model(torch.tensor([[*src, EOS]]), shift_right(labels[None]))[0]
+    log_p = logits.log_softmax(dim=-1)
+    pieces, likeliest = (tokenizer.pieces(row.tolist()) for row in (labels, log_p.argmax(dim=-1)))
+    return pieces, log_p.gather(1, labels[:, None])[:, 0], likeliest
 
 
-pieces, log_p = log_probabilities("He bought a new car.", "Er kaufte ein neues Auto.")
-table = pd.DataFrame({"p": log_p.exp()[:, 0], "−ln p": -log_p[:, 0]}, index=pieces)
+pieces, log_p, likeliest = log_probabilities("He bought a new car.", "Er kaufte ein neues Auto.")
+table = pd.DataFrame({"p": log_p.exp(), "−ln p": -log_p, "likeliest": likeliest}, index=pieces)
 print(f"mean {-log_p.mean():.2f} nats, perplexity {math.exp(-log_p.mean()):.1f}")
 print("the model itself says:", trained.translate(["He bought a new car."])[0])
-table.T.round(2)
+table.round(2).T
 
 # %% [markdown]
 # The unit is the **nat**; divided by ln 2 it is bits. $e^{\text{mean}}$ is the **perplexity**:
 # among how many equally likely pieces the model seems to choose. What costs most here is not wrong:
-# German has a choice, and the model prefers another form, with *hat* and *sich*; after *kaufte* it
-# still expects the *sich*, hence the low p of *ein*. Even a perfect model pays for such choices.
+# German has a choice, and the model prefers another form, with *hat* and *sich*; and after *kaufte*
+# it finds *sich* likelier than *ein*. Even a perfect model pays for such choices.
 # The sum is $-\ln p$ of the whole sentence, since $p(y) = \prod_t p(y_t \mid y_{<t}, x)$.
 #
 # The mean runs over real pieces only: padding has no right answer.
@@ -121,9 +123,10 @@ check(label_smoothing)
 # </details>
 #
 # (Tensor2Tensor, in which the paper's models were trained, shares $\varepsilon$ among the $V - 1$
-# other pieces: the same gradient at $\varepsilon V / (V - 1)$. It also subtracts the smallest
-# possible loss. The Annotated Transformer leaves padding out as well.) What does smoothing do? Let
-# p be the probability of the right piece, the rest being shared evenly among the others:
+# other pieces: that is the formula above with $\varepsilon V / (V - 1)$ in place of $\varepsilon$.
+# It also subtracts the smallest possible loss. The Annotated Transformer leaves `<pad>` out of the
+# sharing as well, so that $V - 2$ pieces get a share.) What does smoothing do? Let p be the
+# probability of the right piece, the rest being shared evenly among the others:
 
 # %%
 label_smoothing = mine("label_smoothing")
@@ -338,18 +341,18 @@ mean_and_spread(runs)
 #
 # So: do both tests, and let the model's output decide.
 #
-# Two more numbers cost nothing. Before the first step a model knows nothing, so its loss should be
-# near that of a uniform guess, $\ln V$. And there is a loss that says that the model has learned
-# how frequent each piece is, and nothing else: the **unigram entropy** of the text. On real text,
-# with 4,000 pieces:
+# Two more numbers cost nothing. Before the first step a model knows nothing, so with a large
+# vocabulary its loss should be near that of a uniform guess, $\ln V$. And there is a loss that says
+# that the model has learned how frequent each piece is, and nothing else: the **unigram entropy**
+# of the text. On real text, with 4,000 pieces:
 
 # %%
 batch = make_batch(data.train, plan[0])
 with torch.no_grad():
     states = fresh.decode(batch.tgt_input, fresh.encode(batch.src))
     sums = output_loss(states, fresh.output_weight, batch.labels)
-said = torch.cat([make_batch(data.train, indices).labels.flatten() for indices in plan])
-counts = said[said != PAD].bincount().double()
+labels = torch.cat([make_batch(data.train, indices).labels.flatten() for indices in plan])
+counts = labels[labels != PAD].bincount().double()
 frequency = counts[counts > 0] / counts.sum()
 unigram = -(frequency * frequency.log()).sum().item()
 print(f"ln 4000 = {math.log(4000):.1f}, loss before training = {sums.nll.item() / sums.tokens:.1f}")
@@ -388,13 +391,13 @@ check(noam_rate)
 
 # %%
 noam_rate = mine("noam_rate")
-STEPS = range(100, 20_001, 100)
+plotted = range(100, 20_001, 100)
 schedules = {
-    f"d = {d}, warm-up {warmup:,}": (STEPS, [noam_rate(step, d, warmup) for step in STEPS])
+    f"d = {d}, warm-up {warmup:,}": (plotted, [noam_rate(n, d, warmup) for n in plotted])
     for d, warmup in ((512, 4000), (512, 8000), (256, 4000))
 }
-budget = [budget_rate(step / 20_000, 7e-4, 0.2) for step in STEPS]
-schedules["budget, peak 7e-4"] = (STEPS, budget)
+budget = [budget_rate(step / 20_000, 7e-4, 0.2) for step in plotted]
+schedules["budget, peak 7e-4"] = (plotted, budget)
 show(
     lines(schedules, ("step", "learning rate")),
     "Four learning rate schedules: three rise linearly to a peak and fall slowly; the fourth falls "
@@ -419,7 +422,7 @@ print(f"the paper's peak: {noam_rate(4000, 512, 4000):.1e}")
 # `lengths` are the lengths of the sentences. Return lists of sentence numbers: from the shortest
 # sentence to the longest, as many in each batch as fit into `batch_tokens`, padding included. Of
 # two sentences of one length, the one with the lower number comes first. A sentence that is too
-# long by itself is a batch of its own; no sentences are no batches.
+# long by itself is a batch of its own; no sentences give no batches.
 
 # %%
 def plan_batches(lengths, batch_tokens):
@@ -445,7 +448,7 @@ longest = np.maximum(src_lengths, tgt_lengths)
 
 
 def describe(batches):
-    """How many, tokens with padding of the smallest, median and largest, share of padding."""
+    """How many; the smallest, median and largest in tokens with padding; the share of padding."""
     batches = [np.array(batch) for batch in batches]
     computed = np.array([len(b) * (src_lengths[b].max() + tgt_lengths[b].max()) for b in batches])
     real = sum((src_lengths[b] + tgt_lengths[b]).sum() for b in batches)
@@ -457,14 +460,14 @@ at_random = np.random.default_rng(0).permutation(len(data.train))
 by_length = np.argsort(longest, kind="stable")
 plans = {
     "128 sentences, at random": np.array_split(at_random, len(data.train) // 128),
-    "128 sentences of one length": np.array_split(by_length, len(data.train) // 128),
+    "128 sentences, sorted by length": np.array_split(by_length, len(data.train) // 128),
     "1,024 tokens per side": plan_batches(longest.tolist(), 1024),
 }
 columns = ["batches", "smallest", "median", "largest", "padding"]
 pd.DataFrame([describe(plan) for plan in plans.values()], columns=columns, index=plans)
 
 # %% [markdown]
-# Random sentences waste more than four tenths of the work on padding. Sentences of one length waste
+# Random sentences waste more than four tenths of the work on padding. Sorted sentences waste
 # little, but then the largest batch is five times the smallest, and the memory must be there for
 # the largest. Batches by tokens have neither fault. (The smallest is what was left over at the
 # end.) In training they are shuffled, so that short and long ones alternate.
@@ -537,11 +540,13 @@ assert right >= 97, "not as on our machines: restart the kernel and run all cell
 
 # %% [markdown]
 # That is a Transformer that learns, in a training program that is yours. (A smoothed loss cannot
-# reach zero.)
+# reach zero. And it starts far above $\ln 20 = 3.0$: with one table for input and output, an
+# untrained pre-norm model says again what it has just read, as in chapter 3, which is hardly ever
+# right here. Among 4,000 pieces this shows less.)
 #
 # And German. A small Transformer, one layer on each side, on the bundled text. The curve of the
 # course's own runs, over three seeds, comes with the course; the first steps of yours are added to
-# it. If you have some minutes, set `STEPS` to 600 or more and run the cells again:
+# it. If you have some minutes, set `STEPS` to 600 and run the cells again:
 
 # %%
 TEXT = np.arange(len(data.train))  # the numbers of all sentences
@@ -594,7 +599,8 @@ show(
     figure,
     "Two learning curves on German: the course's over 600 steps, and yours over its first ones.",
 )
-print(f"after {STEPS} steps {own[STEPS]:.2f}, the course's then {mean[f'step {STEPS}']:.2f}")
+last = min(max(own), 600)
+print(f"after {last} steps {own[last]:.2f}, the course's then {mean[f'step {last}']:.2f}")
 print(f"by frequencies alone {by_frequency:.2f}, the course's after 600 {mean['step 600']:.2f}")
 assert abs(own[100] - mean["step 100"]) < 0.5, "far from the course's curve: does your loop pass?"
 
@@ -708,11 +714,11 @@ for name, (_, size) in sizes.items():
     print(f"{name}: in the ten strange steps together {strange:.1f}, at the end {size[-1]:.2f}")
 
 # %% [markdown]
-# Ten steps with large gradients: a strange batch. Right after them both walk slowly. With 0.98 Adam
-# is back at its pace at the end of the picture, 290 steps later; with 0.999 it still walks at half
-# of it. And the strange batches themselves have moved the weight further with 0.999, which takes
-# longer to notice them. In return, the mean of a short memory is noisier. (The paper gives no
-# reason for 0.98. Whether it matters for our small text is not measured here.)
+# Ten steps with large gradients: strange batches. Some thirty steps after them both walk slowly.
+# With 0.98 Adam is back at its pace at the end of the picture, 290 steps later; with 0.999 it still
+# walks at half of it. And the strange batches themselves have moved the weight further with 0.999,
+# which takes longer to notice them. In return, the mean of a short memory is noisier. (The paper
+# gives no reason for 0.98. Whether it matters for our small text is not measured here.)
 #
 # **Weight decay** pulls every weight towards zero, so that only the weights that are needed stay
 # large. If it is added to the gradient, as in plain gradient descent, it does not survive Adam's
@@ -944,7 +950,7 @@ mean_and_spread(runs, digits=3)
 # Where the rate stays high, the mean is better than the last state with each of the three seeds, by
 # five hundredths on average after 600 steps. Where the rate falls to zero, the last states hardly
 # differ, and there is nothing to gain. (That the falling rate ends worse is a matter of the length:
-# the longer the run, the smaller its arrears.)
+# the longer the run, the smaller its disadvantage.)
 #
 # ## Sixteen bits
 #
@@ -964,10 +970,10 @@ for dtype in (torch.float16, torch.bfloat16):
     print(f"{dtype}: largest {info.max:.0e}, 1e-8 is {tiny:.0e}, after 1 comes {1 + info.eps:.4f}")
 
 # %% [markdown]
-# A thousand steps, and nothing has moved: each is smaller than the distance to the next number. So
-# the weights stay in fp32, and `torch.autocast` makes 16-bit copies for the products. In float16
-# small gradients become zero and large scores infinite; it needs its loss scaled up and down again.
-# bfloat16 does not.
+# A thousand steps, and nothing has moved: each is smaller than half the distance to the next
+# number. So the weights stay in fp32, and `torch.autocast` makes 16-bit copies for the products. In
+# float16 small gradients become zero and large scores infinite: the loss must be scaled up before
+# the backward pass, and the gradients down again after it. bfloat16 does not need that.
 #
 # What does it change, and what does it gain on this machine?
 
@@ -996,9 +1002,9 @@ assert abs(exact[0] - rounded[0]) < 0.02 and cosine > 0.99, (
 )
 
 # %% [markdown]
-# The loss differs in the fourth decimal, the direction of the gradient hardly at all, far less than
-# between two batches. If your processor has matrix units for it, the second time is shorter;
-# if not, the library (`precision="auto"`) stays in fp32.
+# The loss differs in the fourth decimal, the direction of the gradient hardly at all. If your
+# processor has matrix units for it, the second time is shorter; if not, the library
+# (`precision="auto"`) stays in fp32.
 #
 # ## Three silent faults
 #
@@ -1079,7 +1085,7 @@ mean_and_spread(over_seeds(trained_by, cases, "11_mended", seeds=3))
 # The broken program measures 2.1 of a model that pays 3.5 per real token: much of what it averages
 # is padding, which is easy to predict. Numbers that are too good make nobody look for a fault.
 # (That its model is the better one here is no excuse. From its first measurement on it trains
-# without dropout, which is of no use in a run that is too short to overfit.)
+# without dropout, and in so short a run dropout is of no use.)
 #
 # ## Common mistakes
 #

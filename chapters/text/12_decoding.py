@@ -26,13 +26,14 @@
 # Reading takes about forty minutes, computing about one.
 #
 # **Predict first.** Greedy search takes the likeliest piece at each step and never looks back. Beam
-# search keeps several translations on the way; with 16 it finds more probable ones. How many BLEU
+# search keeps several translations in progress; with 16 it finds more probable ones. How many BLEU
 # points is that worth?
 # And: a model that translates single sentences at 50 BLEU gets two of them at once. How many points
 # remain?
 
 # %%
 import math
+import re
 from itertools import product
 
 import numpy as np
@@ -42,7 +43,8 @@ import torch
 
 from transformer_lib.checks import check, mine, solution
 from transformer_lib.course.results import mean_and_spread
-from transformer_lib.data.corpora import DataConfig, load_corpus
+from transformer_lib.data import DataConfig, training_pairs
+from transformer_lib.data.corpora import load_corpus
 from transformer_lib.decoding import search
 from transformer_lib.decoding.search import greedy_search, pad_sequences
 from transformer_lib.decoding.translation import translate as library_translate
@@ -167,14 +169,14 @@ check(best_continuations)
 # </details>
 #
 # At the end there are several finished hypotheses, of different lengths. Each further piece
-# multiplies by a probability below 1, so a longer sentence nearly always has the smaller $\ln p$.
+# multiplies by a probability below 1, so $\ln p$ is biased against long sentences.
 # The **length penalty** ([Wu et al. 2016](https://arxiv.org/abs/1609.08144), equation 14)
 # compensates for this: compare
 #
 # $$\frac{\ln p(y)}{lp(y)}, \qquad lp(y) = \left(\frac{5 + |Y|}{6}\right)^{\alpha}$$
 #
-# α = 0 is no penalty; with α = 1 long sentences compare nearly by their mean per piece. The paper
-# takes 0.6, with beam 4.
+# α = 0 is no penalty; with α = 1 long sentences compare nearly by their mean per piece. The
+# Transformer's authors take 0.6, with a beam of 4 (section 6.1).
 #
 # ### The length penalty
 #
@@ -290,15 +292,15 @@ show_chart(beam_tree(trace(next_log_p, 3, lambda token: PIECES[token])))
 # %% [markdown]
 # The greedy translation began with *Er hat auf*. The beam finds a sentence that is more than five
 # times as probable, $e^{-4.27 + 5.98}$, and look what it is: *he has worked after an hour*. Greedy
-# search had *gewartet*, “waited”, the word that mattered; its beginning, *gewar*, is in column 7,
-# among those that were dropped. More probable is not the same as better; the model is wrong here,
-# and a better search only brings that to light.
+# search had *gewartet*, “waited”, the word that mattered. Its own beginning, *Er hat auf St*, was
+# dropped in column 4, and *gewar*, the beginning of that word, in column 7. More probable is not
+# the same as better; the model is wrong here, and a better search only brings that to light.
 #
 # ## Which one is best?
 #
 # Does the penalty help, and the width of the beam? For 300 test sentences and five sizes of the
-# beam we keep all finished hypotheses, and choose afterwards with three α (by the library's search,
-# which is quicker):
+# beam we keep the finished hypotheses that the library's search returns, as many as the beam is
+# wide, and choose afterwards with three α:
 
 # %%
 test = load_corpus(DataConfig()).test
@@ -346,17 +348,16 @@ pd.DataFrame(rows, columns=[*columns, "ln p, α=0"], index=pd.Index(BEAMS, name=
 # first half of the opening question.
 #
 # And the penalty: without it, output becomes shorter as the beam grows from 1 to 4, and no shorter
-# after that; a larger α makes it longer. In such short sentences both move by a tenth of a piece or
-# two. In longer ones very large beams do harm ([Koehn and Knowles
-# 2017](https://arxiv.org/abs/1706.03872)); the most probable translation of all may even be the
-# empty one ([Stahlberg and Byrne 2019](https://arxiv.org/abs/1908.10090)).
+# after that; a larger α makes it longer. In such short sentences both move by one or two tenths of
+# a piece. On ordinary text, whose sentences are longer, very large beams do harm ([Koehn and
+# Knowles 2017](https://arxiv.org/abs/1706.03872)); the most probable translation of all may even be
+# the empty one ([Stahlberg and Byrne 2019](https://arxiv.org/abs/1908.10090)).
 #
 # ## Sampling
 #
 # Language models often do not search but **sample**: the next piece is drawn according to its
 # probability. Three knobs are in use. A **temperature** sharpens or flattens ($p^{1/T}$,
-# renormalized). **Top
-# k** draws among the k likeliest pieces only. A **nucleus** ([Holtzman et al.
+# renormalized). **Top k** draws among the k likeliest pieces only. A **nucleus** ([Holtzman et al.
 # 2020](https://arxiv.org/abs/1904.09751), also called top p) draws among as many as it takes to
 # have a share p of the probability: few where the model is sure, many where it is not.
 #
@@ -448,7 +449,8 @@ assert all(len(several) == 3 for several in drawn.values()), "run the cell above
 # every wrong one that is drawn stays: a small probability of something strange at each step is a
 # large one per sentence. That costs about a third of the score. Top k and the nucleus cut the tail
 # off, and with it some of the loss. Sampling that is sharp enough, with T = 0.5 or a nucleus of a
-# half, does as well as the searches here, and gains nothing by it.
+# half, does as well as the searches here: what it has more is no more than chance allows on 150
+# sentences.
 #
 # ### The one that agrees with the others
 #
@@ -464,7 +466,7 @@ CHRF = sacrebleu.metrics.CHRF()
 
 
 def most_like_the_others(candidates):
-    """The candidate with the highest mean likeness to all of them."""
+    """The candidate that is most like all of them together."""
 
     def likeness(one):
         return sum(CHRF.sentence_score(one, [other]).score for other in candidates)
@@ -476,14 +478,16 @@ samples = [sample(KNOBS["T = 1.0"], batch[:100], seed) for seed in range(48)]
 groups = [samples[first : first + 16] for first in (0, 16, 32)]
 agreed = [[most_like_the_others(several) for several in zip(*group)] for group in groups]
 kinds = {"one sample at T = 1": samples, "the one of 16 that agrees most": agreed}
-for name, outputs in kinds.items():
-    scores = [bleu(said, references[:100]).score for said in outputs]
-    print(f"{name:32}{np.mean(scores):.1f} ± {np.std(scores, ddof=1):.1f} BLEU")
+scores = {
+    name: [bleu(said, references[:100]).score for said in outputs]
+    for name, outputs in kinds.items()
+}
+for name, each in scores.items():
+    print(f"{name:32}{np.mean(each):.1f} ± {np.std(each, ddof=1):.1f} BLEU")
 by_beam = bleu(library_translate(trained.model, tokenizer, sources[:100]), references[:100]).score
 print(f"{'beam search':32}{by_beam:.1f}")
-assert min(scores) > bleu(samples[0], references[:100]).score, (
-    "not as on our machines: restart the kernel and run all cells"
-)
+one, agreeing = scores.values()
+assert min(agreeing) > one[0], "not as on our machines: restart the kernel and run all cells"
 
 # %% [markdown]
 # From samples of 35 BLEU it makes 46, two points below beam search, without ever asking which
@@ -493,7 +497,8 @@ assert min(scores) > bleu(samples[0], references[:100]).score, (
 #
 # Your model wants numbers, and people have text. The vocabulary lists its pieces in the order in
 # which they were merged when the tokenizer was trained (chapter 3), so that list is all one needs
-# to cut a text as SentencePiece does.
+# to cut a text as SentencePiece does (apart from normalizing odd letters, which the library does
+# first).
 #
 # ### Cut a text
 #
@@ -567,12 +572,14 @@ assert yours == theirs, "not the library's translations: has every part passed i
 # ```python
 # # in this notebook
 # import json
+# from pathlib import Path
 # torch.save(model.state_dict(), "my_weights.pt")
-# json.dump(PIECES, open("my_pieces.json", "w"))
+# Path("my_pieces.json").write_text(json.dumps(PIECES))
 # # ... and anywhere else:
 # import json, torch
+# from pathlib import Path
 # from my_transformer import Transformer, translate
-# pieces = json.load(open("my_pieces.json"))
+# pieces = json.loads(Path("my_pieces.json").read_text())
 # model = Transformer(len(pieces), 192, 512, 4, 2, 0.15)
 # model.load_state_dict(torch.load("my_weights.pt"))
 # print(translate("Where is my car?", model, pieces))
@@ -699,8 +706,8 @@ for name, sizes in {
 # pairings each, against their references, joined:
 
 # %%
-TRAINED_ON = [source for source, _ in load_corpus(DataConfig()).train]
-double = sum(any(mark in source for mark in (". ", "? ", "! ")) for source in TRAINED_ON)
+TRAINED_ON = [source for source, _ in training_pairs(DataConfig())]
+double = sum(bool(re.search(r"(?<!\bMt)[.?!] [A-Z]", source)) for source in TRAINED_ON)
 print(f"{double} of the {len(TRAINED_ON):,} sources that it was trained on are two sentences")
 
 # %% [markdown]
@@ -749,8 +756,8 @@ mean_and_spread(runs)
 # %% [markdown]
 # Two sentences at once, and four fifths of the score are gone: the second half of the question. The
 # three rows differ by less than their spread. So it takes neither the full stop nor the length:
-# with a comma, and with eight pieces in all, it fails as badly. The last column says what happens.
-# Out comes *one* sentence, always:
+# with a comma, and with eight pieces in all, it fails as badly. In the first and the third row the
+# last column says what happens. Out comes *one* sentence, always:
 
 # %%
 for pair in ("I was alone. Where am I?", "Try it. They are here."):
@@ -771,9 +778,9 @@ for source in ("", "日本", "WHERE IS MY CAR?", "12345", "Wo ist mein Auto?"):
 # %% [markdown]
 # Nothing in, nothing out: the library sees to that. All the others get something that looks like
 # German and has nothing to do with what was asked. Nobody taught the model to say “I do not know”:
-# it always says the likeliest German. An unknown letter is one `<unk>`; capital letters fall apart
-# into pieces that it has hardly ever seen; and German is not English. Looking right is no sign of
-# being right.
+# it always says the likeliest German. Unknown letters side by side are one `<unk>`, however many
+# they are; capital letters fall apart into pieces that it has hardly ever seen; and German is not
+# English. Looking right is no sign of being right.
 #
 # ## Common mistakes
 #
@@ -802,7 +809,7 @@ assert len(set(said)) > 1, "not as on our machines: restart the kernel and run a
 #    search keeps several prefixes.
 # 2. A larger beam finds more probable sentences, not necessarily better ones: measure.
 # 3. ln p favours short sentences; the length penalty compensates for that.
-# 4. Sampling as the model believes costs a translation much; sharpened, it does as well as a
+# 4. Sampling as the model believes costs a translation a lot; sharpened, it does as well as a
 #    search. From many samples one can take the one that agrees with the others.
 # 5. Keys and values of what has been said do not change: cache them, compute one position per step,
 #    and count the memory.

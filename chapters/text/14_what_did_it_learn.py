@@ -13,7 +13,7 @@
 # %% [markdown]
 # # 14 · What did it learn?
 #
-# A trained model is two and a half million numbers, and nobody has written them. What do they do?
+# A trained model is two and a half million numbers, and nobody wrote them. What do they do?
 # Attention looks like a window into the model. In this chapter you look through it, and then find
 # out how far it can be trusted. By the end you can
 #
@@ -36,7 +36,7 @@ import pandas as pd
 import torch
 from torch import nn
 
-from transformer_lib.checks import check, solution
+from transformer_lib.checks import check, mine, solution
 from transformer_lib.data.corpora import DataConfig, load_corpus
 from transformer_lib.decoding.translation import DecodingConfig
 from transformer_lib.evaluation.alignment import every_attention
@@ -75,6 +75,8 @@ show_chart(model_explorer(every_attention(model, tokenizer, SOURCE, said)))
 # place that has a name? By *position*: the piece before, the piece itself, the first, the last one.
 # By *content*: Tom is *Tom* in both languages. When the decoder is about to say a piece that occurs
 # in the source as well, how much does it look there? A head that does is called a **copying head**.
+# (We count whole words and beginnings of words. A few of them are spelled alike by accident, such
+# as *was* and *will*.)
 
 # %%
 test = load_corpus(DataConfig()).test
@@ -164,12 +166,13 @@ print(f"the decoder's largest factor: {table.loc[rows['decoder']].max().max():.1
 assert copying.max() > 0.4, "not as on our machines: restart the kernel and run all cells"
 
 # %% [markdown]
-# Set beside their baseline, most places lose their interest. The encoder's heads look at the last
-# piece, `</s>`, those of layer 2 more than twice as much as at others, and little at the piece
-# itself. The decoder's heads hardly depart from what the mask alone gives: the largest factor is
-# 1.6. (Their shares look impressive, 44% at the piece itself; but uniform heads would give 36%.) In
-# cross-attention all heads copy: the same piece gets three to six times the uniform share. Head
-# 2.3, with 93%, does hardly anything else.
+# Set beside their baseline, most places lose their interest. In the encoder, three of the four
+# heads of layer 2 give the last piece, `</s>`, more than twice its uniform share; the others prefer
+# it a little, and all look little at the piece itself. The decoder's heads do not depart much from
+# what the mask alone gives: the largest factor is 1.6. (Their shares look impressive, 44% at the
+# piece itself; but uniform heads would give 36%.) In cross-attention all heads copy: the same piece
+# gets three to six times the uniform share. Where there is something to copy, head 2.3 looks at
+# hardly anything else (93%).
 #
 # So head 2.3 must be the one that matters most?
 #
@@ -260,25 +263,29 @@ costs = pd.DataFrame(
     }
 )
 certain = [head for head in HEADS if p_value[head] < 0.05]
-print(f"{whole:.1f} BLEU with all heads; p < 0.05: {len(certain)} of 24")
+dear = sum(points > 1 for points in cost.values())
+print(f"{whole:.1f} BLEU with all heads; {dear} of 24 cost more than a point", end=", ")
+print(f"and {len(certain)} differ with p < 0.05")
 assert 2 < len(certain) < 16, "not as on our machines: restart the kernel and run all cells"
 assert ranked[-1][0] != "encoder", "not as on our machines: restart the kernel and run all cells"
 costs.style.set_caption("BLEU lost without the head; * where p < 0.05")
 
 # %% [markdown]
-# Seven of 24 differ from chance, none of them in the encoder. (One or two of 24 would by chance
-# alone, at this limit.) The most expensive one is head 2 of the decoder's first layer, 6.4 points,
+# Ten of 24 cost more than a point, which was the opening question, and seven of these more than
+# chance explains; none of them is in the encoder. (At this limit one or two of 24 would differ by
+# chance alone.) The most expensive one is head 2 of the decoder's first layer, 6.4 points,
 # and it looks at nothing special in the table above: its largest factor is 1.4. Head 2.3 of the
 # cross-attention, with its 93% of copying, costs less than half of that. **What a head looks at
 # does not say how much the model relies on it.**
 #
-# Do costs add up? The three heads whose absence seems to *gain* something, 1.4, 1.0 and 0.8 points,
+# Do costs add up? The three heads whose absence seems to *gain* most, 1.4, 1.0 and 0.8 points,
 # are the first three of the next picture: without all three together the model *loses* 1.4. What
 # one head no longer does, others can do, until they are gone, too. (And a head that is set to zero
-# gives the layers above an input that they have never met. Setting it to its mean is gentler, and
-# may cost less.)
+# gives the layers above an input that they have never met. Its mean in its place is the usual
+# alternative, and not always a gentler one, as chapter 10 has shown.)
 #
-# If single heads are not needed, are many of them? Switch them off from the least needed on:
+# If single heads are not needed, are many of them? Switch them off one after another, the least
+# needed first:
 
 # %% tags=["nbval-ignore-output"]
 NUMBERS = range(0, 25, 3)
@@ -407,21 +414,41 @@ pd.DataFrame(rows, index=pieces).T.round(0).astype(int)
 # A second layer does not look at words but at what the first one has made of them. And most of a
 # state came along the residual connection, from itself. **Attention rollout** ([Abnar and Zuidema
 # 2020](https://arxiv.org/abs/2005.00928)) takes both into account: each layer mixes by
-# $\frac{1}{2}(A + I)$, with $A$ the mean over its heads, and layers are multiplied:
+# $\frac{1}{2}(A + I)$, with $A$ the mean over its heads, and layers are multiplied.
+#
+# ### Rollout
+#
+# ●○○ · 10 minutes · attention through several layers
+#
+# `weights` are (layers, heads, length, length), the lowest layer first. Return (length, length):
+# how much of each input, the columns, is in each output of the last layer, the rows. What passes
+# its `check` is kept in `my_transformer.py` beside this notebook. After a first try,
+# `solution("attention_rollout")` in a cell of its own shows one way.
 
 # %%
-def rollout(weights):
-    """(layers, heads, n, n) to (n, n): how much of each input is in each output."""
-    result = torch.eye(weights.size(-1))
-    for layer in weights:
-        result = 0.5 * (layer.mean(dim=0) + torch.eye(weights.size(-1))) @ result
-    return result
+def attention_rollout(weights):
+    ...  # your code
 
 
+check(attention_rollout)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Row i of a layer's matrix says what output i is made of, in terms of the layer's inputs. Those are
+# the outputs of the layer below: on which side does its matrix stand? And `torch.eye` makes float32
+# unless it is told another type.
+#
+# </details>
+#
+# The encoder on the sentence from above:
+
+# %%
+attention_rollout = mine("attention_rollout")
 encoder = every_attention(model, tokenizer, SOURCE, said)["encoder"]
-together = rollout(encoder.weights)
+together = attention_rollout(encoder.weights)
 torch.testing.assert_close(together.sum(dim=-1), torch.ones(len(pieces)))
-share = pd.DataFrame(
+from_itself = pd.DataFrame(
     {
         "layer 2 alone": encoder.weights[1].mean(dim=0).diagonal(),
         "rollout": together.diagonal(),
@@ -429,7 +456,7 @@ share = pd.DataFrame(
     index=pieces,
 )
 print("of each output, what came from its own place:")
-share.T.round(2)
+from_itself.T.round(2)
 
 # %% [markdown]
 # The picture of the last layer says that a piece hardly looks at itself. Rollout says that more
@@ -443,32 +470,6 @@ share.T.round(2)
 # most important**: ours was not. **A cause without a change.** **A share without its baseline.**
 # **A difference without its chance.** More, about the tools of this chapter, is in the [list of
 # mistakes](../docs/misconceptions.md).
-#
-# ## Your turn
-#
-# What passes its `check` is kept in `my_transformer.py` beside this notebook. After a first try,
-# `solution("attention_rollout")` in a cell of its own shows one way.
-#
-# ### Rollout
-#
-# ●○○ · 10 minutes · attention through several layers
-#
-# From (layers, heads, length, length), the lowest layer first, to (length, length).
-
-# %%
-def attention_rollout(weights):
-    ...  # your code
-
-
-check(attention_rollout)
-
-# %% [markdown]
-# <details><summary>Hint</summary>
-#
-# Row i of a layer's matrix says what output i is made of, in terms of the layer's inputs. Those are
-# the outputs of the layer below: on which side does its matrix stand?
-#
-# </details>
 #
 # ## Summary
 #

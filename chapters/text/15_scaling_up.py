@@ -97,11 +97,12 @@ assert counter.get_total_flops() == sum(parts(n).values()), (
 
 # %%
 src, tgt = torch.randint(4, 4000, (8, 12)), torch.randint(4, 4000, (8, 12))
+tokens = src.numel() + tgt.numel()
 trained = {name: load_trained(name) for name in ("transformer", "rnn")}
 rows = []
 for name, run in trained.items():
     by_parameters = flops_by_parameters(run.model, src.numel(), tgt.numel())
-    rows.append([name, f"{num_parameters(run.model):,}", f"{by_parameters / 192 / 1e6:.1f}"])
+    rows.append([name, f"{num_parameters(run.model):,}", f"{by_parameters / tokens / 1e6:.1f}"])
 pd.DataFrame(rows, columns=["model", "parameters", "million FLOPs per token (6·N)"])
 
 # %% [markdown]
@@ -126,9 +127,9 @@ print(f"base  by 6·N·tokens, 100,000 steps of 25,000 + 25,000 tokens: {counted
 
 # %% [markdown]
 # The first two are the numbers of the table. The third one, counted like ours (each token passes
-# one half of the model), is less than a third of the first: so much of what a GPU was taken to
-# sustain went into the model's products. The two ways of counting must not be mixed. Here is the
-# table, newstest2014 English→German:
+# one half of the model), is less than a third of the first: of the operations that a GPU was taken
+# to sustain, less than a third went into the model's products. The two ways of counting must not be
+# mixed. Here is the table, newstest2014 English→German:
 
 # %%
 PAPER = {
@@ -189,8 +190,8 @@ for number, (budget, seen) in enumerate(BUDGETS.items()):
 #   close, and then the Transformer is ahead, by two to four points: it gets more out of the same
 #   text.
 # - **Equal time.** A step of the RNN took little more than half as long in these runs. So it is
-#   ahead for about seven minutes; there the curves cross, and at eleven minutes the Transformer is
-#   ahead by about two points.
+#   ahead for about seven minutes; there the curves cross, and at eleven minutes (read off the line
+#   between two trainings) the Transformer is ahead by about two points.
 # - **Equal FLOPs.** The same picture: they cross at about $4 \cdot 10^{13}$.
 #
 # With two minutes and short sentences, take the RNN; with an hour, the Transformer. (The
@@ -217,12 +218,14 @@ for number, (budget, seen) in enumerate(BUDGETS.items()):
 
 # %% tags=["nbval-ignore-output"]
 def seconds_per_step(run):
-    run.model.train()
-
     def step():
+        run.model.zero_grad()
         run.model(batch_src, batch_tgt).logsumexp(dim=-1).mean().backward()
 
-    return fastest(step, seconds=1.0)
+    run.model.train()
+    seconds = fastest(step, seconds=1.0)
+    run.model.eval()
+    return seconds
 
 
 batch_src, batch_tgt = torch.randint(4, 4000, (80, 10)), torch.randint(4, 4000, (80, 10))
@@ -232,9 +235,10 @@ for name, seconds in speed.items():
 assert min(speed.values()) > 0, "nothing was measured: run this cell again"
 
 # %% [markdown]
-# If your Transformer takes more than twice as long as your RNN, the curves over time cross later
-# for you than in the picture. On a GPU the ratio should turn round: there the RNN waits for its own
-# steps (chapter 2), while the Transformer computes all positions at once.
+# In the runs of the picture a step took the Transformer 1.8 times as long as the RNN. Where the
+# ratio is larger, the curves over time cross later. On a GPU it should be reversed (which we have
+# not measured): there the RNN waits for its own steps (chapter 2), while the Transformer computes
+# all positions at once.
 #
 # ## From this laptop to several GPUs
 #
@@ -245,13 +249,13 @@ assert min(speed.values()) > 0, "nothing was measured: run this cell again"
 # | device | `cpu` | found by itself (`training.device`) | one process for each |
 # | products | bfloat16 where the processor has it | bfloat16 (`training.precision`) | the same |
 # | batch | `batch_tokens=1024` | `batch_tokens=25000` | the same, shared by all |
-# | if that does not fit | `accumulate=4` (chapter 11) | the same | the same |
+# | if that does not fit | `batch_tokens=256`, `accumulate=4` (chapter 11) | `batch_tokens=6250`, `accumulate=4` | the same |
 # | compilation | no | `training.compile=true`, after a minute's wait | the same |
 # | starting it | `transformer-lib train …` | the same | `torchrun --nproc-per-node 8 …` |
 #
 # Several devices: each has the whole model and a part of the batch; gradients are averaged over all
 # (**all-reduce**), and each makes the same step. `torchrun` starts one process for each device and
-# tells it its number. Two processes on this CPU will do to see it. The script is what a training
+# tells it its number. Two processes on this CPU are enough to see it. The script is what a training
 # with several GPUs consists of, and the question is whether it gives the gradient of the whole
 # batch:
 
@@ -312,8 +316,9 @@ print((configs / "wmt14_base.toml").read_text())
 
 # %% [markdown]
 # What it does not say is the paper's base model by default. More such files are there: `wmt14_big`,
-# `wmt14_rnn`, the RNN to compare with, and `wmt14_base_fast` and `wmt14_big_fast`, which say why they
-# leave the paper's settings where one modern GPU gets to the same place sooner. The library builds it:
+# `wmt14_rnn`, the RNN to compare with, and `wmt14_base_fast` and `wmt14_big_fast`, which say why
+# they leave the paper's settings where one modern GPU gets to the same place sooner. The library
+# builds it:
 
 # %%
 experiment = load_config("wmt14_base")
@@ -323,8 +328,10 @@ total = flops_by_parameters(model, 100_000 * 25_000, 100_000 * 25_000)
 print(f"{num_parameters(model) / 1e6:.1f} million parameters, {total:.1e} FLOPs")
 
 # %% [markdown]
-# It is. How long would it take? FLOPs divided by what a device sustains. This machine, measured,
-# and two GPUs at four tenths of what their makers give for bfloat16 (a usual share):
+# 63.1 million, as in chapter 10: it is the paper's base model. How long would it take? FLOPs
+# divided by what a device sustains: for this machine what it reaches in one large product, of which
+# a training reaches less, and for two GPUs four tenths of what their makers give for bfloat16 (a
+# usual share):
 
 # %% tags=["nbval-ignore-output"]
 rates = {
@@ -350,8 +357,8 @@ assert min(rates.values()) > 0, "nothing was measured: run this cell again"
 #    that their product stays 25,000.
 # 4. **Look after ten minutes.** Loss below 6 and falling, tokens per second steady? If not, stop.
 # 5. **Train.** `transformer-lib train wmt14_base`; on several GPUs `torchrun --nproc-per-node 8 -m
-#    transformer_lib train wmt14_base`, with the same result. Ctrl-C, a power cut or a full disk
-#    lose nothing after the last checkpoint; `--resume` goes on, to the same numbers.
+#    transformer_lib train wmt14_base`, with the same result. Ctrl-C saves; a power cut or a full
+#    disk loses only what came after the last checkpoint; `--resume` goes on, to the same numbers.
 # 6. **Judge**: `transformer-lib evaluate`, beam 4, α = 0.6, mean of the last five checkpoints, with
 #    the signature (chapter 13). Less than you hoped for? `--explain` counts the same output in
 #    every usual way, searches in others, and holds the training against the recipe.
@@ -394,7 +401,7 @@ check(encoder_layer_flops)
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Eight products: which? Six have a matrix of parameters in them, two have not.
+# Eight products: which? Six have a matrix of parameters in them, two do not.
 #
 # </details>
 #
@@ -423,7 +430,7 @@ check(average_gradients)
 #
 # 1. Time, tokens, FLOPs: say what is equal. 6 · parameters · tokens is a good estimate; by time and
 #    by count are two different things.
-# 2. On little training the RNN wins, on more the Transformer; where the curves cross depends on
+# 2. With little training the RNN wins, with more the Transformer; where the curves cross depends on
 #    whether tokens, time or FLOPs are equal.
 # 3. What grows with the square of the length is nothing in sentences and everything in books.
 # 4. Several devices give the gradient of one large batch, if every token counts the same.

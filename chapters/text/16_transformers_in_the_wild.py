@@ -80,8 +80,10 @@ print("same logits as the paper's:", sum(value < 1e-12 for value in found["logit
 #
 # - feed-forward networks are the same everywhere, since there is nothing in them to disagree about;
 # - “attention to nothing” is what a query gets whose keys are all masked. The paper does not say;
-#   three of the five do the same; in the tutorial it is NaN, since
-#   the softmax of nothing but −∞ is 0/0;
+#   ours gives zeros. In the tutorial it is NaN, since the softmax of nothing but −∞ is 0/0. The
+#   lecture and the illustrated documentation, which put the same number in all places, make all
+#   keys equal. NiuTensor and Kyubyong add it to the scores, and in double precision, which the map
+#   uses, it then looks as if nothing were masked;
 # - a difference of 10⁻⁵ is an epsilon, one of 3 is another formula.
 #
 # This is the first thing to do with code that you do not know: same weights, same input, part by
@@ -138,8 +140,8 @@ for blocked in (-1e9, -100.0, -20.0):
 # letter. Two things to see there: the padding of a target stands *before* its end symbol, and
 # decoding has no limit of length, so that an untrained model talks for ever (chapter 12).
 #
-# It fills blocked scores with −∞. Three of the others take −10⁹ or thereabouts. If *all* are
-# blocked, the first gives NaN, and the second makes all keys equal:
+# It fills blocked scores with −∞. The four others take −10⁹ or a few times that. If *all* are
+# blocked, the first gives NaN, and the second, filled in, makes all keys equal:
 
 # %%
 nobody = torch.zeros(1, 1, 1, 4, dtype=torch.bool)
@@ -153,7 +155,7 @@ print("the library's:   ", ours[0, 0, 0].tolist())
 # %% [markdown]
 # ### A university lecture, and an illustrated documentation
 #
-# Both come after The Annotated Transformer, with its layer norm: `x.std()`, which divides by $d -
+# Both follow The Annotated Transformer and have its layer norm: `x.std()`, which divides by $d -
 # 1$, and ε added to the standard deviation (chapter 8). What does it cost?
 
 # %%
@@ -171,8 +173,8 @@ pd.DataFrame(rows, columns=["d", "smaller by", "1 − √((d−1)/d)"])
 # The lecture's residual connection is the norm on the branch, $x + \text{LN}(f(x))$, “adjusted”, as
 # it says. The illustrated documentation prints neither norm nor residual: it says “add & normalize
 # after each sub-module”, which is post-norm, and calls classes of The Annotated Transformer, which
-# are pre-norm. We take the classes. These are the fields of size 2 to 3 in the map. Its position
-# table is computed column by column. Is it the same table?
+# are pre-norm. We take the classes. These are the two largest fields in the row “residual around f”
+# of the map. The documentation's position table is computed column by column. Is it the same table?
 
 # %%
 torch.testing.assert_close(column_by_column(50, 64), sinusoidal_positions(50, 64))
@@ -210,9 +212,9 @@ pd.DataFrame(rows, columns=["description", "million parameters", "W^O", "one tab
 #
 # ## Find the bug
 #
-# Now without a guide. Ten functions, each as it could occur in somebody's program, each wrong. All
-# run; all have the right shapes. Find out what is wrong *before* you open the folds below: read,
-# then write a small test. Five tests find nearly everything:
+# Now without a guide. Ten functions, each as it could occur in somebody's program, each wrong; two
+# of them are old acquaintances. All run; all have the right shapes. Find out what is wrong *before*
+# you open the folds below: read, then write a small test. Five tests find nearly everything:
 #
 # 1. **Compare** with a formula, or with PyTorch, on small random input.
 # 2. **Change the future**, look whether the past changes.
@@ -264,8 +266,8 @@ def suspect_2(length, d_model):
 #
 # <details><summary>What it is</summary>
 #
-# M1, *the exponent is doubled, and the cosine has another one than its sine*. The frequencies fall
-# twice as fast, and PE(pos+k) is no rotation of PE(pos) any more.
+# M1, *the exponent is doubled, and the cosine has another one than its sine*: the lecture's, above.
+# The frequencies fall twice as fast, and PE(pos+k) is no rotation of PE(pos) any more.
 #
 # </details>
 #
@@ -391,8 +393,9 @@ def suspect_8(targets):
 #
 # <details><summary>What it is</summary>
 #
-# M105, *`</s>` stays in the input of shorter sentences*. Harmless to the labels, but the decoder
-# reads a token that it never meets when decoding.
+# M105, *`</s>` stays in the input of shorter sentences*. Harmless as long as the mask is causal and
+# those places have no label: nothing that counts is computed from them. It matters where a program
+# tells padding by the input alone, for it then counts that `</s>` as a word.
 #
 # </details>
 #

@@ -2,7 +2,7 @@
 
 from transformer_lib.data.batching import Batch, make_batch, plan_batches
 from transformer_lib.data.corpora import CORPORA, DataConfig, TestSet
-from transformer_lib.data.preparation import PreparedData, prepare
+from transformer_lib.data.preparation import PreparedData, prepare, training_pairs
 from transformer_lib.data.store import PairStore
 from transformer_lib.data.tokenizer import Tokenizer
 
@@ -17,4 +17,5 @@ __all__ = [
     "make_batch",
     "plan_batches",
     "prepare",
+    "training_pairs",
 ]

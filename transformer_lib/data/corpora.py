@@ -54,9 +54,7 @@ class DataConfig:
     ] = 3.0
     max_word_ratio: Annotated[
         float | None,
-        Field(
-            ge=1, description="the same in words (Moses takes 1.5); by default it does not count"
-        ),
+        Field(ge=1, description="the same in words (Moses takes 1.5); by default not looked at"),
     ] = None
     drop_copies: Annotated[bool, Field(description="drop pairs whose two sides are the same")] = (
         False

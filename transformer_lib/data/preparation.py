@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from tqdm.auto import tqdm
 
-from transformer_lib.data.cleaning import Cleaner, sentence_key
+from transformer_lib.data.cleaning import Cleaner, Pair, sentence_key
 from transformer_lib.data.corpora import DataConfig, Splits, TestSet, fingerprint, load_corpus
 from transformer_lib.data.store import PairStore
 from transformer_lib.data.tokenizer import Tokenizer
@@ -88,6 +88,16 @@ def cleaner_of(config: DataConfig, splits: Splits) -> Cleaner:
         config.check_languages,
         held_out,
     )
+
+
+def training_pairs(config: DataConfig, files: Path | None = None) -> list[Pair]:
+    """The sentence pairs that a model learns from, as text: cleaned, none of them held out.
+
+    Raises:
+        UserError: the text cannot be had or read.
+    """
+    splits = load_corpus(config, files)
+    return list(cleaner_of(config, splits)(splits.train))
 
 
 def _make(config: DataConfig, splits: Splits, folder: Path) -> None:

@@ -119,10 +119,10 @@ FLOAT16_ON = {"cuda"}  # where nn.LSTM under autocast runs in float16, whichever
 def lstm_dtype() -> torch.dtype:
     """The type in which LSTMs compute on a GPU under bfloat16 autocast.
 
-    It is bfloat16 from cuDNN 9.13 and PyTorch 2.10 on, float32 before. (Its products still take the
-    faster TF32, which PyTorch allows cuDNN.)
+    It is bfloat16 from cuDNN 9.13 on, float32 before. (Its products still take the faster TF32,
+    which PyTorch allows cuDNN.)
     """
-    has_it = (torch.backends.cudnn.version() or 0) >= 91300 and torch.__version__ >= "2.10"
+    has_it = (torch.backends.cudnn.version() or 0) >= 91300
     return torch.bfloat16 if has_it else torch.float32
 
 

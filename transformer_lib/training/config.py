@@ -96,7 +96,8 @@ class TrainingConfig:
         float, Field(ge=0, lt=1, description="probability spread evenly over the vocabulary")
     ] = 0.1
     clip_norm: Annotated[
-        float, Field(gt=0, description="longest gradient; longer ones are scaled down to it")
+        float,
+        Field(gt=0, description="largest norm of the gradient; a larger one is scaled down to it"),
     ] = 1.0
     precision: Annotated[
         Precision,

@@ -68,7 +68,7 @@ EQUIVALENT = (
     ("(dim=+1", "axis 1 of two is the last one"),
     ("** alpha", "a factor that all hypotheses have in common"),
     ("arange(0, d_model, 2) / d_model", "another rounding: float32 for float64"),
-    ("log_p.gather(1, labels[:, None])[:, -1]", "the only column is also the last one"),
+    ("None])[:, -1]", "the only column is also the last one"),
     ("eye(weights.size(-2)", "the matrix is square"),
     *(
         (f"angle.cos()), {layout}", "changed where only the other layout goes")
@@ -236,9 +236,17 @@ def _all_changes(tree: Definition) -> list[_Change]:
         for function in _functions_in(tree)
         for statement in function.body
         if not (isinstance(statement, ast.If) and isinstance(statement.body[0], ast.Raise))
-        for node in ast.walk(statement)
+        for node in _own_nodes(statement)
         for change in _changes(node)
     ]
+
+
+def _own_nodes(statement: ast.AST) -> Iterator[ast.AST]:
+    """As ``ast.walk``, but not into a function in a function, which has its own turn."""
+    if not isinstance(statement, ast.FunctionDef):
+        yield statement
+        for child in ast.iter_child_nodes(statement):
+            yield from _own_nodes(child)
 
 
 def _swap_operands(node: ast.BinOp) -> None:

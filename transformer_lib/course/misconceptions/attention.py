@@ -472,7 +472,7 @@ def values_not_projected(x, w_q, w_k, w_v):
     "self_attention",
     title="keys and queries from one matrix",
     source="a plausible slip: copy and paste",
-    effect="Scores are symmetric: who looks at whom is looked at just as much before the softmax.",
+    effect="Scores are symmetric: before the softmax, i scores j exactly as j scores i.",
     hint="Your scores are symmetric. Do queries and keys come from the matrices that they should?",
 )
 def queries_as_keys(x, w_q, w_k, w_v):
@@ -673,7 +673,7 @@ def both_turned(d_model, offset):
     "M309",
     "softmax_backward",
     title="the weight in front of the bracket is forgotten",
-    source="an answer of a student",
+    source="a model in a student's role",
     effect="Keys without weight get a gradient, as if they could be taken away from.",
     hint="What you return has to be multiplied by the weights once more. What is the factor in "
     "front of the bracket?",
@@ -686,7 +686,7 @@ def no_weight_in_front(weights, upstream):
     "M310",
     "softmax_backward",
     title="a plain sum of the gradients",
-    source="an answer of a student",
+    source="a model in a student's role",
     effect="The more keys there are, the more is taken off.",
     hint="What you take off is the plain sum of the gradients along the keys. With which weights "
     "does the output sum?",
@@ -699,7 +699,7 @@ def plain_sum(weights, upstream):
     "M311",
     "attention_weights",
     title="the paper's divisor written into the code",
-    source="an answer of a student: 8, which is √64, whatever the width",
+    source="a model in a student's role: 8, which is √64, whatever the width",
     effect="Right for heads of 64 channels, and wrong for every other width.",
     hint="Your divisor is 8 for every width. How wide are these queries?",
 )

@@ -164,7 +164,7 @@ def dropout_on_each(tokens, table, positions, dropout):
     "M296",
     "embed",
     title="the paper's width written into the code",
-    source="an answer of a student: √512, whatever the table",
+    source="a model in a student's role: √512, whatever the table",
     effect="Right for the base model, and wrong for every other width.",
     hint="Your factor is √512 for every table. How wide is this one?",
 )
@@ -176,7 +176,7 @@ def scaled_for_the_base_model(tokens, table):
     "M295",
     "embed_with_positions",
     title="a table of positions of one's own",
-    source="an answer of a student: the sinusoids computed anew, `positions` not used",
+    source="a model in a student's role: the sinusoids computed anew, `positions` not used",
     effect="Learned positions are never used, and get no gradient.",
     hint="`positions` does not influence your result. Which rows of it belong to the sentence?",
 )

@@ -34,7 +34,7 @@ def _bleu(hypotheses, references, most=4, clip=True, brevity=None, mean=None):
     "corpus_bleu",
     title="lower-cased before counting",
     source="common: papers that report lower-cased, tokenized BLEU beside others that do not",
-    effect="Several points too many, and German nouns written small go unpunished.",
+    effect="Several points too many, and German nouns in lower case go unpunished.",
     hint="Your score does not mind capitals. Is “haus” a German word?",
 )
 def lowercased(hypotheses, references):
@@ -74,7 +74,7 @@ def not_clipped(hypotheses, references):
     "corpus_bleu",
     title="no brevity penalty",
     source="a plausible slip",
-    effect="Who says only what is sure wins.",
+    effect="Whoever says only what is certain wins.",
     hint="Leave words out of the hypotheses, and your score rises. What keeps short output from "
     "winning?",
 )
@@ -125,7 +125,7 @@ def trigrams_only(hypotheses, references):
     "corpus_bleu",
     title="between 0 and 1",
     source="common: NLTK's scale beside sacreBLEU's",
-    effect="0.27 and 27 are the same, but not in the same table.",
+    effect="0.27 and 27 mean the same; in one table they look like a hundredfold difference.",
     hint="Your score is right but for a factor. On which scale does sacreBLEU print?",
 )
 def between_0_and_1(hypotheses, references):

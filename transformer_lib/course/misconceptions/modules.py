@@ -372,7 +372,7 @@ def _count(vocab_size, d_model, d_ff, num_layers, biases=1, norms=1, tables=1, c
     "count_parameters",
     title="the biases are not counted",
     source="common: formulas such as 12 d² per layer",
-    effect="About half a percent too few in the base model.",
+    effect="About a tenth of a percent too few in the base model.",
     hint="What is missing is a multiple of the width in each layer. What else does `nn.Linear` "
     "hold beside its matrix?",
 )

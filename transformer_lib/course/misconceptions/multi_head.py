@@ -344,7 +344,7 @@ def columns_cut_as_rows(weight, num_heads, layout):
     "M303",
     "multi_head_attention",
     title="output and weights passed on together",
-    source="an answer of a student: attention returns two things",
+    source="a model in a student's role: attention returns two things",
     effect="An AttributeError of a tuple in the first call.",
     hint="`attention` returns two things, the output and the weights, and you pass both on.",
 )
@@ -359,7 +359,7 @@ def pair_passed_on(x, memory, w_q, w_k, w_v, w_o, num_heads, mask):
     "M304",
     "multi_head_attention",
     title="one head of the full width",
-    source="an answer of a student: the heads forgotten",
+    source="a model in a student's role: the heads forgotten",
     effect="One mixture per query, however many heads were asked for.",
     hint="`num_heads` does not influence your result. Where are the heads split?",
 )
@@ -371,7 +371,7 @@ def one_wide_head(x, memory, w_q, w_k, w_v, w_o, num_heads, mask):
     "M308",
     "unfuse",
     title="every third row",
-    source="an answer of a student: weight[i::3]",
+    source="a model in a student's role: weight[i::3]",
     effect="Each of the three gets rows of all three.",
     hint="You take every third row for one of the three. Do they come in turn, or one block after "
     "the other?",

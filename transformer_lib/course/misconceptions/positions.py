@@ -348,7 +348,7 @@ def one_angle_for_all(x, position):
     "M293",
     "rotary",
     title="positions counted from 0, whatever was given",
-    source="an answer of a student: arange(length) for the argument `position`",
+    source="a model in a student's role: arange(length) for the argument `position`",
     effect="While decoding with a cache each new token is taken for the first one.",
     hint="`position` does not influence your result. Where does a sentence begin whose first "
     "tokens are in a cache?",
@@ -361,7 +361,7 @@ def own_count(x, position):
     "M294",
     "rotary",
     title="added instead of rotated",
-    source="an answer of a student: the paper's encoding, added to queries and keys",
+    source="a model in a student's role: the paper's encoding, added to queries and keys",
     effect="The score of a query and a key does not depend on their distance alone.",
     hint="You add a table to x. The exercise rotates each pair: how long is a pair afterwards?",
 )
@@ -375,7 +375,7 @@ def added_to_the_heads(x, position):
     "M297",
     "shift_matrix",
     title="one angle for all pairs",
-    source="an answer of a student",
+    source="a model in a student's role",
     effect="Only the first hand goes where it should.",
     hint="The first block is right and the others are like it. By how much does pair i turn per "
     "position?",
@@ -391,7 +391,7 @@ def one_angle_for_all_pairs(k, d_model):
     "M298",
     "shift_matrix",
     title="channels moved instead of positions",
-    source="an answer of a student: a permutation, as torch.roll gives it",
+    source="a model in a student's role: a permutation, as torch.roll gives it",
     effect="It moves the numbers of one position to other channels.",
     hint="Your matrix moves channels. The shift is one of positions: what must happen to each pair "
     "of channels for the next position to come out?",
@@ -404,7 +404,7 @@ def channels_rolled(k, d_model):
     "M299",
     "positional_encoding_halves",
     title="the exponent i/d_model for 2i/d_model",
-    source="an answer of a student: the number of the column for that of the pair",
+    source="a model in a student's role: the number of the column for that of the pair",
     effect="Waves become longer half as fast, and the slowest one is a hundredth as long.",
     hint="Your first column is right and the others are too fast. What is i in 2i/d_model, and "
     "what is it in column 1 of this layout?",

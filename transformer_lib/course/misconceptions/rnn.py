@@ -368,7 +368,7 @@ def state_not_carried_on(src, tgt_input, embed, encoder_step, decoder_step, w_ou
     "M300",
     "lstm_step",
     title="the rows of the four blocks taken in turn",
-    source="an answer of a student: view(batch, d_h, 4) for chunk(4)",
+    source="a model in a student's role: view(batch, d_h, 4) for chunk(4)",
     effect="Each gate gets a mixture of all four; weights from elsewhere are misread.",
     hint="You take every fourth row for a gate. The four blocks are one below the other: which "
     "rows belong to the first?",
@@ -383,7 +383,7 @@ def rows_in_turn(x, h, c, w, u, b):
     "M301",
     "seq2seq",
     title="the decoder reads its own output",
-    source="an answer of a student: decoding for training",
+    source="a model in a student's role: decoding for training",
     effect="While it is wrong it learns from wrong beginnings, and it cannot be computed at once.",
     hint="From the second token on your decoder reads what it has just said. What is `tgt_input` "
     "for?",

@@ -25,7 +25,7 @@ def multiplications_only(length, d_model, d_ff):
     "encoder_layer_flops",
     title="only what has parameters",
     source="common: 2 · parameters · tokens, which is meant for short sentences",
-    effect="Right by a hair for short sentences; for long ones most of the work is missing.",
+    effect="Nearly right for short sentences; for long ones most of the work is missing.",
     hint="Your number grows with the length in proportion. Which products of attention have no "
     "parameters?",
 )

@@ -328,7 +328,7 @@ def longest_first(text, number, sentences):
     "M305",
     "learn_merges",
     title="of equally frequent pairs the one met first",
-    source="an answer of a student: Counter.most_common(1)",
+    source="a model in a student's role: Counter.most_common(1)",
     effect="The merges depend on the order of the text.",
     hint="Where two pairs are equally frequent you take the one that was met first. Which one does "
     "the exercise ask for?",
@@ -341,7 +341,7 @@ def first_met_of_equals(counts, number):
     "M306",
     "learn_merges",
     title="equals compared by what they spell",
-    source="an answer of a student: the smallest joined text for the smallest pair",
+    source="a model in a student's role: the smallest joined text for the smallest pair",
     effect="Rarely another merge than that of programs that compare pairs.",
     hint="Where two pairs are equally frequent you compare what they spell. In Python's order, is "
     "the pair (a, d) before or after (ab, c)?",

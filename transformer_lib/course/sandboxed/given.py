@@ -187,17 +187,48 @@ class Speaker(Part):
         self.calls = 0
 
     def forward(self, tokens: list[int]) -> Tensor:
-        self.calls += 1
-        if self.calls > 200:
-            raise RuntimeError("the model has been asked 200 times and is tired")
+        self.calls = _one_more(self.calls)
         sentence, noise = self.fields
-        logits = noise.clone()
-        said = len(tokens) - 1
-        if tokens == [BOS, *sentence[:said]] and said < len(sentence):
-            logits[sentence[said]] = noise.max() + 0.5
-        else:
-            logits[4 + sum(tokens) % 7] = noise.max() + 0.5
-        return logits
+        return _logits(tokens, sentence, noise)
+
+
+class Speakers(Part):
+    """A :class:`Speaker` for each row of tokens, (batch, length): logits are (batch, vocab_size).
+
+    Its fields are the sentences and numbers to add to all logits.
+
+    Raises:
+        RuntimeError: it was asked more often than any search needs, or for another batch.
+    """
+
+    def __init__(self, sentences: list[list[int]], noise: Tensor):
+        super().__init__(sentences, noise)
+        self.calls = 0
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        self.calls = _one_more(self.calls)
+        sentences, noise = self.fields
+        rows = [[int(token) for token in row] for row in tokens]
+        if len(rows) != len(sentences):
+            raise RuntimeError(f"the model has {len(sentences)} sources, and got {len(rows)} rows")
+        said = zip(rows, sentences, strict=True)
+        return torch.stack([_logits(row, sentence, noise) for row, sentence in said])
+
+
+def _one_more(calls: int) -> int:
+    if calls == 200:
+        raise RuntimeError("the model has been asked 200 times and is tired")
+    return calls + 1
+
+
+def _logits(tokens: list[int], sentence: list[int], noise: Tensor) -> Tensor:
+    logits = noise.clone()
+    said = len(tokens) - 1
+    if tokens == [BOS, *sentence[:said]] and said < len(sentence):
+        logits[sentence[said]] = noise.max() + 0.5
+    else:
+        logits[4 + sum(tokens) % 7] = noise.max() + 0.5
+    return logits
 
 
 def _look(query: Tensor, memory: Tensor, mask: Tensor | None) -> Tensor:
@@ -208,6 +239,7 @@ def _look(query: Tensor, memory: Tensor, mask: Tensor | None) -> Tensor:
 PARTS: dict[str, Callable[..., Part]] = {
     part.__name__: part
     for part in (
-        FixedDropout, Norm, Sublayer, Attention, Embed, EncoderLayer, DecoderLayer, Speaker
+        FixedDropout, Norm, Sublayer, Attention, Embed, EncoderLayer, DecoderLayer, Speaker,
+        Speakers,
     )
 }  # fmt: skip

@@ -30,6 +30,7 @@ PICTURES = ("image/png", "image/jpeg", "image/gif")
 HANDED_IN = "transformer_lib_handed_in"  # in the metadata of an answer: its outputs
 NO_ANSWER = "nothing was answered"
 PERSONAL = "personal"  # id of the cell with the student's name, which is filled in anew
+NO_NAME = 'STUDENT = "..."'  # in it, as it was released
 
 
 @dataclass
@@ -296,7 +297,10 @@ def verify(path: Path) -> tuple[str, bool]:
     ]
     done = len(answers) - len(open_ones)
     line = f"✓ {path.name} is well-formed; {done} of {len(answers)} answers are there"
-    return line + (f", open: {', '.join(open_ones)}" if open_ones else ""), True
+    line += f", open: {', '.join(open_ones)}" if open_ones else ""
+    if any(cell.get("id") == PERSONAL and NO_NAME in cell.source for cell in notebook.cells):
+        line += "; STUDENT is still “...”: write your user name, or your numbers are another's"
+    return line, True
 
 
 def _problems(notebook: NotebookNode, expected: dict[str, str]) -> list[str]:

@@ -1,0 +1,369 @@
+"""Mistakes in the exercises of assignments 4 and 5: a loss, a search, a score and a test."""
+
+import math
+from collections import Counter
+
+import torch
+
+from transformer_lib.course.misconceptions.bank import also, misconception
+from transformer_lib.metrics.bleu import ngram_counts
+from transformer_lib.vocabulary import BOS, EOS, PAD
+
+# The loss
+
+
+def _smoothed(logits, labels, right, smoothing, each, but=()):
+    """−Σ q·log p of each token: ``right`` for the label, ``smoothing`` shared by ``each``."""
+    log_p = logits.log_softmax(dim=-1)
+    likely = log_p.gather(1, labels[:, None])[:, 0]
+    others = log_p.sum(dim=-1) - sum((log_p[:, piece] for piece in but), torch.zeros(()))
+    return -right * likely - smoothing * (others - likely) / each(logits.size(1))
+
+
+def _but_two(pieces):
+    return pieces - 2
+
+
+@misconception(
+    "M441",
+    "smooth_among_others",
+    title="ε shared among all pieces, as in the chapter",
+    source="a plausible slip: ε/V, which is PyTorch's",
+    effect="Padding and the right piece get a share: a little is learned about saying padding.",
+    hint="That is the loss of chapter 11, where all V pieces share ε. Who shares it here?",
+)
+def smoothed_among_all(logits, labels, smoothing):
+    log_p = logits.log_softmax(dim=-1)
+    likely = log_p.gather(1, labels[:, None])[:, 0]
+    return (-(1 - smoothing) * likely - smoothing * log_p.mean(dim=-1))[labels != PAD].mean()
+
+
+@misconception(
+    "M442",
+    "smooth_among_others",
+    title="padding gets a share of ε",
+    source="Tensor2Tensor's convention, ε/(V − 1), which the task does not ask for",
+    effect="A little of each step goes into saying padding, which is never right.",
+    hint="You are close. One piece can never be the right one: does it get a share in yours?",
+)
+def padding_gets_a_share(logits, labels, smoothing):
+    loss = _smoothed(logits, labels, 1 - smoothing, smoothing, lambda pieces: pieces - 1)
+    return loss[labels != PAD].mean()
+
+
+@misconception(
+    "M443",
+    "smooth_among_others",
+    title="the share of each is too small",
+    source="a plausible slip: padding is left out of the sum, but still counted",
+    effect="The target does not add up to 1.",
+    hint="Add your q up: it is not 1. How many pieces share ε?",
+)
+def too_many_counted(logits, labels, smoothing):
+    loss = _smoothed(
+        logits, labels, 1 - smoothing, smoothing, lambda pieces: pieces - 1, but=(PAD,)
+    )
+    return loss[labels != PAD].mean()
+
+
+@misconception(
+    "M444",
+    "smooth_among_others",
+    title="the right piece gets a share on top",
+    source="a plausible slip: q filled with ε/(V − 2), then 1 − ε added",
+    effect="The target adds up to 1 + ε/(V − 2).",
+    hint="Add your q up: it is more than 1. What does the right piece get?",
+)
+def right_piece_on_top(logits, labels, smoothing):
+    right = 1 - smoothing + smoothing / (logits.size(1) - 2)
+    loss = _smoothed(logits, labels, right, smoothing, _but_two, but=(PAD,))
+    return loss[labels != PAD].mean()
+
+
+@also("M24", "smooth_among_others")
+def smoothed_mean_over_padding(logits, labels, smoothing):
+    loss = _smoothed(logits, labels, 1 - smoothing, smoothing, _but_two, but=(PAD,))
+    return loss.masked_fill(labels == PAD, 0.0).mean()
+
+
+@also("M108", "smooth_among_others")
+def smoothed_padding_counts(logits, labels, smoothing):
+    return _smoothed(logits, labels, 1 - smoothing, smoothing, _but_two, but=(PAD,)).mean()
+
+
+@also("M110", "smooth_among_others")
+def smoothed_summed(logits, labels, smoothing):
+    loss = _smoothed(logits, labels, 1 - smoothing, smoothing, _but_two, but=(PAD,))
+    return loss[labels != PAD].sum()
+
+
+@also("M109", "smooth_among_others")
+def smoothed_for_confidence(logits, labels, smoothing):
+    loss = _smoothed(logits, labels, smoothing, 1 - smoothing, _but_two, but=(PAD,))
+    return loss[labels != PAD].mean()
+
+
+@also("M32", "smooth_among_others")
+def smoothed_log_of_softmax(logits, labels, smoothing):
+    log_p = logits.softmax(dim=-1).log()[labels != PAD]
+    likely = log_p.gather(1, labels[labels != PAD, None])[:, 0]
+    others = (log_p[:, 1:].sum(dim=-1) - likely) / (logits.size(1) - 2)
+    return (-(1 - smoothing) * likely - smoothing * others).mean()
+
+
+# The search
+
+
+def _said(next_logits, batch_size, max_len, stops=torch.all, shown=slice(None)):
+    """The tokens that are said in each step, (batch, length); ``stops`` looks at who has ended."""
+    tokens = torch.full((batch_size, 1), BOS)
+    ended = torch.zeros(batch_size, dtype=torch.bool)
+    while tokens.size(1) <= max_len and not stops(ended):
+        best = next_logits(tokens[:, shown]).argmax(dim=-1)
+        ended |= best == EOS
+        tokens = torch.cat([tokens, best[:, None]], dim=1)
+    return tokens
+
+
+def _up_to_end(tokens):
+    rows = [[*row, EOS] for row in tokens[:, 1:].tolist()]
+    return [row[: row.index(EOS)] for row in rows]
+
+
+@misconception(
+    "M445",
+    "greedy_decode_batch",
+    title="all stop with the first that ends",
+    source="a plausible slip: any() for all()",
+    effect="Every translation is as short as the shortest of its batch.",
+    hint="Your translations are cut off where the first of them ends. When is the last one done?",
+)
+def stops_with_the_first(next_logits, batch_size, max_len):
+    return _up_to_end(_said(next_logits, batch_size, max_len, stops=torch.any))
+
+
+@misconception(
+    "M446",
+    "greedy_decode_batch",
+    title="only the last one decides",
+    source="a plausible slip: the end looked for in the last row alone",
+    effect="Those that are longer than the last sentence of the batch are cut off.",
+    hint="Your loop ends with one particular sentence of the batch. Which?",
+)
+def stops_with_the_last_row(next_logits, batch_size, max_len):
+    return _up_to_end(_said(next_logits, batch_size, max_len, stops=lambda ended: ended[-1]))
+
+
+@also("M123", "greedy_decode_batch")
+def batch_does_not_stop(next_logits, batch_size, max_len):
+    said = _said(next_logits, batch_size, max_len, stops=lambda ended: False)
+    return [[token for token in row if token != EOS] for row in said[:, 1:].tolist()]
+
+
+@also("M121", "greedy_decode_batch")
+def batch_specials_kept(next_logits, batch_size, max_len):
+    rows = [[*row, EOS] for row in _said(next_logits, batch_size, max_len).tolist()]
+    return [row[: row.index(EOS) + 1] for row in rows]
+
+
+@also("M122", "greedy_decode_batch")
+def batch_last_token_only(next_logits, batch_size, max_len):
+    return _up_to_end(_said(next_logits, batch_size, max_len, shown=slice(-1, None)))
+
+
+@also("M15", "greedy_decode_batch")
+def batch_without_limit(next_logits, batch_size, max_len):
+    return _up_to_end(_said(next_logits, batch_size, 10_000))
+
+
+# The score
+
+
+def _closest(length, lengths):
+    return min((abs(one - length), one) for one in lengths)[1]
+
+
+def _most(counts):
+    return {gram: max(one[gram] for one in counts) for one in counts for gram in one}
+
+
+def _multi(hypotheses, references, merge=_most, choose=_closest, most=4, brevity=True):
+    matches, totals, length, wanted = [0] * most, [0] * most, 0, 0
+    for hypothesis, several in zip(hypotheses, references, strict=True):
+        length += len(hypothesis)
+        wanted += choose(len(hypothesis), [len(one) for one in several])
+        for n in range(1, most + 1):
+            counts = ngram_counts(hypothesis, n)
+            allowed = Counter(merge([ngram_counts(one, n) for one in several]))
+            matches[n - 1] += (counts & allowed).total()
+            totals[n - 1] += counts.total()
+    if min(matches) == 0:
+        return 0.0
+    log_p = sum(math.log(m / t) for m, t in zip(matches, totals, strict=True)) / most
+    return 100 * math.exp(log_p + brevity * min(0.0, 1.0 - wanted / length))
+
+
+@misconception(
+    "M447",
+    "multi_bleu",
+    title="only the first reference counts",
+    source="a plausible slip: references[0], as in the chapter",
+    effect="A translation that is right in another person's words is wrong again.",
+    hint="Change the second reference of a sentence: your score does not move.",
+)
+def first_reference_only(hypotheses, references):
+    return _multi(hypotheses, [several[:1] for several in references])
+
+
+@misconception(
+    "M448",
+    "multi_bleu",
+    title="the counts of all references are added up",
+    source="a plausible slip: + for | between two Counters",
+    effect="A word may be repeated as often as it occurs in all references together.",
+    hint="A word that is once in each of two references may be said how often? In yours, twice.",
+)
+def references_added_up(hypotheses, references):
+    return _multi(hypotheses, references, merge=lambda counts: sum(counts, Counter()))
+
+
+@misconception(
+    "M449",
+    "multi_bleu",
+    title="the shortest reference is the measure",
+    source="NIST's mteval before version 13: the shortest one, which the task does not ask for",
+    effect="Output that leaves something out is not punished where one person was brief.",
+    hint="Your brevity penalty is too mild. Which of the references has the length that counts?",
+)
+def shortest_reference(hypotheses, references):
+    return _multi(hypotheses, references, choose=lambda _, lengths: min(lengths))
+
+
+@misconception(
+    "M450",
+    "multi_bleu",
+    title="of two lengths equally close, the longer one",
+    source="a plausible slip: the first of them, or the longer one",
+    effect="The score depends on the order of the references, or is too low.",
+    hint="Where two references are equally close in length you take the longer one, and punish.",
+)
+def longer_of_two(hypotheses, references):
+    return _multi(
+        hypotheses,
+        references,
+        choose=lambda length, lengths: min(lengths, key=lambda one: (abs(one - length), -one)),
+    )
+
+
+@misconception(
+    "M451",
+    "multi_bleu",
+    title="the mean length of the references",
+    source="a plausible slip",
+    effect="A score that no other program gives.",
+    hint="Which length counts where there are several references: one of them, or their mean?",
+)
+def mean_length(hypotheses, references):
+    return _multi(hypotheses, references, choose=lambda _, lengths: sum(lengths) / len(lengths))
+
+
+@also("M136", "multi_bleu")
+def multi_not_clipped(hypotheses, references):
+    everything = 10**6
+    return _multi(
+        hypotheses,
+        references,
+        merge=lambda counts: dict.fromkeys(set().union(*counts), everything),
+    )
+
+
+@also("M137", "multi_bleu")
+def multi_no_brevity_penalty(hypotheses, references):
+    return _multi(hypotheses, references, brevity=False)
+
+
+@also("M140", "multi_bleu")
+def multi_trigrams_only(hypotheses, references):
+    return _multi(hypotheses, references, most=3)
+
+
+@also("M141", "multi_bleu")
+def multi_between_0_and_1(hypotheses, references):
+    return _multi(hypotheses, references) / 100
+
+
+# The test
+
+
+def _as_far(scores_a, scores_b, swapped):
+    """How far apart the systems are, and how far they are in each draw, with their signs."""
+    difference = scores_a - scores_b
+    return difference.mean(), torch.where(swapped, -difference, difference).mean(dim=1)
+
+
+@misconception(
+    "M452",
+    "randomization_p_value",
+    title="one side only",
+    source="common: no absolute value",
+    effect="Half of the p-value where A is ahead, and nearly 1 where B is.",
+    hint="Exchange A and B, and your p changes. Draws in which the *other* one is far ahead, do "
+    "they count?",
+)
+def one_sided(scores_a, scores_b, swapped):
+    apart, drawn = _as_far(scores_a, scores_b, swapped)
+    return ((drawn >= apart).sum().item() + 1) / (len(swapped) + 1)
+
+
+@misconception(
+    "M453",
+    "randomization_p_value",
+    title="p can be 0",
+    source="common: the share of the draws, without the one that was observed",
+    effect="Forty draws never as far apart, and p = 0: nothing is that sure.",
+    hint="Where no draw is as far apart, yours says 0. The order that was observed is one, too.",
+)
+def can_be_zero(scores_a, scores_b, swapped):
+    apart, drawn = _as_far(scores_a, scores_b, swapped)
+    return (drawn.abs() >= apart.abs()).double().mean().item()
+
+
+@misconception(
+    "M454",
+    "randomization_p_value",
+    title="equally far apart does not count",
+    source="a plausible slip: > for ≥",
+    effect="With few sentences, of which many draws are as far apart, p is much too small.",
+    hint="Draws that are exactly as far apart as the systems are: are they as extreme, or not?",
+)
+def strictly_farther(scores_a, scores_b, swapped):
+    apart, drawn = _as_far(scores_a, scores_b, swapped)
+    return ((drawn.abs() > apart.abs()).sum().item() + 1) / (len(swapped) + 1)
+
+
+@misconception(
+    "M455",
+    "randomization_p_value",
+    title="how often A is ahead",
+    source="a plausible slip: the bootstrap's question asked of swapped pairs",
+    effect="About a half, whatever the systems: swapping makes them alike, which is the point.",
+    hint="You count the draws in which A is ahead. What is compared here: A with B, or how far "
+    "apart a draw is with how far apart they are?",
+)
+def ahead_in_draws(scores_a, scores_b, swapped):
+    _, drawn = _as_far(scores_a, scores_b, swapped)
+    return ((drawn > 0).sum().item() + 1) / (len(swapped) + 1)
+
+
+@misconception(
+    "M456",
+    "randomization_p_value",
+    title="whole systems change places",
+    source="a plausible slip: one swap for all sentences of a draw",
+    effect="Each draw is as far apart as the systems are, and p is 1.",
+    hint="In yours all sentences of a draw change places, or none. Who decides for each pair?",
+)
+def all_or_none(scores_a, scores_b, swapped):
+    first = swapped[:, :1].expand_as(swapped)
+    apart, drawn = _as_far(scores_a, scores_b, first)
+    return ((drawn.abs() >= apart.abs()).sum().item() + 1) / (len(swapped) + 1)
