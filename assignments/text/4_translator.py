@@ -171,7 +171,8 @@ verdict
 # smooths in another way, and so do you: q is 1 − ε for the label, 0 for padding, which is never
 # right, and the V − 2 words that are left share ε evenly. `smooth_among_others(logits, labels,
 # smoothing)`, for logits (tokens, vocab_size), returns the mean, over tokens whose label is not
-# `PAD`, of −Σ q(v)·log p(v).
+# `PAD`, of −Σ q(v)·log p(v): a tensor of the logits' type, through which a gradient can flow, for you
+# will train on it.
 
 # %% answer="smooth_among_others" ready_made="cross_entropy kl_div nll_loss"
 def smooth_among_others(logits, labels, smoothing):

@@ -564,6 +564,8 @@ def train_longer(tied, seed, steps=2400, d_model=128):
 # %%
 cases = {"one table": ["all"], "three tables": ["none"]}
 runs = over_seeds(train_longer, cases, "03_tied_for_longer", seeds=3)
+epoch = plan_batches(data.train.src.lengths, data.train.tgt.lengths, 512, seed=(0, 0))
+print(len(epoch), "steps are one pass over the text")
 mean_and_spread(runs.rename(columns=lambda name: name.replace(", read", ", in training")))
 
 # %% [markdown]

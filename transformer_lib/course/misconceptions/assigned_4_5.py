@@ -24,6 +24,11 @@ def _but_two(pieces):
     return pieces - 2
 
 
+def smooth_loss_of_the_task(logits, labels, smoothing):
+    loss = _smoothed(logits, labels, 1 - smoothing, smoothing, _but_two, but=(PAD,))
+    return loss[labels != PAD].mean()
+
+
 @misconception(
     "M441",
     "smooth_among_others",
@@ -77,6 +82,35 @@ def too_many_counted(logits, labels, smoothing):
 def right_piece_on_top(logits, labels, smoothing):
     right = 1 - smoothing + smoothing / (logits.size(1) - 2)
     loss = _smoothed(logits, labels, right, smoothing, _but_two, but=(PAD,))
+    return loss[labels != PAD].mean()
+
+
+@misconception(
+    "M457",
+    "smooth_among_others",
+    title="the divergence instead of the cross-entropy",
+    source="The Annotated Transformer's own loss: nn.KLDivLoss",
+    effect="The same gradient, and a loss that is smaller by the entropy of q.",
+    hint="Your loss is too small by the same amount for each token, Σ q·log q. Which of the two is "
+    "asked for, the cross-entropy or the divergence?",
+)
+def divergence(logits, labels, smoothing):
+    loss = smooth_loss_of_the_task(logits, labels, smoothing)
+    share = smoothing / (logits.size(1) - 2)
+    q = torch.tensor([1 - smoothing] + [share] * (logits.size(1) - 2), dtype=logits.dtype)
+    return loss - torch.special.entr(q).sum()
+
+
+@misconception(
+    "M458",
+    "smooth_among_others",
+    title="padding keeps its share",
+    source="answers in a trial of the checks: q filled with ε/(V − 2), padding not set to 0",
+    effect="The target adds up to 1 + ε/(V − 2), and a little is learned about saying padding.",
+    hint="Add your q up: it is more than 1. What does padding get?",
+)
+def padding_keeps_its_share(logits, labels, smoothing):
+    loss = _smoothed(logits, labels, 1 - smoothing, smoothing, _but_two)
     return loss[labels != PAD].mean()
 
 
@@ -187,7 +221,13 @@ def _most(counts):
     return {gram: max(one[gram] for one in counts) for one in counts for gram in one}
 
 
-def _multi(hypotheses, references, merge=_most, choose=_closest, most=4, brevity=True):
+def _geometric(precisions):
+    return math.exp(sum(map(math.log, precisions)) / len(precisions))
+
+
+def _multi(
+    hypotheses, references, merge=_most, choose=_closest, most=4, brevity=True, mean=_geometric
+):
     matches, totals, length, wanted = [0] * most, [0] * most, 0, 0
     for hypothesis, several in zip(hypotheses, references, strict=True):
         length += len(hypothesis)
@@ -199,8 +239,8 @@ def _multi(hypotheses, references, merge=_most, choose=_closest, most=4, brevity
             totals[n - 1] += counts.total()
     if min(matches) == 0:
         return 0.0
-    log_p = sum(math.log(m / t) for m, t in zip(matches, totals, strict=True)) / most
-    return 100 * math.exp(log_p + brevity * min(0.0, 1.0 - wanted / length))
+    precision = mean([m / t for m, t in zip(matches, totals, strict=True)])
+    return 100 * precision * math.exp(brevity * min(0.0, 1.0 - wanted / length))
 
 
 @misconception(
@@ -245,7 +285,8 @@ def shortest_reference(hypotheses, references):
     title="of two lengths equally close, the longer one",
     source="a plausible slip: the first of them, or the longer one",
     effect="The score depends on the order of the references, or is too low.",
-    hint="Where two references are equally close in length you take the longer one, and punish.",
+    hint="Where two references are equally close in length, which one do you take? Here it is the "
+    "longer one.",
 )
 def longer_of_two(hypotheses, references):
     return _multi(
@@ -265,6 +306,60 @@ def longer_of_two(hypotheses, references):
 )
 def mean_length(hypotheses, references):
     return _multi(hypotheses, references, choose=lambda _, lengths: sum(lengths) / len(lengths))
+
+
+@misconception(
+    "M459",
+    "multi_bleu",
+    title="the matches of the reference that fits best",
+    source="answers in a trial of the checks: the maximum over references of all matches",
+    effect="An output that takes its beginning from one reference and its end from another loses.",
+    hint="An output may take its beginning from one reference and its end from another. Where do "
+    "you take the maximum: for each n-gram, or for all of a sentence together?",
+)
+def best_single_reference(hypotheses, references):
+    matches, totals, length, wanted = [0] * 4, [0] * 4, 0, 0
+    for hypothesis, several in zip(hypotheses, references, strict=True):
+        length += len(hypothesis)
+        wanted += _closest(len(hypothesis), [len(one) for one in several])
+        for n in range(1, 5):
+            counts = ngram_counts(hypothesis, n)
+            matches[n - 1] += max((counts & ngram_counts(one, n)).total() for one in several)
+            totals[n - 1] += counts.total()
+    if min(matches) == 0:
+        return 0.0
+    log_p = sum(math.log(m / t) for m, t in zip(matches, totals, strict=True)) / 4
+    return 100 * math.exp(log_p + min(0.0, 1.0 - wanted / length))
+
+
+@misconception(
+    "M460",
+    "multi_bleu",
+    title="n-grams of the closest reference alone",
+    source="answers in a trial of the checks: the reference of the length, also for the matches",
+    effect="As with one reference, but with another one for each output.",
+    hint="The closest reference says how long the output should be. Do the others have no say in "
+    "which n-grams are right?",
+)
+def closest_reference_only(hypotheses, references):
+    return _multi(
+        hypotheses,
+        [
+            [min(several, key=lambda one: (abs(len(one) - len(hypothesis)), len(one)))]
+            for hypothesis, several in zip(hypotheses, references, strict=True)
+        ],
+    )
+
+
+@also("M135", "multi_bleu")
+def multi_mean_of_sentences(hypotheses, references):
+    scores = [_multi([h], [several]) for h, several in zip(hypotheses, references, strict=True)]
+    return sum(scores) / len(scores)
+
+
+@also("M139", "multi_bleu")
+def multi_arithmetic_mean(hypotheses, references):
+    return _multi(hypotheses, references, mean=lambda p: sum(p) / len(p))
 
 
 @also("M136", "multi_bleu")
@@ -358,12 +453,41 @@ def ahead_in_draws(scores_a, scores_b, swapped):
 @misconception(
     "M456",
     "randomization_p_value",
-    title="whole systems change places",
-    source="a plausible slip: one swap for all sentences of a draw",
-    effect="Each draw is as far apart as the systems are, and p is 1.",
-    hint="In yours all sentences of a draw change places, or none. Who decides for each pair?",
+    title="every draw is as far apart as the systems are",
+    source="a plausible slip: one swap for all sentences of a draw, or distances before the mean",
+    effect="p is 1, whatever the systems.",
+    hint="Yours says 1, whatever the systems: each draw is as far apart as they are. Are single "
+    "sentences exchanged, and is it the means that are compared?",
 )
 def all_or_none(scores_a, scores_b, swapped):
     first = swapped[:, :1].expand_as(swapped)
     apart, drawn = _as_far(scores_a, scores_b, first)
     return ((drawn.abs() >= apart.abs()).sum().item() + 1) / (len(swapped) + 1)
+
+
+@misconception(
+    "M461",
+    "randomization_p_value",
+    title="exchanges pile up from draw to draw",
+    source="answers in a trial of the checks: scores exchanged in place, and never put back",
+    effect="A draw has the exchanges of all draws before it.",
+    hint="Your first draw is right, and later ones are not. What do they begin with?",
+)
+def exchanges_pile_up(scores_a, scores_b, swapped):
+    piled = swapped.long().cumsum(dim=0) % 2 == 1
+    apart, drawn = _as_far(scores_a, scores_b, piled)
+    return ((drawn.abs() >= apart.abs()).sum().item() + 1) / (len(swapped) + 1)
+
+
+@misconception(
+    "M462",
+    "randomization_p_value",
+    title="only one of the two gets the other's scores",
+    source="answers in a trial of the checks: B keeps its own",
+    effect="The draws are half as far apart as they should be, and p is too small.",
+    hint="In an exchange both change. In yours A gets B's scores; what does B get?",
+)
+def one_keeps_its_own(scores_a, scores_b, swapped):
+    difference = scores_a - scores_b
+    drawn = difference.masked_fill(swapped, 0.0).mean(dim=1)
+    return ((drawn.abs() >= difference.mean().abs()).sum().item() + 1) / (len(swapped) + 1)

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer_lib.vocabulary import BOS
+from transformer_lib.vocabulary import BOS, EOS
 
 TICKS = count()
 MAX_CALLS = 100  # more are not written down
@@ -212,7 +212,11 @@ class Speakers(Part):
         if len(rows) != len(sentences):
             raise RuntimeError(f"the model has {len(sentences)} sources, and got {len(rows)} rows")
         said = zip(rows, sentences, strict=True)
-        return torch.stack([_logits(row, sentence, noise) for row, sentence in said])
+        logits = torch.stack([_logits(row, sentence, noise) for row, sentence in said])
+        # One that has ended goes on with noise, and every other time with another end.
+        again = [EOS in row and len(row) % 2 == 0 for row in rows]
+        logits[torch.tensor(again), EOS] = noise.max() + 1.0
+        return logits
 
 
 def _one_more(calls: int) -> int:

@@ -321,7 +321,13 @@ def _several_references_cases(random: torch.Generator) -> dict[str, Case]:
         "a tie of lengths": Case(
             [line[:8], line[:6]], [[line[:10], line[:6]], [line[:8], line[:4]]]
         ),
+        "one too short, one too long": Case([line[:6], line[:9]], [[line[:11]], [line[:5]]]),
         "one reference": Case([line[:9]], [[line[:5] + line[6:]]]),
+        "short sentences": Case([["ein"], line[:7]], [[["ein"], ["das"]], [line[:6], line[1:7]]]),
+        "nothing but short sentences": Case([["ein", "Haus"]], [[["ein", "Haus"], ["Haus"]]]),
+        "words that run together": Case(
+            [["a", "ba", "c", "d", "e", "f"]], [[["ab", "a", "c", "d", "e", "f"]]]
+        ),
         "no common run of four": Case([["a", "b", "c", "d", "e"]], [[["a", "b", "c", "e"], ["e"]]]),
     }
 
