@@ -8,7 +8,7 @@ from sacrebleu.metrics import BLEU
 from scipy.stats import permutation_test
 from torch import nn
 
-from transformer_lib.course.checks.topics.assigned import (
+from transformer_lib.course.checks.topics.assigned_4_5 import (
     greedy_decode_batch,
     multi_bleu,
     randomization_p_value,

@@ -52,6 +52,18 @@ def content(notebook):
     return [(c.cell_type, c.source, c.metadata) for c in notebook.cells]
 
 
+def test_no_graded_task_is_an_exercise_of_a_chapter():
+    def checked(folder):
+        texts = [path.read_text(encoding="utf-8") for path in folder.glob("*.py")]
+        return {name for text in texts for name in re.findall(r"\bcheck\((\w+)\)", text)}
+
+    chapters = checked(ASSIGNMENTS.parent / "chapters" / "text")
+    tasks = checked(ASSIGNMENTS / "text")
+    assert len(chapters) > 60
+    assert len(tasks) > 15
+    assert not tasks & chapters
+
+
 def test_there_are_five():
     assert len(MASTERS) == 5
     assert {p.stem for p in (ASSIGNMENTS / "text").glob("*.py")} == {p.parent.name for p in MASTERS}
@@ -70,7 +82,10 @@ def test_the_release_holds_no_solution_no_hidden_test_and_no_marking_scheme(rele
     for cell in master.cells:
         for line in cell.hidden.splitlines():
             assert len(line) < 12 or line not in text, line
-    assert verify(release)[1]
+    text, well_formed = verify(release)
+    assert well_formed
+    personal = any('STUDENT = "..."' in cell.source for cell in nbformat.read(release, 4).cells)
+    assert ("write your user name" in text) == personal
 
 
 def test_the_release_runs_to_its_end_with_nothing_attempted(release):

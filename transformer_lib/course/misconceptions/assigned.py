@@ -1,4 +1,4 @@
-"""Mistakes in the exercises of the assignments."""
+"""Mistakes in the exercises of assignments 1 to 3."""
 
 import math
 

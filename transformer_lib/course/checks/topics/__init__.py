@@ -2,6 +2,7 @@
 
 from transformer_lib.course.checks.topics import (
     assigned,
+    assigned_4_5,
     attention,
     decoding,
     embeddings,
@@ -22,6 +23,7 @@ from transformer_lib.course.checks.topics import (
 
 __all__ = [
     "assigned",
+    "assigned_4_5",
     "attention",
     "decoding",
     "embeddings",
