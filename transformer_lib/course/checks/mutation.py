@@ -63,7 +63,7 @@ EQUIVALENT = (
     ("allclose(attend(query, key, value), moved)", "at this size a smaller tolerance will do"),
     ("(2000.5 *", "a larger factor decides as well"),
     ("transpose(+2, -1)", "axis 2 of four is axis −2"),
-    ("([0] * 4, [0] * 5)", "a place more, of which nothing is made"),
+    ("([0] * 4, [0] * 5", "a place more, of which nothing is made"),
     ("[n - 2] +=", "log precisions are added up, in whichever order"),
     ("(dim=+1", "axis 1 of two is the last one"),
     ("** alpha", "a factor that all hypotheses have in common"),
