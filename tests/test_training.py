@@ -580,7 +580,7 @@ def test_without_a_terminal_progress_comes_in_lines(toy_config, tmp_path, monkey
     assert [int(line.split()[1]) for line in lines] == [n for n in range(1, 41) if n % 10 != 1]
     for line in lines:
         assert re.fullmatch(
-            r"step +\d+    0\.0 min  loss \d\.\d{3}  [1-9][\d,]* tokens/s  about \d+ s left", line
+            r"step +\d+ +\d\.\d min  loss \d\.\d{3}  [1-9][\d,]* tokens/s  about \d+ s left", line
         )
 
 

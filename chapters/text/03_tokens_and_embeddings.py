@@ -30,7 +30,6 @@
 # %%
 import math
 import re
-import statistics
 from collections import Counter
 from itertools import chain, count, islice
 
@@ -333,7 +332,7 @@ for size in sizes:
     learned = Tokenizer.train(text, size)
     lengths.append(sum(map(len, learned.encode(test))) / len(test))
     met = Counter(token for tokens in learned.encode(text) for token in tokens)
-    median = statistics.median(met[token] for token in range(4, size))
+    median = np.median([met[token] for token in range(4, size)])
     print(f"{size:5} pieces: {lengths[-1]:4.1f} tokens per sentence, median piece {median:g} times")
 show(
     lines({"": (sizes, lengths)}, ("pieces in the vocabulary", "tokens per sentence"), "x"),

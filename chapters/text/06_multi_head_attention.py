@@ -510,7 +510,8 @@ recorded = [
 ]
 to_end = torch.stack([w.flatten(0, 1)[:, :, -1].mean(dim=-1) for w, _ in recorded]).mean(dim=0)
 uniform = sum(1 / w.size(-1) for w, _ in recorded) / len(recorded)
-print("weight on </s>:", *(f"{share:.0%}" for share in to_end), f"(if all were alike: {uniform:.0%})")
+shown = [f"{share:.0%}" for share in to_end]
+print("weight on </s>:", *shown, f"(if all were alike: {uniform:.0%})")
 
 # %% [markdown]
 # All eight give it more than its share, some more than twice as much. (In BERT, [Clark et al.

@@ -68,7 +68,7 @@ model, tokenizer = trained.model.eval(), trained.tokenizer
 
 
 def log_probabilities(source, target):
-    """The target's pieces (and </s>), ln p of each, given all before it, and the likeliest there."""
+    """The target's pieces (and </s>), ln p of each, given all before it, and the likeliest one."""
     src, tgt = tokenizer.encode([source, target])
     labels = torch.tensor([*tgt, EOS])
     with torch.no_grad():

@@ -90,10 +90,9 @@ def _several_references_cases(random: torch.Generator) -> dict[str, Case]:
     def corpus(sentences: int, dropped: int, added: int) -> tuple[list, list]:
         hypotheses, references = [], []
         for number in range(sentences):
-            first = draw(9 + number)
-            # Two halves in two references, and a third one that is as far off in its length.
-            second = [*draw(3), *first[4:], *draw(2)]
-            hypothesis = [*first[:7], *second[6 : len(second) - dropped], *draw(added)]
+            first, second = draw(9 + number), draw(10 + number)
+            # One half of each reference; a third one is far off.
+            hypothesis = [*first[:6], *second[4 : len(second) - dropped], *draw(added)]
             hypothesis[0] = hypothesis[0].swapcase()
             hypotheses.append([*hypothesis, *hypothesis[1:3]])
             references.append([first, second, draw(4)][: 2 + number % 2])
@@ -142,7 +141,12 @@ def _randomization_cases(random: torch.Generator) -> dict[str, Case]:
         scores_b = torch.rand(sentences, generator=random)
         difference = torch.randn(sentences, generator=random)
         scores_a = scores_b + difference - difference.mean() + ahead
-        return scores_a, scores_b, torch.rand(draws, sentences, generator=random) < 0.5
+        swapped = torch.rand(draws, sentences, generator=random) < 0.5
+        # A third of the draws is one and the same, in which the two are as good as equal; whose
+        # exchanges pile up has as many draws without any exchange in its place.
+        apart = torch.where(swapped, scores_b - scores_a, scores_a - scores_b).mean(dim=1).abs()
+        swapped[: draws // 3] = swapped[apart.argmin()].clone()
+        return scores_a, scores_b, swapped
 
     # Quarters, of which sums are exact: many draws are as far apart as the systems are.
     quarters = torch.tensor([0.5, 0.25, 0.0, 0.75, 0.5, 0.25]), torch.tensor([0.0, 0.25] * 3)
