@@ -28,12 +28,13 @@ INTRODUCTION = """\
 usually are. The likeness of a pair is measured for several kinds of traits (tokens, trees of the
 code, words, numbers). Its score is by how many robust standard deviations it lies above the
 class, summed over the kinds (tokens and trees, two views of the same code, count half each), and
-the pairs above a **bar** are listed. It was tried
-on made-up classes, whose hand-ins are in `tests/likeness.jsonl`. Language models wrote them, in
-seven separate conversations, four or five students each, told to be different people: 20 hand-ins
-of assignment 2 and 12 of assignment 3, with the mistakes that students make. Another one then made
-copies without knowing the method, as somebody would who has a friend's notebook and does not want
-to be noticed:
+the pairs above a **bar** are listed.
+
+It was tried on made-up classes, whose hand-ins are in `tests/likeness.jsonl`. Language models wrote
+them, in seven separate conversations, four or five students each, told to be different people: 20
+hand-ins of assignment 2 and 12 of assignment 3, with the mistakes that students make. Another one
+then made copies without knowing the method, as somebody would who has a friend's notebook and does
+not want to be noticed:
 
 - **light**: names, comments and some words are others;
 - **medium**: all names, the order of statements and equivalent calls as well, every sentence is

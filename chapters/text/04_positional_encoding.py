@@ -553,8 +553,8 @@ check_experiment("rotary_beyond", runs, conclusion)
 # <details><summary>Hint</summary>
 #
 # `rotary` expects an axis for the heads: `rotary(query[:, None], place)[:, 0]`.
-# `torch.manual_seed(seed)` first in each run, or the seeds do nothing. `accuracy(model, 32)[TRAINED
-# - BACK :]` are the positions from 16 on.
+# `torch.manual_seed(seed)` first in each run, or the seeds do nothing. The positions from 16 on are
+# `accuracy(model, 32)[TRAINED - BACK :]`.
 #
 # </details>
 #

@@ -136,8 +136,8 @@ show(residual_forms(), ALTERNATIVE)
 #   **sandwich**.
 # - **A bug**, “added back”: normalize first, and then use the normalized $x$ for both paths (`x =
 #   norm(x)`, then `x + f(x)`). It looks like pre-norm. The path around is not free: it goes through
-#   the norm, just as in post-norm. (Some programs, Megatron-LM for one, have it as an option. A bug
-#   it is where pre-norm was meant.)
+#   the norm, just as in post-norm. (Some programs, Megatron-LM for one, have it as an option; it is
+#   a bug where pre-norm was meant.)
 #
 # So the answer to the questions: the paper's text has the first one, most code since has the second
 # one, and both are right. They differ in whether the green line is there, and the rest of this

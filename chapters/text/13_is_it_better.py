@@ -89,8 +89,7 @@ for n in (1, 2, 3, 4):
 # Precision alone would reward an output of one sure word. So what is shorter than the reference is
 # multiplied by the **brevity penalty**:
 #
-# $$\text{BLEU} = 100 \cdot \min\left(1, e^{1 - r/c}\right) \cdot \left(p_1 p_2 p_3
-# p_4\right)^{1/4}$$
+# $$\text{BLEU} = 100 \cdot \min\left(1, e^{1 - r/c}\right) \cdot \left(p_1 p_2 p_3 p_4\right)^{1/4}$$
 #
 # $c$ and $r$ are the lengths of output and reference. And the counts are summed over *all*
 # sentences before anything is divided. BLEU is a property of a test set, not a mean over sentences

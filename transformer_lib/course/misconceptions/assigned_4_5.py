@@ -7,25 +7,22 @@ import torch
 
 from transformer_lib.course.misconceptions.bank import also, misconception
 from transformer_lib.metrics.bleu import ngram_counts
+from transformer_lib.training.loss import label_smoothed_cross_entropy
 from transformer_lib.vocabulary import BOS, EOS, PAD
 
 # The loss
 
 
-def _smoothed(logits, labels, right, smoothing, each, but=()):
-    """−Σ q·log p of each token: ``right`` for the label, ``smoothing`` shared by ``each``."""
+def _each(logits, labels, smoothing, right=None, left_out=2, padding=False):
+    """−Σ q·log p of each token; of V pieces V − ``left_out`` are said to share ``smoothing``."""
     log_p = logits.log_softmax(dim=-1)
     likely = log_p.gather(1, labels[:, None])[:, 0]
-    others = log_p.sum(dim=-1) - sum((log_p[:, piece] for piece in but), torch.zeros(()))
-    return -right * likely - smoothing * (others - likely) / each(logits.size(1))
+    others = log_p.sum(dim=-1) - likely - (0.0 if padding else log_p[:, PAD])
+    right = 1 - smoothing if right is None else right
+    return -right * likely - smoothing * others / (logits.size(1) - left_out)
 
 
-def _but_two(pieces):
-    return pieces - 2
-
-
-def smooth_loss_of_the_task(logits, labels, smoothing):
-    loss = _smoothed(logits, labels, 1 - smoothing, smoothing, _but_two, but=(PAD,))
+def _mean(loss, labels):
     return loss[labels != PAD].mean()
 
 
@@ -38,9 +35,8 @@ def smooth_loss_of_the_task(logits, labels, smoothing):
     hint="That is the loss of chapter 11, where all V pieces share ε. Who shares it here?",
 )
 def smoothed_among_all(logits, labels, smoothing):
-    log_p = logits.log_softmax(dim=-1)
-    likely = log_p.gather(1, labels[:, None])[:, 0]
-    return (-(1 - smoothing) * likely - smoothing * log_p.mean(dim=-1))[labels != PAD].mean()
+    total = label_smoothed_cross_entropy(logits, labels, smoothing)
+    return total / (labels != PAD).sum()
 
 
 @misconception(
@@ -52,8 +48,7 @@ def smoothed_among_all(logits, labels, smoothing):
     hint="You are close. One piece can never be the right one: does it get a share in yours?",
 )
 def padding_gets_a_share(logits, labels, smoothing):
-    loss = _smoothed(logits, labels, 1 - smoothing, smoothing, lambda pieces: pieces - 1)
-    return loss[labels != PAD].mean()
+    return _mean(_each(logits, labels, smoothing, left_out=1, padding=True), labels)
 
 
 @misconception(
@@ -65,10 +60,7 @@ def padding_gets_a_share(logits, labels, smoothing):
     hint="Add your q up: it is not 1. How many pieces share ε?",
 )
 def too_many_counted(logits, labels, smoothing):
-    loss = _smoothed(
-        logits, labels, 1 - smoothing, smoothing, lambda pieces: pieces - 1, but=(PAD,)
-    )
-    return loss[labels != PAD].mean()
+    return _mean(_each(logits, labels, smoothing, left_out=1), labels)
 
 
 @misconception(
@@ -81,8 +73,7 @@ def too_many_counted(logits, labels, smoothing):
 )
 def right_piece_on_top(logits, labels, smoothing):
     right = 1 - smoothing + smoothing / (logits.size(1) - 2)
-    loss = _smoothed(logits, labels, right, smoothing, _but_two, but=(PAD,))
-    return loss[labels != PAD].mean()
+    return _mean(_each(logits, labels, smoothing, right), labels)
 
 
 @misconception(
@@ -95,10 +86,9 @@ def right_piece_on_top(logits, labels, smoothing):
     "asked for, the cross-entropy or the divergence?",
 )
 def divergence(logits, labels, smoothing):
-    loss = smooth_loss_of_the_task(logits, labels, smoothing)
     share = smoothing / (logits.size(1) - 2)
     q = torch.tensor([1 - smoothing] + [share] * (logits.size(1) - 2), dtype=logits.dtype)
-    return loss - torch.special.entr(q).sum()
+    return _mean(_each(logits, labels, smoothing), labels) - torch.special.entr(q).sum()
 
 
 @misconception(
@@ -110,31 +100,27 @@ def divergence(logits, labels, smoothing):
     hint="Add your q up: it is more than 1. What does padding get?",
 )
 def padding_keeps_its_share(logits, labels, smoothing):
-    loss = _smoothed(logits, labels, 1 - smoothing, smoothing, _but_two)
-    return loss[labels != PAD].mean()
+    return _mean(_each(logits, labels, smoothing, padding=True), labels)
 
 
 @also("M24", "smooth_among_others")
 def smoothed_mean_over_padding(logits, labels, smoothing):
-    loss = _smoothed(logits, labels, 1 - smoothing, smoothing, _but_two, but=(PAD,))
-    return loss.masked_fill(labels == PAD, 0.0).mean()
+    return _each(logits, labels, smoothing).masked_fill(labels == PAD, 0.0).mean()
 
 
 @also("M108", "smooth_among_others")
 def smoothed_padding_counts(logits, labels, smoothing):
-    return _smoothed(logits, labels, 1 - smoothing, smoothing, _but_two, but=(PAD,)).mean()
+    return _each(logits, labels, smoothing).mean()
 
 
 @also("M110", "smooth_among_others")
 def smoothed_summed(logits, labels, smoothing):
-    loss = _smoothed(logits, labels, 1 - smoothing, smoothing, _but_two, but=(PAD,))
-    return loss[labels != PAD].sum()
+    return _each(logits, labels, smoothing)[labels != PAD].sum()
 
 
 @also("M109", "smooth_among_others")
 def smoothed_for_confidence(logits, labels, smoothing):
-    loss = _smoothed(logits, labels, smoothing, 1 - smoothing, _but_two, but=(PAD,))
-    return loss[labels != PAD].mean()
+    return _mean(_each(logits, labels, 1 - smoothing), labels)
 
 
 @also("M32", "smooth_among_others")
@@ -217,8 +203,9 @@ def _closest(length, lengths):
     return min((abs(one - length), one) for one in lengths)[1]
 
 
-def _most(counts):
-    return {gram: max(one[gram] for one in counts) for one in counts for gram in one}
+def _clipped(ours, theirs):
+    """How many n-grams are right, each as often as the reference has it that has it most often."""
+    return sum(min(count, max(one[gram] for one in theirs)) for gram, count in ours.items())
 
 
 def _geometric(precisions):
@@ -226,17 +213,16 @@ def _geometric(precisions):
 
 
 def _multi(
-    hypotheses, references, merge=_most, choose=_closest, most=4, brevity=True, mean=_geometric
+    hypotheses, references, right=_clipped, choose=_closest, most=4, brevity=True, mean=_geometric
 ):
     matches, totals, length, wanted = [0] * most, [0] * most, 0, 0
     for hypothesis, several in zip(hypotheses, references, strict=True):
         length += len(hypothesis)
         wanted += choose(len(hypothesis), [len(one) for one in several])
         for n in range(1, most + 1):
-            counts = ngram_counts(hypothesis, n)
-            allowed = Counter(merge([ngram_counts(one, n) for one in several]))
-            matches[n - 1] += (counts & allowed).total()
-            totals[n - 1] += counts.total()
+            ours = ngram_counts(hypothesis, n)
+            matches[n - 1] += right(ours, [ngram_counts(one, n) for one in several])
+            totals[n - 1] += ours.total()
     if min(matches) == 0:
         return 0.0
     precision = mean([m / t for m, t in zip(matches, totals, strict=True)])
@@ -264,7 +250,10 @@ def first_reference_only(hypotheses, references):
     hint="A word that is once in each of two references may be said how often? In yours, twice.",
 )
 def references_added_up(hypotheses, references):
-    return _multi(hypotheses, references, merge=lambda counts: sum(counts, Counter()))
+    def right(ours, theirs):
+        return (ours & sum(theirs, Counter())).total()
+
+    return _multi(hypotheses, references, right)
 
 
 @misconception(
@@ -318,18 +307,10 @@ def mean_length(hypotheses, references):
     "you take the maximum: for each n-gram, or for all of a sentence together?",
 )
 def best_single_reference(hypotheses, references):
-    matches, totals, length, wanted = [0] * 4, [0] * 4, 0, 0
-    for hypothesis, several in zip(hypotheses, references, strict=True):
-        length += len(hypothesis)
-        wanted += _closest(len(hypothesis), [len(one) for one in several])
-        for n in range(1, 5):
-            counts = ngram_counts(hypothesis, n)
-            matches[n - 1] += max((counts & ngram_counts(one, n)).total() for one in several)
-            totals[n - 1] += counts.total()
-    if min(matches) == 0:
-        return 0.0
-    log_p = sum(math.log(m / t) for m, t in zip(matches, totals, strict=True)) / 4
-    return 100 * math.exp(log_p + min(0.0, 1.0 - wanted / length))
+    def right(ours, theirs):
+        return max((ours & one).total() for one in theirs)
+
+    return _multi(hypotheses, references, right)
 
 
 @misconception(
@@ -364,12 +345,10 @@ def multi_arithmetic_mean(hypotheses, references):
 
 @also("M136", "multi_bleu")
 def multi_not_clipped(hypotheses, references):
-    everything = 10**6
-    return _multi(
-        hypotheses,
-        references,
-        merge=lambda counts: dict.fromkeys(set().union(*counts), everything),
-    )
+    def right(ours, theirs):
+        return sum(count for gram, count in ours.items() if any(gram in one for one in theirs))
+
+    return _multi(hypotheses, references, right)
 
 
 @also("M137", "multi_bleu")
@@ -390,10 +369,14 @@ def multi_between_0_and_1(hypotheses, references):
 # The test
 
 
-def _as_far(scores_a, scores_b, swapped):
+def _apart(scores_a, scores_b, swapped):
     """How far apart the systems are, and how far they are in each draw, with their signs."""
     difference = scores_a - scores_b
     return difference.mean(), torch.where(swapped, -difference, difference).mean(dim=1)
+
+
+def _p_value(counted):
+    return (counted.sum().item() + 1) / (len(counted) + 1)
 
 
 @misconception(
@@ -406,8 +389,8 @@ def _as_far(scores_a, scores_b, swapped):
     "they count?",
 )
 def one_sided(scores_a, scores_b, swapped):
-    apart, drawn = _as_far(scores_a, scores_b, swapped)
-    return ((drawn >= apart).sum().item() + 1) / (len(swapped) + 1)
+    apart, drawn = _apart(scores_a, scores_b, swapped)
+    return _p_value(drawn >= apart)
 
 
 @misconception(
@@ -419,7 +402,7 @@ def one_sided(scores_a, scores_b, swapped):
     hint="Where no draw is as far apart, yours says 0. The order that was observed is one, too.",
 )
 def can_be_zero(scores_a, scores_b, swapped):
-    apart, drawn = _as_far(scores_a, scores_b, swapped)
+    apart, drawn = _apart(scores_a, scores_b, swapped)
     return (drawn.abs() >= apart.abs()).double().mean().item()
 
 
@@ -432,8 +415,8 @@ def can_be_zero(scores_a, scores_b, swapped):
     hint="Draws that are exactly as far apart as the systems are: are they as extreme, or not?",
 )
 def strictly_farther(scores_a, scores_b, swapped):
-    apart, drawn = _as_far(scores_a, scores_b, swapped)
-    return ((drawn.abs() > apart.abs()).sum().item() + 1) / (len(swapped) + 1)
+    apart, drawn = _apart(scores_a, scores_b, swapped)
+    return _p_value(drawn.abs() > apart.abs())
 
 
 @misconception(
@@ -446,8 +429,8 @@ def strictly_farther(scores_a, scores_b, swapped):
     "apart a draw is with how far apart they are?",
 )
 def ahead_in_draws(scores_a, scores_b, swapped):
-    _, drawn = _as_far(scores_a, scores_b, swapped)
-    return ((drawn > 0).sum().item() + 1) / (len(swapped) + 1)
+    _, drawn = _apart(scores_a, scores_b, swapped)
+    return _p_value(drawn > 0)
 
 
 @misconception(
@@ -461,8 +444,8 @@ def ahead_in_draws(scores_a, scores_b, swapped):
 )
 def all_or_none(scores_a, scores_b, swapped):
     first = swapped[:, :1].expand_as(swapped)
-    apart, drawn = _as_far(scores_a, scores_b, first)
-    return ((drawn.abs() >= apart.abs()).sum().item() + 1) / (len(swapped) + 1)
+    apart, drawn = _apart(scores_a, scores_b, first)
+    return _p_value(drawn.abs() >= apart.abs())
 
 
 @misconception(
@@ -475,8 +458,8 @@ def all_or_none(scores_a, scores_b, swapped):
 )
 def exchanges_pile_up(scores_a, scores_b, swapped):
     piled = swapped.long().cumsum(dim=0) % 2 == 1
-    apart, drawn = _as_far(scores_a, scores_b, piled)
-    return ((drawn.abs() >= apart.abs()).sum().item() + 1) / (len(swapped) + 1)
+    apart, drawn = _apart(scores_a, scores_b, piled)
+    return _p_value(drawn.abs() >= apart.abs())
 
 
 @misconception(
@@ -490,4 +473,4 @@ def exchanges_pile_up(scores_a, scores_b, swapped):
 def one_keeps_its_own(scores_a, scores_b, swapped):
     difference = scores_a - scores_b
     drawn = difference.masked_fill(swapped, 0.0).mean(dim=1)
-    return ((drawn.abs() >= difference.mean().abs()).sum().item() + 1) / (len(swapped) + 1)
+    return _p_value(drawn.abs() >= difference.mean().abs())

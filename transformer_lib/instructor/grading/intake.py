@@ -4,6 +4,7 @@ Of a submission only the answers are taken, and the student's own extra cells. A
 and metadata included, comes from the released notebook.
 """
 
+import ast
 import hashlib
 import json
 import os
@@ -30,7 +31,7 @@ PICTURES = ("image/png", "image/jpeg", "image/gif")
 HANDED_IN = "transformer_lib_handed_in"  # in the metadata of an answer: its outputs
 NO_ANSWER = "nothing was answered"
 PERSONAL = "personal"  # id of the cell with the student's name, which is filled in anew
-NO_NAME = 'STUDENT = "..."'  # in it, as it was released
+NOBODY = "..."  # the name in it as it was released
 
 
 @dataclass
@@ -298,9 +299,23 @@ def verify(path: Path) -> tuple[str, bool]:
     done = len(answers) - len(open_ones)
     line = f"✓ {path.name} is well-formed; {done} of {len(answers)} answers are there"
     line += f", open: {', '.join(open_ones)}" if open_ones else ""
-    if any(cell.get("id") == PERSONAL and NO_NAME in cell.source for cell in notebook.cells):
+    if typed_name(notebook) == NOBODY:
         line += "; STUDENT is still “...”: write your user name, or your numbers are another's"
     return line, True
+
+
+def typed_name(notebook: NotebookNode) -> str | None:
+    """The name in the cell that says whose it is; None if there is no such line."""
+    source = next((cell.source for cell in notebook.cells if cell.get("id") == PERSONAL), "")
+    try:
+        statements = parse(source).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    for one in statements:
+        match one:
+            case ast.Assign(targets=[ast.Name(id="STUDENT")], value=ast.Constant(value=str(name))):
+                return name
+    return None
 
 
 def _problems(notebook: NotebookNode, expected: dict[str, str]) -> list[str]:

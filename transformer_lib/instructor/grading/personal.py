@@ -5,7 +5,6 @@ is graded, the cell holds the student's name, whatever was typed there; in marki
 ``{{ expression }}`` of ``NUMBER`` becomes this student's right result.
 """
 
-import ast
 import math
 import re
 from typing import Any
@@ -14,11 +13,9 @@ from nbformat import NotebookNode
 from nbgrader.preprocessors import NbGraderPreprocessor
 from traitlets import Unicode
 
-from transformer_lib.instructor.grading.intake import PERSONAL
-from transformer_lib.instructor.grading.master import parse
+from transformer_lib.instructor.grading.intake import NOBODY, PERSONAL, typed_name
 from transformer_lib.personal import personal_number
 
-NOBODY = "..."
 EXPRESSION = re.compile(r"\{\{(.+?)\}\}")
 SCHEME = re.compile(r"### BEGIN MARK SCHEME.*?### END MARK SCHEME", re.DOTALL)
 
@@ -52,9 +49,7 @@ def personalize(
     if cell is None:
         return []
     cell.source = _with(cell.source, STUDENT=student, COHORT=cohort)
-    typed = next(
-        (_typed(one.source) for one in submission.cells if one.get("id") == PERSONAL), None
-    )
+    typed = typed_name(submission)
     if typed is None or typed.strip().casefold() == student.strip().casefold():
         return []
     if typed == NOBODY:
@@ -67,19 +62,6 @@ def anonymize(notebook: NotebookNode) -> None:
     for cell in notebook.cells:
         if cell.get("id") == PERSONAL:
             cell.source = _with(cell.source, STUDENT=NOBODY)
-
-
-def _typed(source: str) -> str | None:
-    """The name in the cell; None if there is no such line."""
-    try:
-        statements = parse(source).body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-    for one in statements:
-        match one:
-            case ast.Assign(targets=[ast.Name(id="STUDENT")], value=ast.Constant(value=str(name))):
-                return name
-    return None
 
 
 def fill_schemes(notebook: NotebookNode, student: str, cohort: str) -> None:
