@@ -15,7 +15,7 @@ VERDICTS = ("named", "leads there", "misleads", "no help", "accepted")
 INTRODUCTION = """\
 # What the checks say to answers that nobody had seen before
 
-The bank of known mistakes is recognised by construction: `docs/mutation.md` shows that. What counts
+The bank of known mistakes is recognized by construction: `docs/mutation.md` shows that. What counts
 for a student is an answer that no author of the checks has thought of. So answers were written by
 language models that saw an exercise only as a student sees it, its text and its empty function, and
 that were told to make the mistakes that students make, one or at times two in an answer, and to

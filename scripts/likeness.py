@@ -22,7 +22,7 @@ LEVELS = ("renamed", "light", "medium", "heavy")
 BARS = (5.0, STANDS_OUT, 20.0)
 
 INTRODUCTION = """\
-# How well likeness is recognised
+# How well likeness is recognized
 
 `transformer-lib likeness` lists pairs of hand-ins that are more alike than pairs of their class
 usually are. The likeness of a pair is measured for several kinds of traits (tokens, trees of the
@@ -118,7 +118,7 @@ def _renamed(source: str) -> str:
 
 
 def _swapped(body: list[ast.stmt]) -> list[ast.stmt]:
-    """The first two neighbouring assignments change places if neither uses what the other sets."""
+    """The first two neighboring assignments change places if neither uses what the other sets."""
     for n, (one, other) in enumerate(itertools.pairwise(body)):
         if (
             isinstance(one, ast.Assign)

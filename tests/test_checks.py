@@ -121,7 +121,7 @@ def test_an_unknown_exercise_suggests_the_one_meant():
         check(lambda: None, "atention")
 
 
-def test_the_html_says_it_without_colour_and_shows_no_code(tmp_path):
+def test_the_html_says_it_without_color_and_shows_no_code(tmp_path):
     student = load(tmp_path, "def attention(query, key, value, mask):\n    return 1 < 2, '<b>'\n")
     html = check(student)._repr_html_()
     assert "✗" in html

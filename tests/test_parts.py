@@ -148,7 +148,7 @@ def test_dropout_drops_and_scales(probability, dtype):
     assert torch.equal(x.grad, y.detach())  # the same elements, the same scale
 
 
-def test_dropout_is_independent_between_neighbours():
+def test_dropout_is_independent_between_neighbors():
     y = Dropout(0.5)(torch.ones(400_000)) != 0
     for distance in (1, 2, 3, 4, 8):
         both = (y[:-distance] & y[distance:]).double().mean().item()

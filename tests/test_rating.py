@@ -79,7 +79,7 @@ def test_a_difference_that_is_not_there_is_seldom_found(kind):
 
 
 def test_generosity_does_not_count():
-    """Standardised scores are the same for a rater who gives twenty points less to everything."""
+    """Standardized scores are the same for a rater who gives twenty points less to everything."""
     sheet, key = make_sheet(SOURCES, OUTPUTS, "direct", seed=1)
     rater = simulate(sheet, key, "x", {"good": 1.0, "bad": 0.0}, noise=0.1)
     assert min(rater.answers.values()) >= 20

@@ -86,9 +86,9 @@ def answer(source, file="<a cell>"):
                     self.eps = eps
 
                 def forward(self, x):
-                    centred = x - x.mean(-1, keepdim=True)
-                    variance = centred.square().mean(-1, keepdim=True)
-                    return self.weight * centred / torch.sqrt(variance + self.eps) + self.bias
+                    centered = x - x.mean(-1, keepdim=True)
+                    variance = centered.square().mean(-1, keepdim=True)
+                    return self.weight * centered / torch.sqrt(variance + self.eps) + self.bias
             """,
             "line 2, `1e-3`: everything passes with another number",
         ),

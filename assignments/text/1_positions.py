@@ -211,7 +211,7 @@ for (length, width, trained), says in cases.items():
 # ### BEGIN MARK SCHEME
 # | points | for |
 # |---|---|
-# | 2 | cell 1: both panels, axes labelled, with the student's own base, {{ f"{1000 + 10 * (NUMBER % 10_000):,}" }} |
+# | 2 | cell 1: both panels, axes labeled, with the student's own base, {{ f"{1000 + 10 * (NUMBER % 10_000):,}" }} |
 # | 2 | cell 1: the five distances are right for these bases, the first ones below half |
 # | 1 | the distance for *B* in the text is that of the student's own figure |
 # | 1 | the product is the sum of cos(distance · frequency): only the distance counts; fast waves cancel |
@@ -233,7 +233,7 @@ distances = [(products(base) < 64).nonzero()[0].item() for base in bases]  # 128
 figure, (left, right) = plt.subplots(1, 2, figsize=(11, 3.6), layout="constrained")
 for base in (1e4, B):
     left.plot(products(base), label=f"base {base:,.0f}")
-left.axhline(64, linestyle=":", color="grey")
+left.axhline(64, linestyle=":", color="gray")
 left.set(xlabel="distance", ylabel="scalar product")
 left.legend()
 right.loglog(bases[:4], distances[:4], "o-")

@@ -330,7 +330,7 @@ expect(
 # channels, the queries three times as large as `torch.randn` gives them, and values of any kind.
 # Compute the weights with your `capped_attention`: without a mask, with a prefix of 5, and with a
 # window of 3 and one global token, each with a cap of 50 and with a cap of 1. Show the three with
-# cap 50 as heat maps side by side, axes labelled (`heat_map(axes, weights, "weight", vmin=0,
+# cap 50 as heat maps side by side, axes labeled (`heat_map(axes, weights, "weight", vmin=0,
 # vmax=1)` helps, in `plt.subplots(1, 3, layout="constrained")`). Print for all six the mean over
 # the rows of the entropy −Σ w ln w. Below, give your seed and the six entropies. Explain the order
 # of the masks (or why yours come in another one) by how many keys a row can see, and the effect of
@@ -341,7 +341,7 @@ expect(
 # ### BEGIN MARK SCHEME
 # | points | for |
 # |---|---|
-# | 1 | three maps of the same scores, with the student's own seed ({{ NUMBER }}), labelled, one colour scale; the band with its first column and the block with its triangle are right |
+# | 1 | three maps of the same scores, with the student's own seed ({{ NUMBER }}), labeled, one color scale; the band with its first column and the block with its triangle are right |
 # | 1 | the six entropies are those of the student's own weights, and 0 · ln 0 counts as 0 |
 # | 1 | at most ln n for n visible keys, hence the order; a cap of 1 leaves scores between −1 and 1, so weights differ by less than e² and entropies are near ln n |
 # | 1 | the row with the largest gap, and its scores, are right for the student's seed |

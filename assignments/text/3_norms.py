@@ -62,7 +62,7 @@ NUMBER
 # %% [markdown]
 # ## 1 · Group norm (5 points)
 #
-# The channels of each position are divided into `num_groups` groups of neighbours, and each group
+# The channels of each position are divided into `num_groups` groups of neighbors, and each group
 # is normalized by its own mean and biased variance. `scale` and `shift` have one number per
 # channel, as in layer norm; `x` is (batch, length, d_model), and `eps` is added to the variance.
 
@@ -289,7 +289,7 @@ verdict
 # | points | for |
 # |---|---|
 # | 2 | the measurement is right: same input, targets and weights for the three ways, first and last, three seeds |
-# | 1 | three lines, labelled, logarithmic axes, with the student's own seed, {{ NUMBER }} |
+# | 1 | three lines, labeled, logarithmic axes, with the student's own seed, {{ NUMBER }} |
 # | 1 | the norms of the text are those of the student's own run |
 # | 1 | without a residual connection: a factor of about 1/√2 per sublayer, forward (states shrink) and backward (gradients shrink); so it is small at the last one, too |
 # | 1 | post-norm: the first one's grows with the depth, since the norm removes the ReLU's mean (the sum has variance 1.34, the gradient's square grows by 1.5); with α it hardly changes; and no more than three seeds of an untrained stack allow |

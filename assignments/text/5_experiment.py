@@ -262,13 +262,13 @@ assert len(comparison.evaluations[0].hypotheses) == 1000
 #
 # Draw twenty sentences or more with `make_sheet`, have at least one person judge them blindly
 # (`rating_form` here, or the page that `transformer-lib rate make` writes), and show the report.
-# Say how well the rater did on the control items, whether the judgement agrees with BLEU, and how
-# many more judgements would be needed for a sure answer.
+# Say how well the rater did on the control items, whether the judgment agrees with BLEU, and how
+# many more judgments would be needed for a sure answer.
 #
 # ### BEGIN MARK SCHEME
 # | points | for |
 # |---|---|
-# | 3 | a blind judgement of twenty sentences or more, with its report |
+# | 3 | a blind judgment of twenty sentences or more, with its report |
 # | 1 | the control items are looked at |
 # | 2 | the p-value or interval is read rightly; agreement with BLEU |
 # | 2 | how many more: the interval shrinks with the root of the number |
@@ -300,10 +300,10 @@ assert judged.sentences == 20
 
 # %% [markdown] manual="people_words" points=4
 # The stand-in answers repeated items alike, as a program must, but overlooks damaged sentences: it
-# only counts letters. A human who did so would not be counted, and neither is this judgement worth
+# only counts letters. A human who did so would not be counted, and neither is this judgment worth
 # more than its rater. Twenty sentences give an interval of about ± 0.3 around the difference in
 # preference, so only a large difference could be sure. The interval shrinks with the root of the
-# number: half the width takes four times as many judgements. The correlation with sentence BLEU is
+# number: half the width takes four times as many judgments. The correlation with sentence BLEU is
 # weak: on single sentences BLEU says little, above all where the reference says the same in other
 # words.
 

@@ -23,7 +23,7 @@
 # ## The map
 #
 # An arrow leads from a chapter to one that uses its ideas (chapters 2 and 4 also use attention as a
-# black box, before chapter 5 opens it). Colours: green is the overview,
+# black box, before chapter 5 opens it). Colors: green is the overview,
 # blue the ideas, orange the model, and pink what you do with it. Each dot is an exercise, and
 # a filled one is an exercise that you have done: run the cell again from time to time.
 
@@ -117,7 +117,7 @@ check(length_penalty, seed=1)
 # 4. Go on. Everything after the exercise works with the course's version.
 #
 # **With a programming assistant.** It can write every exercise of this course, and then *it* has
-# practised. Let it explain an error message, ask it for a smaller case to work out by hand, have it
+# practiced. Let it explain an error message, ask it for a smaller case to work out by hand, have it
 # question you; write the answer yourself. In the top folder of your working copy (the one that
 # `make lab` opened) there is a file `AGENTS.md`, which such programs look for: it asks them to
 # teach and not to solve, to let `check` judge, and to read its hint to you. Before you hand

@@ -306,7 +306,7 @@ check_experiment("reading_backwards", runs, conclusion)
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Write your own `train_reading(backwards, seed)`, modelled on `train`, and an accuracy that
+# Write your own `train_reading(backwards, seed)`, modeled on `train`, and an accuracy that
 # flips the source, too: a model that learned to read backwards must be tested that way.
 # `rows.append({"case": "backwards", "seed": seed, "accuracy": …})` and `pd.DataFrame(rows)`.
 #
@@ -508,7 +508,7 @@ print(sentence, "→", said)
 # In an LSTM, what the last state knows about the first word has passed through every state between
 # them, and each forget gate has taken a share of it. In training the gradient has to go the same
 # way back. How much of it arrives? We ask how strongly the last output of a layer depends on the
-# input $k$ positions earlier. Four LSTM layers: fresh ones with PyTorch's initialisation and with 1
+# input $k$ positions earlier. Four LSTM layers: fresh ones with PyTorch's initialization and with 1
 # and 2 added to the bias of the forget gates ([Jozefowicz et al.
 # 2015](https://proceedings.mlr.press/v37/jozefowicz15.html) recommend 1), and the left-to-right
 # half of the trained encoder above, which reads test sentences one after another. And a fresh layer
@@ -566,7 +566,7 @@ assert influences["LSTM, forget bias +0"][32] < 1e-4 * influences["LSTM, forget 
 
 # %% [markdown]
 # In a fresh LSTM four tenths of the influence are lost with every word, and next to nothing arrives
-# from 32 words away. That is a matter of initialisation, though: with 1 added to the bias of the
+# from 32 words away. That is a matter of initialization, though: with 1 added to the bias of the
 # forget gates it is a fifth per word, with 2 less than a tenth, and in the trained translator about
 # a sixth. What remains is that in an LSTM a long way has to be *kept open*, channel by channel,
 # while in self-attention every word is one step away, near or far. The paper's table 1 calls this

@@ -92,7 +92,7 @@ print("for example", ", ".join(word for words in unknown[1005:1080] for word in 
 # ## Byte-pair encoding
 #
 # [Sennrich et al. 2016](https://arxiv.org/abs/1508.07909) borrowed a method from data compression.
-# Begin with single letters. Count which two neighbours occur together most often, and make them one
+# Begin with single letters. Count which two neighbors occur together most often, and make them one
 # symbol. Repeat until the vocabulary has the size that you want. That is all there is to **BPE**.
 #
 # The beginning of a word is marked by `▁`, which stands for the space before it. Merges never cross
@@ -140,7 +140,7 @@ check(merge_pair)
 # ●●○ · 30 minutes · the training of a tokenizer
 #
 # `counts` says how often each word occurs in the text. Begin with each word as a list of letters;
-# count all pairs of neighbours, each counted as often as its word occurs; merge the most frequent
+# count all pairs of neighbors, each counted as often as its word occurs; merge the most frequent
 # one in all words; repeat `number` times, or until there is no pair left. Of equally frequent pairs
 # take the first in alphabetical order, the smallest in Python's order. Return the list of pairs.
 
@@ -158,7 +158,7 @@ check(learn_merges)
 # <details><summary>Hint</summary>
 #
 # `{word: list(word) for word in counts}` and a `Counter` of pairs, made anew for each merge.
-# `zip(symbols, symbols[1:])` are the neighbours. `max` finds the count, `min` the first among those
+# `zip(symbols, symbols[1:])` are the neighbors. `max` finds the count, `min` the first among those
 # that have it.
 #
 # </details>
@@ -375,20 +375,20 @@ E = trained.model.tgt_embedding.embed_tokens.weight.detach()
 E = E / E.norm(dim=1, keepdim=True)
 
 
-def neighbours(word, number=4):
+def neighbors(word, number=4):
     ((token,),) = trained.tokenizer.encode([word])
     nearest = (E @ E[token]).topk(number + 1).indices.tolist()[1:]
     return [piece.removeprefix("▁") for piece in trained.tokenizer.pieces(nearest)]
 
 
 for word in ("car", "mother", "bought", "him", "kaufte", "Hund", "Monday"):
-    print(f"{word:8}", ", ".join(neighbours(word)))
+    print(f"{word:8}", ", ".join(neighbors(word)))
 
 # %% [markdown]
 # Nouns lie beside nouns, pronouns beside pronouns, verbs beside verbs, mostly in a form of the
 # past: words that occur in the same places get similar rows. Some words that mean much the same are
-# neighbours, too (*mother* and *mom*), but a car is no girl, and a word and its translation are not
-# neighbours, although they share the table. *Monday* has not found its place. Pictures in which
+# neighbors, too (*mother* and *mom*), but a car is no girl, and a word and its translation are not
+# neighbors, although they share the table. *Monday* has not found its place. Pictures in which
 # such a space looks tidy come from models that have read far more.
 #
 # ## Times √d_model
@@ -717,7 +717,7 @@ print(Tokenizer.train(text, len(data.tokenizer)).decode([tokens])[0])
 #
 # ## Summary
 #
-# 1. BPE merges the most frequent pair of neighbours until the vocabulary is full: frequent words
+# 1. BPE merges the most frequent pair of neighbors until the vocabulary is full: frequent words
 #    whole, rare ones in pieces. What is unknown can be spelled in bytes.
 # 2. A vocabulary of 8,000 pieces instead of 500 shortens a sentence to two thirds; each piece costs
 #    a row and has to occur often enough to be learned.

@@ -203,7 +203,7 @@ show(
 show_chart(wave_explorer(sinusoidal_positions(40, 16)))
 
 # %% [markdown]
-# The fast hands on the left tell neighbours apart; the slow ones on the right tell the beginning of
+# The fast hands on the left tell neighbors apart; the slow ones on the right tell the beginning of
 # a long text from its end. Together they are a clock with $d_{model}/2$ hands; with 64 channels the
 # slowest one takes 47,117 positions to come round once.
 #
@@ -265,7 +265,7 @@ show(
 print("PE(p)·PE(p+5) for p = 0, 10, 90:", *[f"{similarity[p, p + 5]:.3f}" for p in (0, 10, 90)])
 
 # %% [markdown]
-# Each diagonal has a single colour, and the curve is the same for every position. On the whole,
+# Each diagonal has a single color, and the curve is the same for every position. On the whole,
 # nearby positions are alike and distant ones less so, with ripples: the curve is a sum of cosines.
 #
 # ## Two layouts, and one that is different
@@ -335,7 +335,7 @@ pd.DataFrame(rows, columns=columns)
 # ●●○ · 25 minutes · the positions of most large language models today
 #
 # `x` is (batch, heads, length, d_k), queries or keys; `position` holds whole numbers, (length,).
-# Rotate each pair of neighbouring channels (0 and 1, 2 and 3, …) by the angle $pos /
+# Rotate each pair of neighboring channels (0 and 1, 2 and 3, …) by the angle $pos /
 # 10000^{2i/d_k}$, counterclockwise: $(a, b)$ becomes $(a\cos - b\sin,\ a\sin + b\cos)$. Return the
 # same shape.
 
@@ -536,7 +536,7 @@ mean_and_spread(runs)
 # first, come back after chapter 5.) Which of the two fates will rotary meet? It sees distances
 # only, and three back is a distance from training. But a sequence of 32 tokens also has distances
 # from 16 to 31, which no sequence in training had. Write your prediction down. Then write a layer
-# of attention that rotates its queries and keys by your `rotary` (modelled on `AlibiAttention`, but
+# of attention that rotates its queries and keys by your `rotary` (modeled on `AlibiAttention`, but
 # without its mask), give it to `LookBack` with `NoPositions()`, train 300 steps on sequences of 16
 # tokens as above, and measure the mean share of right answers at positions 16 to 31; do the same
 # for the sinusoids. Use at least three seeds each. Make a table with the columns `case` ("rotary"
@@ -624,7 +624,7 @@ for name, positions in {"right": sinusoidal_positions(100, 64), "wrong": wrong}.
 # ## Summary
 #
 # 1. Attention is permutation-equivariant: without positions it sees a bag of words.
-# 2. The sinusoidal encoding is a clock with d_model/2 hands; fast hands tell neighbours apart, slow
+# 2. The sinusoidal encoding is a clock with d_model/2 hands; fast hands tell neighbors apart, slow
 #    ones the beginning from the end.
 # 3. A shift by k is one fixed rotation, whatever the position; the dot product of two positions
 #    depends on their distance alone.

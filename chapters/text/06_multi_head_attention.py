@@ -142,7 +142,7 @@ assert two.min(axis=None) > 0.9, "not as on our machines: restart the kernel and
 # $$\text{MultiHead}(Q, K, V) = \text{Concat}(\text{head}_1, \dots, \text{head}_h)\,W^O
 # \qquad \text{head}_i = \text{Attention}(QW_i^Q, KW_i^K, VW_i^V)$$
 #
-# In a picture, for one sentence of 5 words, 12 channels and 3 heads. Colours are heads:
+# In a picture, for one sentence of 5 words, 12 channels and 3 heads. Colors are heads:
 
 # %%
 show(
@@ -477,7 +477,7 @@ show(
 # models some heads nearly always look at the token before, or at the one after ([Voita et al.
 # 2019](https://arxiv.org/abs/1905.09418)). Do ours?
 #
-# ### How much goes to a neighbour?
+# ### How much goes to a neighbor?
 #
 # ●○○ · 15 minutes · a measure with the right divisor
 #
@@ -554,7 +554,7 @@ show(
 # residual connection (chapter 9) passes on in any case.
 #
 # (Divide the sum along the diagonal by the number of tokens instead of the number of pairs, and
-# every neighbour's share comes out too small. Leave `</s>` in as well, and the two mistakes
+# every neighbor's share comes out too small. Leave `</s>` in as well, and the two mistakes
 # together are enough to miss both heads.)
 #
 # ### Words, or places?
@@ -563,8 +563,8 @@ show(
 # sentences:
 
 # %%
-favourites = Counter(pieces[weights[0].mean(dim=0).argmax()] for weights, pieces in words)
-print(favourites.most_common(5))
+favorites = Counter(pieces[weights[0].mean(dim=0).argmax()] for weights, pieces in words)
+print(favorites.most_common(5))
 
 # %% [markdown]
 # *Tom* and *I*, mostly. Before you call it a head for subjects: where do subjects occur in these
@@ -587,7 +587,7 @@ pd.DataFrame(mean_gains, index=names)[sorted(mean_gains)].round(2)
 
 # %% [markdown]
 # (1 is the share that every word would get from a head without preferences.) First hold the word
-# and change the position: head 1 of layer 1 favours whatever comes first, subject or not, and gives
+# and change the position: head 1 of layer 1 favors whatever comes first, subject or not, and gives
 # the same words less than their share elsewhere. It depends on position, and no other head does so
 # as much. Now hold the position and change the word: heads 2 and 3 of layer 1, and all of layer 2,
 # give subject words less than other words get in the same position: about half at the front, and

@@ -476,11 +476,11 @@ for d_model in (4, 64, 512):
 constant = torch.full((1, 4), 2.0)
 nearly = 2.0 + torch.tensor([[1e-4, -1e-4, 1e-4, -1e-4]])
 for name, x in {"constant": constant, "nearly constant": nearly}.items():
-    centred = x - x.mean(-1, keepdim=True)
-    variance = centred.square().mean(-1, keepdim=True)
-    print(f"{name:16} no ε: {(centred / variance.sqrt())[0, 0]:5.2f}", end="   ")
-    print(f"inside the root: {(centred / (variance + 1e-5).sqrt())[0, 0]:.2f}", end="   ")
-    print(f"outside: {(centred / (variance.sqrt() + 1e-5))[0, 0]:.2f}")
+    centered = x - x.mean(-1, keepdim=True)
+    variance = centered.square().mean(-1, keepdim=True)
+    print(f"{name:16} no ε: {(centered / variance.sqrt())[0, 0]:5.2f}", end="   ")
+    print(f"inside the root: {(centered / (variance + 1e-5).sqrt())[0, 0]:.2f}", end="   ")
+    print(f"outside: {(centered / (variance.sqrt() + 1e-5))[0, 0]:.2f}")
 
 # %% [markdown]
 # Without ε a constant row is 0/0. With it, tiny differences stay tiny: inside the root, standard

@@ -254,7 +254,7 @@ for name, found in {"as they stand": wakes, "shuffled": shuffled}.items():
 #
 # Those were the keys. A value is what a unit adds to the state when it wakes. After the last layer
 # of the decoder only the final norm and the output table follow. The norm takes off the mean,
-# divides by the spread, which makes an effect larger or smaller but favours no other pieces, and
+# divides by the spread, which makes an effect larger or smaller but favors no other pieces, and
 # multiplies by its weight. The first and the last can be put into the values, and then they can be
 # read: which pieces do they make more likely? Here are the ten units with the sharpest values,
 # among those that wake at thirty positions or more of the right translations, and the pieces at
@@ -409,7 +409,7 @@ print(f"BLEU with the mean over words alone: {without(networks, of_words)[0]:.1f
 # [4](04_positional_encoding.ipynb), [5](05_attention.ipynb), [6](06_multi_head_attention.ipynb),
 # [7](07_masks.ipynb), [8](08_layer_norm_and_batch_norm.ipynb), [9](09_residuals.ipynb) and this
 # one. Two things are easily misread. The memory leaves the *top* of the encoder, after its last
-# layer, and every layer of the decoder gets the same one. And each grey line around a sublayer is a
+# layer, and every layer of the decoder gets the same one. And each gray line around a sublayer is a
 # residual path.
 
 # %%
@@ -765,7 +765,7 @@ for name, row in counts.iterrows():
 # networks have the most, 40%. In the tiny model more than half is vocabulary. The norms hardly
 # count.
 #
-# ## Initialisation: how large is random?
+# ## Initialization: how large is random?
 #
 # Before training every weight is a random number. How large should it be? A linear layer adds up
 # $n$ products. If inputs have the size 1 (as a root mean square) and weights the size $\sigma$, the

@@ -503,7 +503,7 @@ assert min(each) > max(of_samples), "not as on our machines: restart the kernel 
 #
 # `pieces` is the list of all pieces; the number of a piece is its place in it. A space becomes `▁`,
 # and there is one before the first word; leading, trailing and repeated spaces do not count. Begin
-# with single letters. Of all pairs of neighbours that together form a piece, join the pair whose
+# with single letters. Of all pairs of neighbors that together form a piece, join the pair whose
 # piece comes first in the list (the leftmost, if it occurs more than once), until none is left.
 # What is not a piece is `UNK`, number 1, and unknown letters side by side are one `UNK`. Return the
 # numbers.
@@ -519,7 +519,7 @@ check(encode_text)
 # <details><summary>Hint</summary>
 #
 # `"▁".join(["", *text.split()])` is one way to begin. A dictionary from piece to number tells
-# whether two neighbours can be joined, and which pair is first.
+# whether two neighbors can be joined, and which pair is first.
 #
 # </details>
 #
@@ -805,7 +805,7 @@ assert len(set(said)) > 1, "not as on our machines: restart the kernel and run a
 # 1. The model gives probabilities, the search makes a sentence. Greedy takes the best piece, beam
 #    search keeps several prefixes.
 # 2. A larger beam finds more probable sentences, not necessarily better ones: measure.
-# 3. ln p favours short sentences; the length penalty compensates for that.
+# 3. ln p favors short sentences; the length penalty compensates for that.
 # 4. Sampling as the model believes costs a translation a lot; sharpened, it does as well as a
 #    search. From many samples one can take the one that agrees with the others.
 # 5. Keys and values of what has been said do not change: cache them, compute one position per step,

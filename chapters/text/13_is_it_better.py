@@ -342,7 +342,7 @@ for name, texts in damaged.items():
 #   source says?”. Raters differ in how generous they are, so each rater's numbers are first made
 #   comparable: $z = (s - \text{mean}_{rater}) /
 #   \text{standard deviation}_{rater}$. Then mean over all.
-# - **Pairwise judgement**: two translations side by side, which one is better, or neither? Easier
+# - **Pairwise judgment**: two translations side by side, which one is better, or neither? Easier
 #   to answer, and insensitive to generosity.
 #
 # In both cases raters must not know which system said what, and the order must be random. Here are
@@ -377,8 +377,8 @@ assert len(yours) in (0, 30), f"30 letters, please, one for each pair; these are
 names = {"0": {"A": "transformer", "B": "rnn"}, "1": {"A": "rnn", "B": "transformer"}}
 
 
-def preferred(judgements):
-    return Counter(names[flip].get(letter, "=") for letter, flip in zip(judgements, ORDER))
+def preferred(judgments):
+    return Counter(names[flip].get(letter, "=") for letter, flip in zip(judgments, ORDER))
 
 
 print("the language model:", dict(preferred(MODEL)))
@@ -391,9 +391,9 @@ print("yours:             ", dict(preferred(yours)) if yours else "not judged ye
 # extremely:
 
 # %%
-def sign_test(judgements):
+def sign_test(judgments):
     """How often so many tosses of a coin fall like these preferences, or more extremely."""
-    said = preferred(judgements)
+    said = preferred(judgments)
     most, tosses = max(said["transformer"], said["rnn"]), said["transformer"] + said["rnn"]
     return min(1.0, 2 * sum(math.comb(tosses, k) for k in range(most, tosses + 1)) / 2**tosses)
 
@@ -404,14 +404,14 @@ if yours:
 
 # %% [markdown]
 # By this judge the Transformer is ahead, at the usual limit of 0.05. It is one judge and one draw
-# of thirty sentences: what you learned above about small samples holds for judgements, too. And a
+# of thirty sentences: what you learned above about small samples holds for judgments, too. And a
 # judge who is a language model has preferences of its own; whether people agree, only people can
 # tell.
 #
 # ### Do judges agree?
 #
 # If two judges do not agree, at least one of them measures something else. The share of equal
-# judgements $p_o$ says too little, since some agreement comes by chance: two judges who say `=`
+# judgments $p_o$ says too little, since some agreement comes by chance: two judges who say `=`
 # nine times out of ten agree at 82% without looking. **Cohen's kappa** takes that off:
 #
 # $$\kappa = \frac{p_o - p_e}{1 - p_e}, \qquad p_e = \sum_k p_1(k)\,p_2(k)$$
@@ -421,7 +421,7 @@ if yours:
 
 # %%
 def kappa(first, second):
-    """Cohen's kappa of two strings of judgements, with the agreement and what chance would give."""
+    """Cohen's kappa of two strings of judgments, with the agreement and what chance would give."""
     n = len(first)
     observed = sum(a == b for a, b in zip(first, second)) / n
     one, two = Counter(first), Counter(second)
@@ -456,7 +456,7 @@ assert 0.1 < kappa(MODEL, machine)[0] < 0.8, (
 # All of this is in the library. `transformer-lib rate make RUN_A RUN_B` draws the sentences, hides
 # who said what, and writes one page that people open in a browser; some items come twice, and some
 # are damaged on purpose, to see whether a rater is awake. `transformer-lib rate report` merges the
-# files that they send back: standardised scores, an interval, a test, and Krippendorff's alpha,
+# files that they send back: standardized scores, an interval, a test, and Krippendorff's alpha,
 # which is kappa for any number of raters.
 #
 # ## Common mistakes

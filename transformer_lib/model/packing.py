@@ -1,4 +1,4 @@
-"""Several sentence pairs in one row of a batch, none of which sees its neighbours.
+"""Several sentence pairs in one row of a batch, none of which sees its neighbors.
 
 Both sides of a row come with the number of the pair that each place belongs to, from 1 on; 0 is
 padding.

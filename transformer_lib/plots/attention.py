@@ -101,7 +101,7 @@ def mask_explorer(
 ) -> "altair.Chart":
     """Weights of one head under several masks, by name: choose the sentence and the mask.
 
-    What a mask blocks is grey. It begins, and stays in a picture, with the last of the masks.
+    What a mask blocks is gray. It begins, and stays in a picture, with the last of the masks.
     """
     names = [" ".join(sentence).replace(" <pad>", "") for sentence in pieces]
     cells = [
@@ -121,8 +121,8 @@ def mask_explorer(
         ("query", "key"),
         ("query (looks)", "key (looked at)"),
         f"Attention weights under the chosen mask, at first “{[*weights][-1]}” on “{names[0]}”; "
-        "what is blocked is grey and has weight zero.",
-        note="blocked: grey",
+        "what is blocked is gray and has weight zero.",
+        note="blocked: gray",
     ).properties(width=360, height=300)
 
 
@@ -194,7 +194,7 @@ def _explorer(
 ) -> "altair.Chart":
     """A heat map of those cells whose fields equal the choices; rows first in each pair.
 
-    A cell that is ``blocked`` is grey, which the ``note`` at the end of the title explains.
+    A cell that is ``blocked`` is gray, which the ``note`` at the end of the title explains.
     """
     import altair
     import pandas
@@ -204,7 +204,7 @@ def _explorer(
     said += f" + '; {note}'" if note else ""
     chosen = [altair.datum[field] == choice for field, choice in choices.items()]
     scale = altair.Scale(scheme=SEQUENTIAL, domain=[0, 1])
-    colour = altair.Color("weight:Q", scale=scale, title="weight")
+    color = altair.Color("weight:Q", scale=scale, title="weight")
     return (
         altair.Chart(
             pandas.DataFrame(cells),
@@ -215,9 +215,9 @@ def _explorer(
         .encode(
             x=altair.X(f"{fields[1]}:O", title=titles[1], axis=words),
             y=altair.Y(f"{fields[0]}:O", title=titles[0], axis=words),
-            color=altair.condition("datum.blocked", altair.value(BLOCKED), colour)
+            color=altair.condition("datum.blocked", altair.value(BLOCKED), color)
             if note
-            else colour,
+            else color,
             tooltip=[*fields, "weight"],
         )
         .add_params(*choices.values())

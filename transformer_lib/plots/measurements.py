@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from transformer_lib.plots.style import COLOURS, MARKERS, RC, SEQUENTIAL, new_figure
+from transformer_lib.plots.style import COLORS, MARKERS, RC, SEQUENTIAL, new_figure
 
 if TYPE_CHECKING:
     import pandas
@@ -63,8 +63,8 @@ def points(
         if logarithmic:
             axes.set_xscale("log")
         for number, name in enumerate(sorted(values, key=lambda name: values[name][1])):
-            axes.plot(*values[name], "o", color=COLOURS[0])
-            side = (0, 7) if number % 2 else (0, -15)  # names of neighbours above and below
+            axes.plot(*values[name], "o", color=COLORS[0])
+            side = (0, 7) if number % 2 else (0, -15)  # names of neighbors above and below
             axes.annotate(
                 name, values[name], side, textcoords="offset points", ha="center", fontsize=9
             )
@@ -129,7 +129,7 @@ def counts(values: Mapping[str, int], label: str) -> Figure:
 
 
 def heat_table(table: "pandas.DataFrame", label: str, highest: float = 1.0) -> Figure:
-    """A table of shares, each written into its field, coloured from 0 to ``highest``."""
+    """A table of shares, each written into its field, colored from 0 to ``highest``."""
     rows, columns = table.shape
     with matplotlib.rc_context(RC):
         figure = new_figure(2.4 + 1.0 * columns, 0.9 + 0.32 * rows)
@@ -138,7 +138,7 @@ def heat_table(table: "pandas.DataFrame", label: str, highest: float = 1.0) -> F
 
 
 def heat_map(axes: Axes, values: Any, label: str, **settings: Any) -> None:
-    """seaborn's, in the course's style; ``label`` of the colour scale."""
+    """seaborn's, in the course's style; ``label`` of the color scale."""
     import seaborn
 
     seaborn.heatmap(

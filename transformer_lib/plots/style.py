@@ -1,4 +1,4 @@
-"""One look for all figures: white ground, colours that colour-blind readers can tell apart."""
+"""One look for all figures: white ground, colors that color-blind readers can tell apart."""
 
 from typing import Any, Literal
 
@@ -6,15 +6,15 @@ import matplotlib
 from cycler import cycler
 from matplotlib.figure import Figure
 
-# Okabe and Ito's colours: distinguishable with every common kind of colour blindness.
-COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
+# Okabe and Ito's colors: distinguishable with every common kind of color blindness.
+COLORS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
 MARKERS = "osD^v*"
 SEQUENTIAL: Literal["cividis"] = "cividis"
 
 RC: Any = {
     "figure.facecolor": "white",
     "figure.dpi": 110,
-    "axes.prop_cycle": cycler(color=COLOURS),
+    "axes.prop_cycle": cycler(color=COLORS),
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,

@@ -80,15 +80,15 @@ class Verdict:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        # Colours of JupyterLab's theme, light or dark; the signs and words say the same without.
-        colours = {
+        # Colors of JupyterLab's theme, light or dark; the signs and words say the same without.
+        colors = {
             "passed": "var(--jp-success-color0, #1b7f4d)",
             "failed": "var(--jp-error-color1, #c62828)",
             "not reached": "var(--jp-ui-font-color2, #757575)",
         }
         overall = "passed" if self.passed else "failed" if self.attempted else "not reached"
         rows = "".join(
-            f'<tr><td style="color:{colours[f.status]};text-align:center">{SIGNS[f.status]}</td>'
+            f'<tr><td style="color:{colors[f.status]};text-align:center">{SIGNS[f.status]}</td>'
             f'<td style="text-align:left;white-space:nowrap">{html.escape(f.name)}</td>'
             f'<td style="text-align:left">{_with_code(f.message or f.status)}</td></tr>'
             for f in self.findings
@@ -105,7 +105,7 @@ class Verdict:
         )
         table = f"<table>{rows}</table>" if rows else ""
         return (
-            f'<div><p style="color:{colours[overall]}"><strong>{html.escape(self.headline)}'
+            f'<div><p style="color:{colors[overall]}"><strong>{html.escape(self.headline)}'
             f"</strong></p>{hints}{table}{again}</div>"
         )
 

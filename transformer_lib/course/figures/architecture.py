@@ -8,9 +8,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
 from transformer_lib.course.figures.boxes import arrow, box
-from transformer_lib.plots.style import COLOURS, RC, new_figure
+from transformer_lib.plots.style import COLORS, RC, new_figure
 
-BLUE, ORANGE, GREEN, PINK, *_ = COLOURS
+BLUE, ORANGE, GREEN, PINK, *_ = COLORS
 WIDTH, HEIGHT = 3.5, 0.52  # of a box
 ENCODER, DECODER = 2.7, 7.9  # the columns' middles
 ALTERNATIVE = (
@@ -27,7 +27,7 @@ class Part(NamedTuple):
 
     name: str
     chapters: tuple[int, ...]
-    colour: str
+    color: str
     y: float
 
 
@@ -93,7 +93,7 @@ def _column(axes: Axes, x: float, parts: list[Part]) -> None:
     for part in parts:
         arrow(axes, (x, below), (x, part.y - HEIGHT / 2))
         chapters = ", ".join(str(chapter) for chapter in part.chapters)
-        box(axes, (x, part.y), (WIDTH, HEIGHT), f"{part.name}  ·  {chapters}", part.colour)
+        box(axes, (x, part.y), (WIDTH, HEIGHT), f"{part.name}  ·  {chapters}", part.color)
         below = part.y + HEIGHT / 2
 
 

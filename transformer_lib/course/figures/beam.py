@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from transformer_lib.decoding.search import length_penalty
-from transformer_lib.plots.style import COLOURS
+from transformer_lib.plots.style import COLORS
 from transformer_lib.vocabulary import BOS, EOS
 
 if TYPE_CHECKING:
@@ -17,9 +17,9 @@ Fate = Literal[
     "on the way to the best one", "goes on", "finished", "dropped", "not needed any more"
 ]
 STATES: dict[Fate, str] = {
-    "on the way to the best one": COLOURS[1],
-    "goes on": COLOURS[0],
-    "finished": COLOURS[2],
+    "on the way to the best one": COLORS[1],
+    "goes on": COLORS[0],
+    "finished": COLORS[2],
     "dropped": "#aaaaaa",
     "not needed any more": "#dddddd",
 }
@@ -127,7 +127,7 @@ def beam_tree(nodes: Sequence[Node]) -> "altair.LayerChart":
         scale = altair.Scale(domain=[lowest + 0.6, 0.4], nice=False)
         return altair.Y(field, title="place among the candidates", axis=axis, scale=scale)
 
-    colour = altair.Color(
+    color = altair.Color(
         "fate:N",
         scale=altair.Scale(domain=list(STATES), range=list(STATES.values())),
         title=None,
@@ -139,9 +139,9 @@ def beam_tree(nodes: Sequence[Node]) -> "altair.LayerChart":
     edges = (
         chart.transform_filter(altair.datum.step > 0)
         .mark_rule(opacity=0.7)
-        .encode(x=x("from step:Q"), x2="step:Q", y=y("from rank:Q"), y2="rank:Q", color=colour)
+        .encode(x=x("from step:Q"), x2="step:Q", y=y("from rank:Q"), y2="rank:Q", color=color)
     )
-    dots = here.mark_circle(size=60, opacity=1).encode(color=colour)
+    dots = here.mark_circle(size=60, opacity=1).encode(color=color)
     words = []
     for field, size, below in (("piece:N", 11, -6), ("log p:Q", 8.5, 7)):
         place = {"align": "left", "dx": 6, "dy": below, "fontSize": size}

@@ -9,13 +9,13 @@ from matplotlib.patches import FancyBboxPatch, Rectangle
 Point = tuple[float, float]
 
 
-def box(axes: Axes, middle: Point, size: Point, text: str, colour: str) -> None:
-    """A rounded box in a light tone of ``colour``, with text in its middle; size: width, height."""
+def box(axes: Axes, middle: Point, size: Point, text: str, color: str) -> None:
+    """A rounded box in a light tone of ``color``, with text in its middle; size: width, height."""
     corner = (middle[0] - size[0] / 2, middle[1] - size[1] / 2)
     axes.add_patch(
         FancyBboxPatch(
             corner, *size, boxstyle="round,pad=0,rounding_size=0.1",
-            facecolor=matplotlib.colors.to_rgba(colour, 0.22), edgecolor=colour,
+            facecolor=matplotlib.colors.to_rgba(color, 0.22), edgecolor=color,
         )
     )  # fmt: skip
     axes.text(*middle, text, ha="center", va="center", fontsize=9)
@@ -25,7 +25,7 @@ def arrow(
     axes: Axes,
     start: Point,
     end: Point,
-    colour: str = "#333333",
+    color: str = "#333333",
     style: str = "-|>",
     bend: float = 0.0,
 ) -> None:
@@ -36,7 +36,7 @@ def arrow(
         start,
         arrowprops={
             "arrowstyle": style,
-            "color": colour,
+            "color": color,
             "shrinkA": 0,
             "shrinkB": 0,
             "connectionstyle": f"arc3,rad={bend}",
@@ -52,7 +52,7 @@ def grid(
     name: str,
     below: str,
 ) -> float:
-    """A matrix of cells, each with its colour and what is written into it; returns its right edge.
+    """A matrix of cells, each with its color and what is written into it; returns its right edge.
 
     Args:
         left: the middle of its left edge.
@@ -61,10 +61,10 @@ def grid(
         below: stands below it, such as its shape.
     """
     top = left[1] + len(cells) * size / 2
-    for row, colours in enumerate(cells):
-        for column, (colour, text) in enumerate(colours):
+    for row, colors in enumerate(cells):
+        for column, (color, text) in enumerate(colors):
             x, y = left[0] + column * size, top - (row + 1) * size
-            axes.add_patch(Rectangle((x, y), size, size, facecolor=colour, edgecolor="white"))
+            axes.add_patch(Rectangle((x, y), size, size, facecolor=color, edgecolor="white"))
             if text:
                 axes.text(x + size / 2, y + size / 2, text, ha="center", va="center", fontsize=7)
     right = left[0] + len(cells[0]) * size

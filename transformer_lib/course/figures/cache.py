@@ -5,9 +5,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from transformer_lib.plots.style import COLOURS, RC
+from transformer_lib.plots.style import COLORS, RC
 
-BLUE, ORANGE = COLOURS[0], COLOURS[1]
+BLUE, ORANGE = COLORS[0], COLORS[1]
 ALTERNATIVE = (
     "Four steps of a decoder. Without a cache step n computes keys and values of all n tokens, and "
     "n rows of attention; with one it computes those of the new token and one row, and reads the "
@@ -29,9 +29,9 @@ def cache_growth(words: tuple[str, ...] = ("<s>", "Wo", "ist", "mein")) -> Figur
                     )
                 if row == 0:
                     axes.set_title(f"step {step}", fontsize=10)
-        colours = {"computed in this step": ORANGE, "read from the cache": BLUE}
-        patches = [Rectangle((0, 0), 1, 1, facecolor=colour) for colour in colours.values()]
-        figure.legend(patches, list(colours), loc="outside upper center", ncols=2, fontsize=8)
+        colors = {"computed in this step": ORANGE, "read from the cache": BLUE}
+        patches = [Rectangle((0, 0), 1, 1, facecolor=color) for color in colors.values()]
+        figure.legend(patches, list(colors), loc="outside upper center", ncols=2, fontsize=8)
     return figure
 
 
@@ -55,6 +55,6 @@ def _step(axes: Axes, words: tuple[str, ...], cached: bool, most: int) -> None:
             axes.text(count + 0.1, query + 0.6, "→ next word", fontsize=7.5)
 
 
-def _cell(axes: Axes, x: float, y: float, colour: str) -> None:
+def _cell(axes: Axes, x: float, y: float, color: str) -> None:
     height = 0.7 if y < 0 else 1.0
-    axes.add_patch(Rectangle((x, y), 1.0, height, facecolor=colour, edgecolor="white", linewidth=2))
+    axes.add_patch(Rectangle((x, y), 1.0, height, facecolor=color, edgecolor="white", linewidth=2))

@@ -7,11 +7,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from transformer_lib.course.figures.boxes import Point, arrow, box
-from transformer_lib.plots.style import COLOURS, RC, new_figure
+from transformer_lib.plots.style import COLORS, RC, new_figure
 
-BLUE, ORANGE, GREEN, PINK, *_ = COLOURS
+BLUE, ORANGE, GREEN, PINK, *_ = COLORS
 WIDTH, HEIGHT = 2.3, 0.95
-CHAPTERS: dict[int, tuple[str, str, float, float]] = {  # title, colour, place
+CHAPTERS: dict[int, tuple[str, str, float, float]] = {  # title, color, place
     1: ("A translator\nin minutes", GREEN, 0, 3),
     2: ("From the RNN\nto attention", BLUE, 1, 3.5),
     3: ("Tokens and\nembeddings", BLUE, 1, 2.5),
@@ -71,25 +71,25 @@ def course_map(done: Mapping[int, tuple[int, int]] | None = None) -> Figure:
         axes.set(xlim=(-1.4, 12.6), ylim=(-0.8, 5.6))
         axes.axis("off")
         middles = {}
-        for number, (title, colour, column, row) in CHAPTERS.items():
+        for number, (title, color, column, row) in CHAPTERS.items():
             x, y = 2.8 * column, 1.25 * row
             middles[number] = (x, y)
-            box(axes, (x, y), (WIDTH, HEIGHT), f"{number} · {title}", colour)
+            box(axes, (x, y), (WIDTH, HEIGHT), f"{number} · {title}", color)
             if done and done.get(number, (0, 0))[1]:
-                _mark(axes, (x, y), *done[number], colour)
+                _mark(axes, (x, y), *done[number], color)
         for start, end in NEXT:
             edges = _edge(middles[start], middles[end]), _edge(middles[end], middles[start])
             arrow(axes, *edges)
     return figure
 
 
-def _mark(axes: Axes, middle: Point, done: int, all_of_it: int, colour: str) -> None:
+def _mark(axes: Axes, middle: Point, done: int, all_of_it: int, color: str) -> None:
     """A dot for each exercise on the lower edge of a box, filled where it is done."""
     gap = 0.19
     for number in range(all_of_it):
         x = middle[0] + (number - (all_of_it - 1) / 2) * gap
-        face = colour if number < done else "white"
-        axes.plot(x, middle[1] - HEIGHT / 2, "o", color=colour, markerfacecolor=face, markersize=5)
+        face = color if number < done else "white"
+        axes.plot(x, middle[1] - HEIGHT / 2, "o", color=color, markerfacecolor=face, markersize=5)
 
 
 def _edge(middle: Point, towards: Point) -> Point:

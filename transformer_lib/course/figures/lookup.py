@@ -11,12 +11,12 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from transformer_lib.course.figures.boxes import Point, arrow, grid
-from transformer_lib.plots.style import COLOURS, RC, new_figure
+from transformer_lib.plots.style import COLORS, RC, new_figure
 
 if TYPE_CHECKING:
     import altair
 
-BLUE, ORANGE, GREEN, *_ = COLOURS
+BLUE, ORANGE, GREEN, *_ = COLORS
 CELL = 0.62  # the side of a matrix entry in the drawing
 
 
@@ -50,11 +50,11 @@ def lookup_explorer(
     )
     word = alt.X("word:N", sort=list(words), title=None, axis=alt.Axis(labelAngle=0))
 
-    def bars(field: str, title: str, domain: tuple[float, float], colour: str) -> alt.LayerChart:
+    def bars(field: str, title: str, domain: tuple[float, float], color: str) -> alt.LayerChart:
         y = alt.Y(f"{field}:Q", title=title, scale=alt.Scale(domain=domain))
         number = alt.Text(f"{field}:Q", format=".2f")
         return (
-            base.mark_bar(color=colour).encode(x=word, y=y)
+            base.mark_bar(color=color).encode(x=word, y=y)
             + base.mark_text(dy=-6, color="black").encode(x=word, y=y, text=number)
         ).properties(width=150, height=190)
 
@@ -131,14 +131,14 @@ def _matrix(
     left: Point,
     matrix: Tensor,
     name: str,
-    colour: str,
+    color: str,
     words: Sequence[str] = (),
 ) -> float:
     """A matrix with its numbers, the larger the darker; returns where an arrow may start."""
     largest = max(1e-9, float(matrix.abs().max()))
     cells = [
         [
-            (to_rgba(colour, 0.08 + 0.4 * abs(value) / largest), f"{value:z.1f}".replace("-", "−"))
+            (to_rgba(color, 0.08 + 0.4 * abs(value) / largest), f"{value:z.1f}".replace("-", "−"))
             for value in row
         ]
         for row in matrix.tolist()

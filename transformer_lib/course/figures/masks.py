@@ -14,7 +14,7 @@ from transformer_lib.model.masks import Mask
 from transformer_lib.model.multi_head import split_heads
 from transformer_lib.model.scaled_dot_product import attention
 from transformer_lib.model.transformer import Transformer
-from transformer_lib.plots.style import COLOURS, RC
+from transformer_lib.plots.style import COLORS, RC
 
 ALTERNATIVE = (
     "Six masks of eight tokens, a row for each query: full, causal, causal within a window of "
@@ -30,7 +30,7 @@ def mask_gallery(length: int = 8) -> Figure:
         figure = Figure(figsize=(8.4, 5.6), layout="constrained")
         for number, (name, mask) in enumerate(_gallery(length).items(), start=1):
             axes = figure.add_subplot(2, 3, number)
-            axes.imshow(mask.numpy(), cmap=ListedColormap(["#eeeeee", COLOURS[0]]), vmin=0, vmax=1)
+            axes.imshow(mask.numpy(), cmap=ListedColormap(["#eeeeee", COLORS[0]]), vmin=0, vmax=1)
             axes.set_title(name, fontsize=10)
             axes.set_xticks(range(length), [""] * length)
             axes.set_yticks(range(length), [""] * length)

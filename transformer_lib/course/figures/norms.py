@@ -7,14 +7,14 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
-from transformer_lib.plots.style import COLOURS, RC
+from transformer_lib.plots.style import COLORS, RC
 
 Axis = Literal["sentence", "position", "channel"]
 SHAPE: dict[Axis, int] = {"sentence": 3, "position": 4, "channel": 5}
 
 
 def norm_blocks(averaged: Mapping[str, set[Axis]]) -> Figure:
-    """A block for each norm, by name, with the numbers coloured that share one mean: those along
+    """A block for each norm, by name, with the numbers colored that share one mean: those along
     the averaged axes."""
     with matplotlib.rc_context(RC):
         figure = Figure(figsize=(3.4 * len(averaged), 3.4), layout="constrained")
@@ -26,8 +26,8 @@ def norm_blocks(averaged: Mapping[str, set[Axis]]) -> Figure:
             together[
                 tuple(slice(None) if axis in axes_of_mean else place[axis] for axis in SHAPE)
             ] = True
-            colours = np.where(together, COLOURS[1] + "ff", "#bbbbbb22")
-            axes.voxels(np.ones_like(together), facecolors=colours, edgecolor="#777777")
+            colors = np.where(together, COLORS[1] + "ff", "#bbbbbb22")
+            axes.voxels(np.ones_like(together), facecolors=colors, edgecolor="#777777")
             axes.set(xticks=[], yticks=[], zticks=[], title=name)
             axes.set_xlabel("sentence", labelpad=-12)
             axes.set_ylabel("position", labelpad=-12)

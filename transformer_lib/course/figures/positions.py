@@ -19,7 +19,7 @@ DIVERGING = "RdBu_r"
 
 
 def position_tables(tables: Mapping[str, Float[Tensor, "length d_model"]]) -> Figure:
-    """Each table as a heat map, positions downwards, channels to the right; one colour scale."""
+    """Each table as a heat map, positions downwards, channels to the right; one color scale."""
     with matplotlib.rc_context(RC):
         figure = new_figure(0.8 + 3.4 * len(tables), 3.4, len(tables))
         largest = max(float(table.abs().max()) for table in tables.values())

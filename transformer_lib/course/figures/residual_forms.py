@@ -5,9 +5,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from transformer_lib.course.figures.boxes import arrow, box
-from transformer_lib.plots.style import COLOURS, RC, new_figure
+from transformer_lib.plots.style import COLORS, RC, new_figure
 
-BLUE, ORANGE, GREEN, *_ = COLOURS
+BLUE, ORANGE, GREEN, *_ = COLORS
 DARK = "#333333"
 FORMS: dict[str, tuple[list[str], list[str], list[str]]] = {
     # before the fork, on the branch, after the sum
@@ -60,7 +60,7 @@ def _climb(axes: Axes, y: float, parts: list[str]) -> float:
 
 def _go_around(axes: Axes, fork: float, free: bool) -> None:
     """The residual connection; green where no norm stands on the way from bottom to top."""
-    colour = GREEN if free else DARK
+    color = GREEN if free else DARK
     x, y = [BRANCH, AROUND, AROUND], [fork, fork, PLUS]
-    axes.plot(x, y, color=colour, linewidth=3 if free else 1)
-    arrow(axes, (AROUND, PLUS), (BRANCH + 0.2, PLUS), colour)
+    axes.plot(x, y, color=color, linewidth=3 if free else 1)
+    arrow(axes, (AROUND, PLUS), (BRANCH + 0.2, PLUS), color)

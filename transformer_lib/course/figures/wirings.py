@@ -5,9 +5,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from transformer_lib.course.figures.boxes import arrow, box
-from transformer_lib.plots.style import COLOURS, RC, new_figure
+from transformer_lib.plots.style import COLORS, RC, new_figure
 
-BLUE, ORANGE, GREEN, PINK, *_ = COLOURS
+BLUE, ORANGE, GREEN, PINK, *_ = COLORS
 SIZE = (0.95, 0.55)
 
 
@@ -53,15 +53,15 @@ def _unrolled(axes: Axes, wiring: str | None) -> None:
     context = (4.3, 3.4)
     box(axes, context, (0.9, 0.55), "$c_2$", PINK)
     for x in reads:
-        arrow(axes, (x, 1.7), (x + (1.9 - x) * 0.5, 3.1), colour="#888888")
+        arrow(axes, (x, 1.7), (x + (1.9 - x) * 0.5, 3.1), color="#888888")
     arrow(axes, (3.2, 3.4), (3.85, 3.4))
     if wiring == "before":  # h₁ asks, and c₂ goes into the step that makes h₂
-        arrow(axes, (writes[0] - 0.2, 1.7), (2.7, 3.1), colour=ORANGE)
-        arrow(axes, (4.5, 3.1), (last - 0.35, 1.7), colour=PINK)
+        arrow(axes, (writes[0] - 0.2, 1.7), (2.7, 3.1), color=ORANGE)
+        arrow(axes, (4.5, 3.1), (last - 0.35, 1.7), color=PINK)
         arrow(axes, (last, 1.7), (last, top))
     else:  # h₂ asks, and c₂ meets h₂ after the step
-        arrow(axes, (last - 0.3, 1.7), (2.8, 3.1), colour=ORANGE)
+        arrow(axes, (last - 0.3, 1.7), (2.8, 3.1), color=ORANGE)
         box(axes, (last - 0.3, 4.2), (2.0, 0.55), "tanh(W[c; h])", GREEN)
-        arrow(axes, (4.75, 3.5), (last - 0.8, 3.9), colour=PINK)
+        arrow(axes, (4.75, 3.5), (last - 0.8, 3.9), color=PINK)
         arrow(axes, (last, 1.7), (last, 3.9))
         arrow(axes, (last, 4.5), (last, top))

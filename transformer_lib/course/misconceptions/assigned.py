@@ -325,7 +325,7 @@ def group_norm_epsilon_outside(x, scale, shift, num_groups, eps):
 @misconception(
     "M392",
     "group_norm",
-    title="every n-th channel instead of neighbours",
+    title="every n-th channel instead of neighbors",
     source="a plausible slip: the two sizes of unflatten exchanged",
     effect="Other groups than those of any other program.",
     hint="Your groups take every n-th channel. Which channels belong to the first group?",

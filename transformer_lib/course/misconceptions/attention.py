@@ -621,7 +621,7 @@ def values_stay(attend):
     effect="It tests whether queries are treated alike, which a program that counts later keys"
     " more passes as well.",
     hint="Your test moves the queries and expects the outputs to move with them. Programs "
-    "that favour late keys pass it. Whose order should not matter?",
+    "that favor late keys pass it. Whose order should not matter?",
 )
 def queries_moved(attend):
     query, key, value = torch.randn(2, 4, 8), torch.randn(2, 7, 8), torch.randn(2, 7, 8)
@@ -647,8 +647,8 @@ def turned_the_other_way(d_model, offset):
     "look_back",
     title="the scores are too small for softmax to decide",
     source="a plausible slip",
-    effect="The right place gets the most, but only a little more than its neighbours.",
-    hint="The right place wins, but not by enough: neighbouring positions are much alike. "
+    effect="The right place gets the most, but only a little more than its neighbors.",
+    hint="The right place wins, but not by enough: neighboring positions are much alike. "
     "What makes softmax more decided without changing the order of the scores?",
 )
 def undecided(d_model, offset):

@@ -98,7 +98,7 @@ def no_penalty(log_p, lengths, alpha):
     "length_penalty",
     title="the length itself as the penalty",
     source="Marian, fairseq and Hugging Face, where it is meant: |Y|^α",
-    effect="Stronger than GNMT's: the same α favours longer translations.",
+    effect="Stronger than GNMT's: the same α favors longer translations.",
     hint="Your penalty at length 1 is 1, and so it should be. But it grows too fast: what does "
     "Wu et "
     "al.'s formula add to the length?",

@@ -253,12 +253,12 @@ def padding_sees_padding(segments):
 @misconception(
     "M362",
     "packed_mask",
-    title="only the neighbour is compared",
+    title="only the neighbor is compared",
     source="a plausible slip: a token may see the one before it if both are of one sentence",
     effect="From the third token on a sentence forgets its beginning.",
-    hint="Your tokens see themselves and one neighbour. And the tokens before that?",
+    hint="Your tokens see themselves and one neighbor. And the tokens before that?",
 )
-def only_neighbours(segments):
+def only_neighbors(segments):
     length = segments.size(1)
     band = torch.ones(length, length, dtype=torch.bool).tril().triu(-1)
     return _packed(segments) & band

@@ -110,7 +110,7 @@ def future_seen(src, tgt_input, src_embed, tgt_embed, encoder_layers, decoder_la
     "transformer",
     title="padding is masked in the encoder only",
     source="common: the memory's mask is forgotten in cross-attention",
-    effect="A sentence's translation depends on how far its neighbours in the batch are padded.",
+    effect="A sentence's translation depends on how far its neighbors in the batch are padded.",
     hint="Your result is right without padding. Where is the source's mask needed a second time?",
 )
 def memory_not_masked(src, tgt_input, src_embed, tgt_embed, encoder_layers, decoder_layers, w):
@@ -124,7 +124,7 @@ def memory_not_masked(src, tgt_input, src_embed, tgt_embed, encoder_layers, deco
     "transformer",
     title="padding is masked in the decoder only",
     source="a plausible slip",
-    effect="A sentence's memory depends on how far its neighbours in the batch are padded.",
+    effect="A sentence's memory depends on how far its neighbors in the batch are padded.",
     hint="Your result is right without padding. Does the encoder know which positions are padding?",
 )
 def source_not_masked(src, tgt_input, src_embed, tgt_embed, encoder_layers, decoder_layers, w):

@@ -228,7 +228,7 @@ def not_transposed(x, weight):
     "multi_head_attention",
     title="heads split and merged without the transpose",
     source="common: reshape there and back",
-    effect="Parts of neighbouring words are taken for heads, and the loss still falls.",
+    effect="Parts of neighboring words are taken for heads, and the loss still falls.",
     hint="With one head your result would be right. What does a plain reshape put into head 0: "
     "the first channels of every position, or all channels of the first positions?",
 )

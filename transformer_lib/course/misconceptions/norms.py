@@ -77,7 +77,7 @@ def over_positions(x, scale, shift, eps):
     "layer_norm",
     title="normalized over the batch: that is batch norm",
     source="common: layer norm and batch norm confused",
-    effect="What a sentence becomes depends on its neighbours in the batch.",
+    effect="What a sentence becomes depends on its neighbors in the batch.",
     hint="Your statistics mix the sentences of a batch. That is the other one of the two norms.",
 )
 def over_the_batch(x, scale, shift, eps):
@@ -196,7 +196,7 @@ def mean_kept(x, scale, shift, eps):
     "layer_norm",
     title="the caller's tensor is changed",
     source="a plausible slip: x -= mean",
-    effect="The residual connection adds a centred x instead of x.",
+    effect="The residual connection adds a centered x instead of x.",
     hint="The numbers are right, but afterwards the caller's tensor is another one. Which line of "
     "yours writes into a tensor that you were given?",
 )
@@ -666,9 +666,9 @@ def one_mean_for_all(x, scale, shift, eps):
 
 
 def _backward(x, upstream, scale, eps, mean=True, along=1.0, scaled=True, root=True):
-    centred = x - x.mean(dim=-1, keepdim=True)
-    deviation = torch.sqrt(centred.square().mean(dim=-1, keepdim=True) + eps)
-    normed, g = centred / deviation, upstream * scale if scaled else upstream
+    centered = x - x.mean(dim=-1, keepdim=True)
+    deviation = torch.sqrt(centered.square().mean(dim=-1, keepdim=True) + eps)
+    normed, g = centered / deviation, upstream * scale if scaled else upstream
     of_x = g
     if mean:
         of_x = of_x - g.mean(dim=-1, keepdim=True)
@@ -752,8 +752,8 @@ def scale_from_x(x, upstream, scale, eps):
 )
 def not_summed(x, upstream, scale, eps):
     of_x, _, _ = _backward(x, upstream, scale, eps)
-    centred = x - x.mean(dim=-1, keepdim=True)
-    normed = centred / torch.sqrt(centred.square().mean(dim=-1, keepdim=True) + eps)
+    centered = x - x.mean(dim=-1, keepdim=True)
+    normed = centered / torch.sqrt(centered.square().mean(dim=-1, keepdim=True) + eps)
     return of_x, upstream * normed, upstream
 
 

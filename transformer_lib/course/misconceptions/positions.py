@@ -307,7 +307,7 @@ def _rotated(x, position, pairs=True, sign=1.0, ones=False):
 @misconception(
     "M290",
     "rotary",
-    title="halves paired instead of neighbours",
+    title="halves paired instead of neighbors",
     source="GPT-NeoX and Llama in Hugging Face's library pair channel i with channel i + d/2",
     effect="As good, when trained so; weights of one layout are nonsense in the other.",
     hint="You pair channel i with channel i + d_k/2, as some libraries do. Which two does the "

@@ -267,7 +267,7 @@ def negative_part(x, w1, b1, w2, b2):
     "encoder_layer",
     title="the mask is not handed on",
     source="a plausible slip",
-    effect="Padding is attended to: a sentence's result depends on its neighbours in the batch.",
+    effect="Padding is attended to: a sentence's result depends on its neighbors in the batch.",
     hint="The mask does not influence your result. To whom does it have to be passed?",
 )
 def encoder_without_mask(x, mask, self_attention, feed_forward, norm1, norm2):

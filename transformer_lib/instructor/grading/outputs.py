@@ -52,7 +52,7 @@ def _known_output(output: Any) -> Output | None:
 
 
 def _text(value: Any) -> str:
-    """Text that is nothing but text, of a limited length, without colours and overwritten lines."""
+    """Text that is nothing but text, of a limited length, without colors and overwritten lines."""
     lines = re.sub(r"\x1b\[[\d;]*m", "", joined(value)).split("\n")
     return plain("\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines), MAX_TEXT)
 

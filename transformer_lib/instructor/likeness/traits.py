@@ -84,11 +84,11 @@ def _numbers(text: str) -> Iterator[str]:
 
 
 Visit = Callable[[ast.AST], tuple[str, int]]
-"""Gives a node's normalised form and how many nodes it has."""
+"""Gives a node's normalized form and how many nodes it has."""
 
 
 def _trees(tree: ast.AST) -> Iterator[tuple[str, float]]:
-    """The normalised subtrees, with their sizes."""
+    """The normalized subtrees, with their sizes."""
     sizes: dict[str, float] = {}
 
     def visit(node: ast.AST) -> tuple[str, int]:

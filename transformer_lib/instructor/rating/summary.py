@@ -35,7 +35,7 @@ class RatingReport:
     """The first system against the second one, over all raters.
 
     ``difference`` is the mean over sentences: of the share of raters who prefer the first minus
-    that of those who prefer the second (pairs), or of the standardised scores (single ones).
+    that of those who prefer the second (pairs), or of the standardized scores (single ones).
     """
 
     kind: Kind
@@ -97,8 +97,8 @@ def report(
     values = {r.rater: _values(sheet.kind, key, r) for r in ratings}
     by_sentence: dict[int, list[float]] = defaultdict(list)
     of_system: dict[str, list[float]] = defaultdict(list)
-    for judgements in values.values():
-        for sentence, (first, second) in _by_sentence(sheet.kind, key, judgements).items():
+    for judgments in values.values():
+        for sentence, (first, second) in _by_sentence(sheet.kind, key, judgments).items():
             by_sentence[sentence].append(first - second)
             of_system[key.systems[0]].append(first)
             of_system[key.systems[1]].append(second)

@@ -149,7 +149,7 @@ def group_norm(
     num_groups: int,
     eps: float,
 ) -> Float[Tensor, "batch length d_model"]:
-    """Layer norm within each of some groups of neighbouring channels of a position."""
+    """Layer norm within each of some groups of neighboring channels of a position."""
     groups = x.unflatten(-1, (num_groups, -1))
     mean = groups.mean(dim=-1, keepdim=True)
     variance = groups.var(dim=-1, correction=0, keepdim=True)

@@ -257,9 +257,9 @@ def layer_norm_backward(
     Float[Tensor, "batch length d_model"], Float[Tensor, " d_model"], Float[Tensor, " d_model"]
 ]:
     """∂L/∂x = (g − mean(g) − x̂·mean(g·x̂))/√(σ² + eps), with g = scale·∂L/∂y."""
-    centred = x - x.mean(dim=-1, keepdim=True)
-    root = torch.sqrt(centred.square().mean(dim=-1, keepdim=True) + eps)
-    normed, g = centred / root, upstream * scale
+    centered = x - x.mean(dim=-1, keepdim=True)
+    root = torch.sqrt(centered.square().mean(dim=-1, keepdim=True) + eps)
+    normed, g = centered / root, upstream * scale
     along = normed * (g * normed).mean(dim=-1, keepdim=True)
     of_x = (g - g.mean(dim=-1, keepdim=True) - along) / root
     return of_x, (upstream * normed).sum(dim=(0, 1)), upstream.sum(dim=(0, 1))

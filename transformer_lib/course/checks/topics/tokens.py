@@ -80,7 +80,7 @@ def _count_cases(random: torch.Generator) -> dict[str, Case]:
 
 @exercise("tokens", _count_cases)
 def learn_merges(counts: dict[str, int], number: int) -> list[Pair]:
-    """The most frequent pair of neighbours, merged everywhere, again and again (Sennrich 2016)."""
+    """The most frequent pair of neighbors, merged everywhere, again and again (Sennrich 2016)."""
     spelled = {word: list(word) for word in counts}
     merges: list[Pair] = []
     while len(merges) < number:
