@@ -4,8 +4,10 @@ import ast
 import io
 import linecache
 import math
+import os
 import sys
 import textwrap
+import time
 from contextlib import redirect_stdout
 
 import pytest
@@ -13,6 +15,7 @@ import torch
 from torch import nn
 
 from transformer_lib.course.checks import EXERCISES, check
+from transformer_lib.course.checks.apart import MEMORY, apart
 from transformer_lib.course.checks.edits import edits
 from transformer_lib.course.checks.repair import definition_of
 from transformer_lib.vocabulary import PAD
@@ -295,3 +298,55 @@ def test_a_list_of_tensors_is_no_list_of_numbers():
         """
     said = repr(check(answer(wrong), seed=1))
     assert "expected a number, got a tensor: item() makes a number of it" in said
+
+
+def a_search_that_puts_a_list_into_itself():
+    return answer(
+        """
+        def greedy_decode_batch(next_logits, batch_size, max_len):
+            rows = [[2] for _ in range(batch_size)]
+            active = list(range(batch_size))
+            for _ in range(max_len):
+                if not active:
+                    break
+                logits = next_logits(torch.tensor([rows[i] for i in active]))
+                still = []
+                for i, token in zip(active, logits.argmax(dim=-1).tolist()):
+                    if token == 3:
+                        continue
+                    rows[i].append(token)
+                    still.append(i)
+                active = still
+            return [row[1:] for row in rows]
+        """
+    )
+
+
+def test_a_changed_program_that_crashes_leaves_the_notebook_alone():
+    # With one of its names exchanged, torch.tensor gets a list that contains itself, and crashes.
+    said = repr(check(a_search_that_puts_a_list_into_itself(), seed=3))
+    assert "the model has 3 sources, and got 2 rows" in said
+
+
+APART = sys.platform == "linux" and not torch.accelerator.is_available()
+
+
+def takes_much():
+    return str(len(bytearray(MEMORY + 2**28)))
+
+
+@pytest.mark.skipif(not APART, reason="here a call is not made in a process of its own")
+@pytest.mark.parametrize("call", [os.abort, lambda: 1 / 0, takes_much, lambda: time.sleep(60)])
+def test_a_call_apart_that_fails_says_nothing(call):
+    assert apart(call, seconds=2) == ""
+
+
+def test_a_call_apart_says_what_it_returns():
+    torch.randn(3, requires_grad=True).sum().backward()
+
+    def gradient():
+        x = torch.ones(300, 300, requires_grad=True)
+        (x @ x).sum().backward()
+        return str(x.grad.sum().item())
+
+    assert apart(gradient, seconds=60) == "54000000.0"

@@ -7,16 +7,18 @@ import ast
 import contextlib
 import copy
 import io
+import json
 import linecache
 import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import islice
 from types import CodeType, FrameType
 from typing import Any
 
+from transformer_lib.course.checks.apart import apart
 from transformer_lib.course.checks.compare import compare
 from transformer_lib.course.checks.edits import LETTERS, Definition, Edit, edits
 from transformer_lib.course.checks.exercise import Exercise
@@ -77,6 +79,8 @@ class Workshop:
     def repaired(self, right: Outcomes, wrong: dict[str, Outcomes]) -> "Repair | None":
         """What to look at, if an edit makes the answer right, or leaves one known mistake.
 
+        A changed program may do anything, so all of them are tried in a process of their own.
+
         Args:
             right, wrong: what the right answer and each known wrong one give. Where a result says
                 little, such as a truth value, ``wrong`` is to be empty: then only an edit counts
@@ -84,6 +88,10 @@ class Workshop:
         """
         if self.tree is None:
             return None
+        found = apart(lambda: json.dumps(self._search(right, wrong), default=asdict), 2 * SECONDS)
+        return Repair(**json.loads(found)) if found not in ("", "null") else None
+
+    def _search(self, right: Outcomes, wrong: dict[str, Outcomes]) -> "Repair | None":
         half, nearly = [], None
         for edit, reached, but in self._edits_that_reach({"": right} | wrong):
             place = self._place(edit)
