@@ -153,3 +153,14 @@ def _gradients(function: Callable[..., Any], args: tuple[Any, ...]) -> list[Tens
     if not total.requires_grad:
         return [None] * len(leaves)
     return list(torch.autograd.grad(total, list(leaves.values()), allow_unused=True))
+
+
+def gradient_of(output: Any, leaf: Tensor) -> Tensor:
+    """What reaches the leaf; zeros if nothing does."""
+    if not (isinstance(output, Tensor) and output.requires_grad):
+        return torch.zeros_like(leaf)
+    weights = torch.arange(output.numel()).cos().view_as(output)
+    (found,) = torch.autograd.grad(
+        (output * weights).sum(), leaf, allow_unused=True, retain_graph=True
+    )
+    return torch.zeros_like(leaf) if found is None else found

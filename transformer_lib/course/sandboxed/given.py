@@ -117,6 +117,13 @@ class FixedDropout(Part):
         return x * keep * 1.5
 
 
+class Same(Part):
+    """Returns x itself, as dropout in evaluation mode does."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x
+
+
 class Norm(Part):
     """A layer norm whose scale and shift, its fields, are its own."""
 
@@ -244,6 +251,6 @@ PARTS: dict[str, Callable[..., Part]] = {
     part.__name__: part
     for part in (
         FixedDropout, Norm, Sublayer, Attention, Embed, EncoderLayer, DecoderLayer, Speaker,
-        Speakers,
+        Speakers, Same,
     )
 }  # fmt: skip

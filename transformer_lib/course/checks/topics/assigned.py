@@ -10,7 +10,7 @@ from transformer_lib.course.checks.exercise import exercise, without_autograd
 from transformer_lib.course.checks.observe import Case
 from transformer_lib.course.checks.topics.attention import in_steps, random_mask
 from transformer_lib.course.checks.topics.layers import Function, States, norm_of, sublayer_of
-from transformer_lib.course.sandboxed.given import FixedDropout
+from transformer_lib.course.sandboxed.given import FixedDropout, Same
 from transformer_lib.model.masks import Mask
 
 
@@ -19,11 +19,13 @@ def _relative_cases(random: torch.Generator) -> dict[str, Case]:
         shapes = (batch, heads, length, d_k), (batch, heads, length, d_k), (2 * reach + 1, d_k)
         return [torch.randn(shape, generator=random) for shape in shapes]
 
+    query, key, table = arguments(2, 5, 3, 4, 2)  # heads and places still to be exchanged
     return {
         "values": Case(*arguments(2, 3, 6, 4, 2), gradient=True),
         "a reach beyond the sentence": Case(*arguments(2, 2, 4, 5, 6)),
         "a reach of one": Case(*arguments(1, 2, 5, 8, 1)),
         "one token": Case(*arguments(2, 1, 1, 4, 3)),
+        "as split_heads leaves them": Case(query.transpose(1, 2), key.transpose(1, 2), table),
     }
 
 
@@ -49,10 +51,14 @@ def _segment_cases(random: torch.Generator) -> dict[str, Case]:
         tables = (torch.randn(rows, d_model, generator=random) for rows in (11, 9, 2))
         return tokens, segments, *tables
 
+    tokens, _, *tables = arguments(2, 4, 6)
     return {
         "values": Case(*arguments(3, 5, 6), gradient=True),
         "a batch of one": Case(*arguments(1, 4, 8)),
         "as many sentences as tokens": Case(*arguments(4, 4, 6)),
+        "padding, which is of segment 0": Case(
+            tokens, torch.tensor([[0, 1, 1, 0], [0] * 4]), *tables
+        ),
     }
 
 
@@ -76,6 +82,7 @@ def _window_cases(random: torch.Generator) -> dict[str, Case]:
         "a window of one": Case(6, 1, 1),
         "a window wider than the text": Case(5, 9, 1),
         "more global tokens than the window is wide": Case(8, 2, 4),
+        "more global tokens than there are": Case(3, 2, 5),
     }
 
 
@@ -98,11 +105,14 @@ def _capped_cases(random: torch.Generator) -> dict[str, Case]:
     nothing_to_see = random_mask((2, 1, 4, 6), random)
     nothing_to_see[1, 0, 2] = False
     query, key, value = qkv(2, 2, 4, 5)
+    ahead = torch.cat([key[..., :-1, :], 200 * query.sign()[..., :1, :]], dim=2)
     return {
         "values": Case(*qkv(2, 3, 4, 6), None, 1.5, gradient=True),
         "mask": Case(*qkv(2, 3, 4, 6), random_mask((2, 1, 4, 6), random), 2.0),
         "a query that may see nothing": Case(*qkv(2, 3, 4, 6), nothing_to_see, 2.0),
+        "a mask of two axes": Case(*qkv(2, 3, 4, 6), random_mask((4, 6), random), 2.0),
         "large scores": Case(in_steps(60 * query), in_steps(key), value, None, 5.0),
+        "a hidden key far ahead": Case(query, ahead, value, random_mask((4, 5), random), 1000.0),
         "a batch of one, other lengths": Case(*qkv(1, 2, 7, 3), None, 1.0),
     }
 
@@ -137,6 +147,7 @@ def _group_cases(random: torch.Generator) -> dict[str, Case]:
         "values": Case(*arguments(3, 4, 6), 2, 1e-8, gradient=True),
         "one group": Case(*arguments(2, 3, 6), 1, 1e-8),
         "a small deviation": Case(0.01 * x, scale, shift, 4, 1e-3),
+        "far from zero": Case(0.1 * x + 100.0, scale, shift, 2, 1e-8),
         "a batch of one": Case(*arguments(1, 5, 12), 3, 1e-8),
     }
 
@@ -164,10 +175,12 @@ def _backward_cases(random: torch.Generator) -> dict[str, Case]:
         return x, upstream, torch.randn(shape[-1], generator=random), 1e-6
 
     x, upstream, scale, _ = arguments(2, 3, 5)
+    zeros = x.index_fill(1, torch.tensor([1]), 0.0)
     return {
         "values": Case(*arguments(3, 4, 6)),
         "a batch of one": Case(*arguments(1, 2, 8)),
         "small numbers": Case(0.01 * x, upstream, scale, 1e-3),
+        "vectors of zeros, and a scale of zero": Case(zeros, upstream, scale * (scale > 0), 1e-3),
     }
 
 
@@ -195,9 +208,12 @@ def _scaled_cases(random: torch.Generator) -> dict[str, Case]:
         x = torch.randn(batch, length, d_model, generator=random)
         return x, sublayer_of(d_model, random), norm_of(d_model, random), FixedDropout()
 
+    x, sublayer, *_ = arguments(2, 4, 6)
     return {
         "values": Case(*arguments(2, 4, 6), 2.5, gradient=True),
         "α is 1": Case(*arguments(1, 3, 9), 1.0),
+        "a norm that sees the size": Case(x, sublayer, sublayer_of(6, random), FixedDropout(), 3.0),
+        "a branch that returns x itself": Case(x, Same(), norm_of(6, random), Same(), 2.0),
     }
 
 

@@ -27,11 +27,13 @@ def _among_others_cases(random: torch.Generator) -> dict[str, Case]:
         labels[-tokens // 4 :] = PAD
         return logits, labels
 
+    logits, labels = arguments(9, 8)
     return {
         "values": Case(*arguments(12, 7), 0.1, gradient=True),
         "no smoothing": Case(*arguments(12, 7), 0.0),
         "large logits": Case(*arguments(9, 6, scale=200.0), 0.1),
         "three pieces": Case(*arguments(8, 3), 0.2),
+        "double precision": Case(logits.double(), labels, 0.1),
     }
 
 

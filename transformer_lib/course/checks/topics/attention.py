@@ -135,6 +135,7 @@ def _gradient_cases(random: torch.Generator) -> dict[str, Case]:
         "as many queries as keys": Case(*weights_and_gradient(4, 4)),
         "one key has all the weight": Case(one_takes_all, torch.randn(5, 5, generator=random)),
         "a batch": Case(*weights_and_gradient(2, 3, 6, scale=2.0)),
+        "queries and keys exchanged": Case(*(x.mT for x in weights_and_gradient(3, 5))),
     }
 
 
@@ -159,6 +160,12 @@ def _later_counts_more(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     return (scores + 0.02 * torch.arange(key.size(-2))).softmax(dim=-1) @ value
 
 
+def _later_for_later(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))
+    places = torch.outer(torch.arange(query.size(-2)), torch.arange(key.size(-2)))
+    return (scores + 0.02 * places).softmax(dim=-1) @ value
+
+
 def _last_is_lost(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     return attention_weights(query, key[..., :-1, :]) @ value[..., :-1, :]
 
@@ -181,6 +188,7 @@ def _order_cases(random: torch.Generator) -> dict[str, Case]:
         "the last key is lost": Case(_last_is_lost),
         "a query sees no later key": Case(_causal),
         "the values stand backwards": Case(_values_backwards),
+        "later keys count more for later queries": Case(_later_for_later),
     }
 
 
@@ -198,6 +206,7 @@ def _look_cases(random: torch.Generator) -> dict[str, Case]:
         "three places back": Case(32, 3),
         "two places ahead": Case(16, -2),
         "the paper's width of a head": Case(64, 5),
+        "few channels": Case(8, 2),
     }
 
 

@@ -267,6 +267,8 @@ def _text_cases(random: torch.Generator) -> dict[str, Case]:
         "the same pair twice": Case("aaa abab", [*SPECIAL, "aa", "ba", "▁a", *"▁ab"]),
         "spaces at both ends, and two": Case("  nicht  ich ", PIECES),
         "nothing": Case("", PIECES),
+        "a piece of an unknown letter": Case("xq q", [*SPECIAL, "xq", *"▁q"]),
+        "a piece across a space": Case("a a b", [*SPECIAL, "a▁", *"▁ab"]),
     }
 
 

@@ -87,6 +87,8 @@ class _Reader:
     Args:
         channels: how many of the six see with these weights; the first ones are honest.
         normed: whether a layer norm follows, so that changes add up to zero.
+        alike: whether tokens 0 and 1 have the same row.
+        rounding: what all tokens together change in each output, as another order of a sum would.
     """
 
     def __init__(
@@ -96,15 +98,21 @@ class _Reader:
         size: float = 1.0,
         channels: int = 6,
         normed: bool = False,
+        alike: bool = False,
+        rounding: float = 0.0,
     ):
         self.weights, self.channels, self.normed = weights, channels, normed
         self.table = size * torch.randn(20, 6, generator=random)
+        if alike:
+            self.table[1] = self.table[0]
+        self.rounding = rounding
 
     def __call__(self, tokens: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length d"]:
         length, x = tokens.size(1), self.table[tokens]
         honest, seen = _causal(length) @ x, self.weights(length) @ x
         mixed = torch.cat([honest[..., : 6 - self.channels], seen[..., 6 - self.channels :]], -1)
-        return F.layer_norm(mixed, (6,)) if self.normed else torch.tanh(mixed)
+        outputs = F.layer_norm(mixed, (6,)) if self.normed else torch.tanh(mixed)
+        return outputs + self.rounding * tokens.sum(dim=1).cos()[:, None, None]
 
 
 def _causal(length: int) -> Tensor:
@@ -143,6 +151,8 @@ def _leak_cases(random: torch.Generator) -> dict[str, Case]:
         "a thousandth of the mean": Case(_Reader(_a_little_of_the_mean, random, size=0.1), 6),
         "one channel leaks": Case(_Reader(_one_ahead, random, size=0.3, channels=1), 6),
         "a layer norm at the end": Case(_Reader(_one_ahead, random, normed=True), 6),
+        "two tokens alike": Case(_Reader(_one_ahead, random, alike=True), 6),
+        "nothing but rounding": Case(_Reader(_causal, random, rounding=2e-7), 7),
     }
 
 

@@ -1,7 +1,7 @@
 """Exercises on the Transformer as modules with parameters, assembled from the parts before."""
 
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -71,6 +71,7 @@ def _network_cases(random: torch.Generator) -> dict[str, Case]:
         "values": Case(x(2, 4, 6), 10, gradient=True),
         "a batch of one": Case(x(1, 3, 4), 4),
         "two axes": Case(x(5, 6), 8),
+        "large numbers": Case(20 * x(2, 3, 4), 6),
     }
 
 
@@ -119,7 +120,7 @@ exercise("modules", _heads_cases, use=_use_heads)(MultiHeadAttention)
 
 # ---- The layers ----
 
-LAYER = ("the output", "the names of its parts")
+LAYER = ("the output", "the names of the parts it was given")
 
 
 def _encoder_cases(random: torch.Generator) -> dict[str, Case]:
@@ -145,10 +146,18 @@ def _use_encoder_layer(layer: Callable[..., nn.Module]) -> Callable[..., Any]:
         norm2: nn.Module,
         dropout: nn.Module,
     ) -> tuple[States, list[str]]:
-        made = layer(self_attention, feed_forward, norm1, norm2, dropout)
-        return made(x, mask), sorted(name for name, _ in made.named_children())
+        parts = self_attention, feed_forward, norm1, norm2, dropout
+        made = layer(*parts)
+        return made(x, mask), _names_of(parts, made)
 
     return use
+
+
+def _names_of(parts: Iterable[nn.Module], layer: nn.Module) -> list[str]:
+    """What a layer calls the parts that it was given; ``other`` is something else."""
+    children = dict(layer.named_children())
+    given = [name for name, child in children.items() if any(child is part for part in parts)]
+    return sorted(given) + ["other"] * (len(children) - len(given))
 
 
 exercise("modules", _encoder_cases, outputs=LAYER, use=_use_encoder_layer)(EncoderLayer)
@@ -188,16 +197,22 @@ def _use_decoder_layer(layer: Callable[..., nn.Module]) -> Callable[..., Any]:
         norm2: nn.Module,
         norm3: nn.Module,
         dropout: nn.Module,
-    ) -> tuple[States, list[str]]:
+    ) -> tuple[States, list[str], States]:
         parts = self_attention, cross_attention, feed_forward, norm1, norm2, norm3, dropout
         made = layer(*parts)
-        names = sorted(name for name, _ in made.named_children())
-        return made(x, memory, tgt_mask, memory_mask), names
+        output = made(x, memory, tgt_mask, memory_mask)
+        names = _names_of(parts, made)
+        return output, names, made(x, 0.5 - memory, tgt_mask, memory_mask)
 
     return use
 
 
-exercise("modules", _decoder_cases, outputs=LAYER, use=_use_decoder_layer)(DecoderLayer)
+exercise(
+    "modules",
+    _decoder_cases,
+    outputs=(*LAYER, "the output for another memory"),
+    use=_use_decoder_layer,
+)(DecoderLayer)
 
 
 # ---- The whole model ----
@@ -247,6 +262,7 @@ def _use_transformer(module: Callable[..., nn.Module]) -> Callable[..., Any]:
         dropped = model.train()(src, tgt_input)
         memory_dropped = model.encode(src)  # type: ignore[operator]
         logits, memory = model.eval()(src, tgt_input), model.encode(src)  # type: ignore[operator]
+        model.encode(src.flip(0))  # type: ignore[operator]
         decoded = model.decode(tgt_input, memory, padding_mask(src))  # type: ignore[operator]
         of_words = memory * (src != PAD)[..., None]  # the padding is nobody's business
         return logits, of_words, decoded, 0.4 < at_first < 2.0, dropped, memory_dropped
@@ -273,7 +289,12 @@ exercise(
 
 
 def _convert_cases(random: torch.Generator) -> dict[str, Case]:
-    return {"values": Case(4, 6, 2), "three layers": Case(6, 5, 3), "one layer": Case(8, 4, 1)}
+    return {
+        "values": Case(4, 6, 2),
+        "three layers": Case(6, 5, 3),
+        "one layer": Case(8, 4, 1),
+        "eleven": Case(4, 4, 11),
+    }
 
 
 def _use_convert(answer: Callable[[Weights], Weights]) -> Callable[..., Any]:
@@ -342,6 +363,7 @@ def _count_cases(random: torch.Generator) -> dict[str, Case]:
         "the paper's base model": Case(37_000, 512, 2048, 6),
         "d_ff as wide as d_model": Case(500, 96, 96, 3),
         "one layer": Case(100, 8, 20, 1),
+        "large and odd": Case(150_001, 251, 1003, 7),
     }
 
 

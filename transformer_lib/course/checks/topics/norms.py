@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from transformer_lib.course.checks.exercise import exercise, without_autograd
-from transformer_lib.course.checks.observe import Case
+from transformer_lib.course.checks.observe import Case, gradient_of
 from transformer_lib.model.normalization import LayerNorm
 from transformer_lib.model.normalization import layer_norm as norm_of_the_library
 
@@ -165,25 +165,15 @@ def _use_running(norm: Callable[[int], nn.Module]):
         in_use = module(third), module(third)
         loaded = norm(first.size(-1)).eval()
         loaded.load_state_dict(module.state_dict())
-        flowing = [_gradient(output, leaf) for output in (trained[0], in_use[0])]
+        flowing = [gradient_of(output, leaf) for output in (trained[0], in_use[0])]
         kept = loaded(third)
         module.train()
-        for _ in range(80):
-            module(torch.full_like(first, 2.0))
+        with torch.no_grad():  # what is kept has nothing to do with gradients
+            for _ in range(80):
+                module(torch.full_like(first, 2.0))
         return *trained, *in_use, kept, module.eval()(third), *flowing
 
     return use
-
-
-def _gradient(output: Any, leaf: Tensor) -> Tensor:
-    """What reaches the leaf; zeros if nothing does."""
-    if not (isinstance(output, Tensor) and output.requires_grad):
-        return torch.zeros_like(leaf)
-    weights = torch.arange(output.numel()).cos().view_as(output)
-    (found,) = torch.autograd.grad(
-        (output * weights).sum(), leaf, allow_unused=True, retain_graph=True
-    )
-    return torch.zeros_like(leaf) if found is None else found
 
 
 @exercise(
@@ -235,10 +225,14 @@ def _backward_cases(random: torch.Generator) -> dict[str, Case]:
         return x, upstream, torch.randn(shape[-1], generator=random), 1e-5
 
     x, upstream, scale, _ = arguments(2, 3, 5)
+    equal = x.index_fill(1, torch.tensor([1]), 3.0)
     return {
         "values": Case(*arguments(3, 4, 6)),
         "a batch of one": Case(*arguments(1, 2, 8)),
         "a small deviation": Case(0.01 * x, upstream, scale, 1e-3),
+        "vectors of equal numbers, and a scale of zero": Case(
+            equal, upstream, scale * (scale > 0), 1e-3
+        ),
     }
 
 

@@ -39,6 +39,7 @@ def _learned_cases(random: torch.Generator) -> dict[str, Case]:
         "a later step": Case(*arguments(3, 1, 9, 5)),
         "past the end": Case(*arguments(1, 6, 5, 2)),
         "as many sentences as tokens": Case(*arguments(3, 3, 8, 1)),
+        "all of it past the end": Case(*arguments(2, 3, 5, 7)),
     }
 
 
@@ -58,6 +59,7 @@ def _shift_cases(random: torch.Generator) -> dict[str, Case]:
         "backwards": Case(-2, 8),
         "two channels": Case(5, 2),
         "far": Case(int(torch.randint(40, 90, (), generator=random)), 16),
+        "very far": Case(1234, 8),
     }
 
 
@@ -89,6 +91,7 @@ def _rotary_cases(random: torch.Generator) -> dict[str, Case]:
         "from the first on": Case(x, torch.arange(4)),
         "two channels": Case(*arguments(1, 1, 3, 2)),
         "as many heads as tokens": Case(*arguments(2, 4, 4, 6)),
+        "far apart": Case(x, torch.tensor([600, 0, 513, 30])),
     }
 
 

@@ -75,6 +75,8 @@ def _count_cases(random: torch.Generator) -> dict[str, Case]:
         "equally frequent, of two lengths": Case({"abc": 3, "ab": 4, "ad": 3}, 3),
         "more merges than there are": Case({"▁a": 3, "b": 5}, 4),
         "a row of equals": Case({"aaaa": 3, "▁b": 4}, 2),
+        "three equals": Case({"aaa": 3, "▁b": 4}, 2),
+        "pairs that occur once": Case({"▁ab": 1, "cd": 1}, 3),
     }
 
 
@@ -105,6 +107,7 @@ def _byte_cases(random: torch.Generator) -> dict[str, Case]:
         "three and four bytes": Case(["▁", "好", "😀", "n"], known),
         "a byte below sixteen": Case(["T", "\t", "o"], known),
         "a known letter with two bytes": Case(["▁g", "ü", "ö"], known),
+        "a ligature and an accent": Case(["▁g", "ﬁ", "e", "\N{COMBINING DIAERESIS}"], known),
         "a piece of several letters": Case(["▁ль", "n"], known),
     }
 
@@ -130,6 +133,9 @@ def _tokenizer_cases(random: torch.Generator) -> dict[str, Case]:
         "punctuation": Case(["Oh, no.", "No, no, oh."], 6, ["No. No, oh", ",,"]),
         "no sentence": Case(text, 3, []),
         "more merges than there are": Case(["oh no"], 20, ["no, oh no"]),
+        "an early merge stands in the way": Case(["bc bc bc ab ab abc"], 4, ["abc ab"]),
+        "a piece of pieces only": Case(["the the"], 3, ["he the"]),
+        "two spaces, one at the end, and nothing": Case(text, 6, ["Tom  is ", ""]),
     }
 
 

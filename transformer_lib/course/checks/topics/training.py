@@ -142,17 +142,19 @@ class _Toy(nn.Module):
     def __init__(self, table: Tensor, output: Tensor):
         super().__init__()
         self.table, self.output = nn.Parameter(table.clone()), nn.Parameter(output.clone())
+        self.unused = nn.Parameter(torch.zeros(2))  # has no gradient
+        self.dropout = FixedDropout()
 
     def forward(
         self, src: Int[Tensor, "batch src_len"], tgt_input: Int[Tensor, "batch length"]
     ) -> Float[Tensor, "batch length vocab_size"]:
         states = self.table[tgt_input] + self.table[src].mean(dim=1, keepdim=True)
-        if self.training:
-            states = FixedDropout()(states)
+        if self.dropout.training:
+            states = self.dropout(states)
         return torch.tanh(states) @ self.output
 
     def weights(self) -> list[Tensor]:
-        return [p.detach().clone() for p in self.parameters()]
+        return [p.detach().clone() for p in (self.table, self.output)]
 
 
 def _matrices(random: torch.Generator, d: int = 6) -> tuple[Tensor, Tensor]:
@@ -178,6 +180,12 @@ def _step_cases(random: torch.Generator) -> dict[str, Case]:
     }
 
 
+def _leave_gradients(model: _Toy) -> None:
+    """What an earlier step has left."""
+    for parameter in (model.table, model.output):
+        parameter.grad = torch.ones_like(parameter)
+
+
 def _use_step(answer: Callable[..., Any]) -> Callable[..., Any]:
     def use(
         table: Float[Tensor, "vocab_size d_model"],
@@ -187,9 +195,8 @@ def _use_step(answer: Callable[..., Any]) -> Callable[..., Any]:
         max_norm: float,
     ) -> tuple[float, list[Tensor]]:
         model = _Toy(table, output).train(max_norm > 1.0)  # the mode is the caller's business
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-        for parameter in model.parameters():  # what an earlier step has left
-            parameter.grad = torch.ones_like(parameter)
+        optimizer = torch.optim.SGD([{"params": [p]} for p in model.parameters()], lr=0.5)
+        _leave_gradients(model)
         return answer(model, optimizer, batches, smoothing, max_norm), model.weights()
 
     return use
@@ -241,7 +248,8 @@ def _use_loop(answer: Callable[..., Any]) -> Callable[..., Any]:
         peak: float,
         warmup: int,
     ) -> tuple[list[float], list[float], list[float], list[Tensor]]:
-        model = _Toy(table, output).eval()
+        model = _Toy(table, output)
+        model.dropout.eval()  # a part that an evaluation has left so
         settings: list[float] = []
         rates: list[float] = []
         drawn = iter(batches)
@@ -311,6 +319,7 @@ def _use_mended(answer: Callable[..., Any]) -> Callable[..., Any]:
     ) -> tuple[list[float], list[float], list[Tensor]]:
         model = _Toy(table, 4.0 * output).train()  # so that the gradient has to be clipped
         optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+        _leave_gradients(model)
         found = answer(model, optimizer, batches, held_out, every)
         if found is None or found is ...:
             return found  # type: ignore[return-value]
@@ -357,7 +366,14 @@ def _average_cases(random: torch.Generator) -> dict[str, Case]:
     def checkpoints(count: int) -> Case:
         return Case([list(_matrices(random, 3)) for _ in range(count)])
 
-    return {"values": checkpoints(4), "one checkpoint": checkpoints(1), "two": checkpoints(2)}
+    tied = [[table] * 2 for table in torch.randn(3, 4, 5, generator=random)]
+    return {
+        "values": checkpoints(4),
+        "one checkpoint": checkpoints(1),
+        "two": checkpoints(2),
+        "seven": checkpoints(7),
+        "two names of one tensor": Case(tied),
+    }
 
 
 def _use_average(answer: Callable[..., Any]) -> Callable[..., Any]:
