@@ -527,3 +527,57 @@ def sandwich_added_back(x, sublayer, norm_in, norm_out, dropout):
 )
 def dropout_before_the_norm(x, sublayer, norm_in, norm_out, dropout):
     return x + norm_out(dropout(sublayer(norm_in(x))))
+
+
+@misconception(
+    "M491",
+    "embed_with_segments",
+    title="the first token's segment for all tokens",
+    source="answers in a trial of the checks: segments[:, :1]",
+    effect="Only one sentence to a row; the second one is taken for a part of the first.",
+    hint="All tokens of a row have the segment of its first token in yours.",
+)
+def segment_of_the_first(tokens, segments, table, positions, segment_table):
+    return table[tokens] + positions[: tokens.size(1)] + segment_table[segments[:, :1]]
+
+
+@misconception(
+    "M492",
+    "scaled_post_norm",
+    title="the branch divided by α",
+    source="an answer in a trial of the checks: for a layer norm the two are the same",
+    effect="Nothing for a layer norm, but for its ε; another result for any other norm.",
+    hint="A layer norm does not see whether x is multiplied or the branch divided. Does your "
+    "formula hold for a norm that does?",
+)
+def branch_divided(x, sublayer, norm, dropout, alpha):
+    return norm(x + dropout(sublayer(x)) / alpha)
+
+
+@misconception(
+    "M493",
+    "capped_attention",
+    title="cap · tanh(s) / cap",
+    source="answers in a trial of the checks: the brackets of the tanh left out",
+    effect="The cap cancels: every score is between −1 and 1, whatever it is.",
+    hint="The cap has no influence on your result, for you multiply and divide by it. What is "
+    "divided by it in the formula?",
+)
+def cap_cancels(query, key, value, mask, cap):
+    return _capped(query * cap, key, value, mask, cap, outer=False)
+
+
+@misconception(
+    "M494",
+    "group_norm",
+    title="the variance as mean of squares less square of the mean",
+    source="common: one pass instead of two",
+    effect="Far from zero the difference of two large numbers is rounding, at times negative.",
+    hint="Far from zero your variance is rounding: the difference of two large numbers. What "
+    "if the mean is taken off first?",
+)
+def group_norm_in_one_pass(x, scale, shift, num_groups, eps):
+    groups = x.unflatten(-1, (num_groups, -1))
+    mean = groups.mean(dim=-1, keepdim=True)
+    variance = groups.square().mean(dim=-1, keepdim=True) - mean.square()
+    return scale * ((groups - mean) / torch.sqrt(variance + eps)).flatten(-2) + shift

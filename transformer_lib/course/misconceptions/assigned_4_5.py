@@ -474,3 +474,48 @@ def one_keeps_its_own(scores_a, scores_b, swapped):
     difference = scores_a - scores_b
     drawn = difference.masked_fill(swapped, 0.0).mean(dim=1)
     return _p_value(drawn.abs() >= difference.mean().abs())
+
+
+@misconception(
+    "M495",
+    "multi_bleu",
+    title="one bag for the whole corpus",
+    source="answers in a trial of the checks: n-grams added up over all sentences, then compared",
+    effect="An n-gram counts as right if another sentence's reference has it.",
+    hint="An n-gram counts in yours if any sentence's reference has it. With whose references may "
+    "it be compared?",
+)
+def one_bag(hypotheses, references):
+    matches = []
+    for n in range(1, 5):
+        ours, theirs = Counter(), Counter()
+        for hypothesis, several in zip(hypotheses, references, strict=True):
+            ours += ngram_counts(hypothesis, n)
+            most = Counter()
+            for one in several:
+                most |= ngram_counts(one, n)
+            theirs += most
+        matches.append(((ours & theirs).total(), ours.total()))
+    if not all(right for right, _ in matches):
+        return 0.0
+    length = sum(map(len, hypotheses))
+    wanted = sum(
+        _closest(len(hypothesis), map(len, several))
+        for hypothesis, several in zip(hypotheses, references, strict=True)
+    )
+    precision = _geometric([right / all_ for right, all_ in matches])
+    return 100 * precision * math.exp(min(0.0, 1.0 - wanted / length))
+
+
+@misconception(
+    "M496",
+    "randomization_p_value",
+    title="only draws in which the same system is as far ahead",
+    source="answers in a trial of the checks: the sign is turned, not taken away",
+    effect="Half of the p-value, whoever is ahead.",
+    hint="You count the draws in which the system that is ahead is as far ahead again. And those "
+    "in which the other one is?",
+)
+def same_system_ahead(scores_a, scores_b, swapped):
+    apart, drawn = _apart(scores_a, scores_b, swapped)
+    return _p_value(drawn * apart.sign() >= apart.abs())

@@ -756,3 +756,72 @@ def multiplied_by_the_mask(query, key, value, mask):
         return scores.softmax(dim=-1) @ value, scores.softmax(dim=-1)
     weights = (scores * mask).softmax(dim=-1) * mask
     return weights @ value, weights
+
+
+@misconception(
+    "M478",
+    "softmax_backward",
+    title="the sum runs over the queries",
+    source="answers in a trial of the checks: dim=-2, or einsum with the wrong letter",
+    effect="Queries that have nothing to do with each other pull at each other's scores.",
+    hint="Your sum runs down the queries. Which weights add up to 1 together?",
+)
+def sum_over_queries(weights, upstream):
+    return weights * (upstream - (weights * upstream).sum(dim=-2, keepdim=True))
+
+
+@misconception(
+    "M479",
+    "ignores_order",
+    title="rolled without saying along which axis",
+    source="answers in a trial of the checks: key.roll(1)",
+    effect="Right attention fails: numbers slip from one key into the next.",
+    hint="Without dims, roll moves single numbers from one vector into the next. Are your keys "
+    "after it still the same keys?",
+)
+def rolled_flat(attend):
+    query, key, value = torch.randn(2, 4, 8), torch.randn(2, 7, 8), torch.randn(2, 7, 8)
+    moved = attend(query, key.roll(1), value.roll(1))
+    return torch.allclose(attend(query, key, value), moved, atol=1e-5)
+
+
+@misconception(
+    "M480",
+    "ignores_order",
+    title="a single query",
+    source="an answer in a trial of the checks",
+    effect="A program that treats only later queries wrongly passes.",
+    hint="One kind of program passes that should not: it treats the first query rightly, and later "
+    "ones not. How many queries do you try?",
+)
+def single_query(attend):
+    query, key, value = torch.randn(2, 1, 8), torch.randn(2, 7, 8), torch.randn(2, 7, 8)
+    order = torch.arange(7).roll(3)
+    moved = attend(query, key[:, order], value[:, order])
+    return torch.allclose(attend(query, key, value), moved, atol=1e-5)
+
+
+@misconception(
+    "M481",
+    "look_back",
+    title="the matrix is made for the other layout",
+    source="answers in a trial of the checks: all sines in front of all cosines",
+    effect="Other channels are rotated together than belong together.",
+    hint="Your matrix rotates channel i together with channel i + d_model/2. Which two channels "
+    "are sine and cosine of one angle in the paper's layout?",
+)
+def rotated_in_halves(d_model, offset):
+    return 1000.0 * shifted(offset, d_model, halves=True), torch.eye(d_model)
+
+
+@misconception(
+    "M482",
+    "look_back",
+    title="the factor fits some widths only",
+    source="an answer in a trial of the checks: found by trying d_model = 64",
+    effect="With few channels the right place wins by too little.",
+    hint="With many channels it works, with few the right place wins by too little: there "
+    "neighbors are more alike. How large may the factor be?",
+)
+def factor_for_many_channels(d_model, offset):
+    return 24.0 * shifted(offset, d_model), torch.eye(d_model)

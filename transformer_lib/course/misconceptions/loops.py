@@ -1,5 +1,7 @@
 """Mistakes in a training of one's own: the step, the loop around it, and what comes after."""
 
+import copy
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -39,6 +41,9 @@ def _step(model, optimizer, batches, smoothing, max_norm, loss=_nll, zero=True, 
             nn.utils.clip_grad_norm_(model.parameters(), max_norm)
     if clip == "after":
         nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+    if clip == "one by one":
+        for parameter in model.parameters():
+            nn.utils.clip_grad_norm_(parameter, max_norm)
     optimizer.step()
     return total
 
@@ -164,9 +169,19 @@ def _rate(step, peak, warmup):
 
 
 def _train(
-    model, draw, steps, accumulate, peak, warmup, rate=_rate, mode=True, betas=(0.9, 0.98), eps=1e-9
+    model,
+    draw,
+    steps,
+    accumulate,
+    peak,
+    warmup,
+    rate=_rate,
+    mode=True,
+    betas=(0.9, 0.98),
+    eps=1e-9,
+    optimizer=torch.optim.Adam,
 ):
-    optimizer = torch.optim.Adam(model.parameters(), betas=betas, eps=eps)
+    optimizer = optimizer(model.parameters(), betas=betas, eps=eps)
     model.train(mode)
     losses = []
     for step in range(1, steps + 1):
@@ -369,3 +384,178 @@ def mean_of_two(states):
 )
 def the_last_one(states):
     return dict(states[-1])
+
+
+@misconception(
+    "M497",
+    "training_step",
+    title="divided by all places, padding included",
+    source="common: numel() for the number of real tokens",
+    effect="The more padding a batch has, the less is learned from it.",
+    hint="Padding has no loss in yours, and is counted all the same. By how many tokens do you "
+    "divide?",
+)
+def divided_by_all_places(model, optimizer, batches, smoothing, max_norm):
+    real = sum(_real(labels) for _, _, labels in batches)
+    places = sum(labels.numel() for _, _, labels in batches)
+
+    def loss(*args):
+        return _nll(*args) * real / places
+
+    return _step(model, optimizer, batches, smoothing, max_norm, loss=loss)
+
+
+@also("M497", "mended_training")
+def means_over_all_places(model, optimizer, batches, held_out, every):
+    def mean(model, batch):
+        return _nll(model, batch) / batch[2].numel()
+
+    return _mended(model, optimizer, batches, held_out, every, mean, mean)
+
+
+def _mended(model, optimizer, batches, held_out, every, mean, measure):
+    """The program without its three faults, with these means in training and in measuring."""
+    losses, measured = [], []
+    for number, batch in enumerate(batches, start=1):
+        optimizer.zero_grad()
+        loss = mean(model, batch)
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        losses.append(loss.item())
+        if number % every == 0:
+            model.eval()
+            with torch.no_grad():
+                values = [measure(model, other) for other in held_out]
+            model.train()
+            measured.append(float(sum(values) / len(values)))
+    return losses, measured
+
+
+@misconception(
+    "M498",
+    "training_step",
+    title="each parameter's gradient is clipped by itself",
+    source="answers in a trial of the checks: clip_grad_norm_ in a loop over the parameters",
+    effect="The step has another direction than the gradient, and may be longer than the limit.",
+    hint="Small gradients are right. The norm of what is limited: of each parameter, or of all "
+    "together?",
+)
+def clipped_one_by_one(model, optimizer, batches, smoothing, max_norm):
+    return _step(model, optimizer, batches, smoothing, max_norm, clip="one by one")
+
+
+@misconception(
+    "M499",
+    "training_step",
+    title="each batch divided by the tokens so far",
+    source="an answer in a trial of the checks: the count grows in the same loop",
+    effect="The first batches count too much.",
+    hint="With one batch it is right. By how many tokens is the first of several divided?",
+)
+def tokens_so_far(model, optimizer, batches, smoothing, max_norm):
+    so_far, real = 0, sum(_real(labels) for _, _, labels in batches)
+
+    def loss(model, batch, smoothing):
+        nonlocal so_far
+        so_far += _real(batch[2])
+        return _nll(model, batch, smoothing) * real / so_far
+
+    return _step(model, optimizer, batches, smoothing, max_norm, loss=loss)
+
+
+@misconception(
+    "M500",
+    "mended_training",
+    title="padding still counts where it is measured",
+    source="answers in a trial of the checks: ignore_index in the training loss only",
+    effect="The held-out losses of two programs with other batches cannot be compared.",
+    hint="Your training is right. Which tokens are in the mean of a held-out batch?",
+)
+def padding_is_measured(model, optimizer, batches, held_out, every):
+    def measure(model, batch):
+        return _mean(model, batch, ignore=-1)
+
+    return _mended(model, optimizer, batches, held_out, every, _mean, measure)
+
+
+@misconception(
+    "M501",
+    "mended_training",
+    title="a mean over all held-out tokens",
+    source="answers in a trial of the checks: better, and not what was asked for",
+    effect="Numbers that do not go with those of the program before.",
+    hint="Your training is right. The held-out loss is to stay a mean of the batches' means: what "
+    "is yours the mean of?",
+)
+def mean_over_held_out_tokens(model, optimizer, batches, held_out, every):
+    share = len(held_out) / sum(_real(labels) for _, _, labels in held_out)
+
+    def measure(model, batch):
+        return _nll(model, batch) * share
+
+    return _mended(model, optimizer, batches, held_out, every, _mean, measure)
+
+
+@misconception(
+    "M502",
+    "average_checkpoints",
+    title="always the last five",
+    source="an answer in a trial of the checks: the paper's number in the code",
+    effect="Right for five checkpoints, and less averaging than was asked for with more.",
+    hint="With more than five states you leave the first ones out. Who chooses what is averaged?",
+)
+def last_five(states):
+    last = states[-5:]
+    return {name: torch.stack([state[name] for state in last]).mean(dim=0) for name in last[0]}
+
+
+@misconception(
+    "M503",
+    "average_checkpoints",
+    title="what two names share is added twice",
+    source="an answer in a trial of the checks: sums in place, into a deep copy",
+    effect="Tied tables come out as the double of their mean.",
+    hint="Two names may stand for one tensor, and a deep copy keeps it so. What happens to it when "
+    "you add to both in place?",
+)
+def shared_added_twice(states):
+    total = copy.deepcopy(states[0])
+    for state in states[1:]:
+        for name in total:
+            total[name] += state[name]
+    for name in total:
+        total[name] /= len(states)
+    return total
+
+
+@misconception(
+    "M504",
+    "train_model",
+    title="AdamW for Adam",
+    source="answers in a trial of the checks: its weight decay is 0.01 unless it is set",
+    effect="All weights shrink a little in each step.",
+    hint="Your rates, betas and ε are right, and your weights shrink a little in each step. Which "
+    "optimizer does section 5.3 of the paper name?",
+)
+def adam_with_decay(model, draw, steps, accumulate, peak, warmup):
+    return _train(model, draw, steps, accumulate, peak, warmup, optimizer=torch.optim.AdamW)
+
+
+@misconception(
+    "M505",
+    "train_model",
+    title="a step for each of the batches to accumulate",
+    source="answers in a trial of the checks: training_step called once a batch",
+    effect="As many small steps as batches, at the same rate: nothing is accumulated.",
+    hint="Without accumulation it is right. Of how many batches is the gradient of one step?",
+)
+def nothing_accumulated(model, draw, steps, accumulate, peak, warmup):
+    optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), eps=1e-9)
+    model.train()
+    losses = []
+    for step in range(1, steps + 1):
+        optimizer.param_groups[0]["lr"] = _rate(step, peak, warmup)
+        each = [_step(model, optimizer, [draw()], 0.1, 1.0) for _ in range(accumulate)]
+        losses.append(sum(each) / accumulate)
+    return losses

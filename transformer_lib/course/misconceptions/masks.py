@@ -395,3 +395,56 @@ def differences_added(model, length):
         difference = (model(changed) - before).sum(dim=-1).abs().amax(dim=0)
         found |= {position for position in range(place) if difference[position] > 1e-5}
     return sorted(found)
+
+
+@misconception(
+    "M483",
+    "leaks",
+    title="the future is turned round, not changed",
+    source="answers in a trial of the checks: flip, or a permutation of the later tokens",
+    effect="Who looks at the mean of the future, or at the last token alone, is not noticed.",
+    hint="After your change the later tokens are the same in another order, or the only one there "
+    "is stays. What does a model see that takes their mean?",
+)
+def future_turned_round(model, length):
+    tokens = torch.randint(20, (16, length))
+    before, found = model(tokens), []
+    for place in range(length - 1):
+        changed = torch.cat([tokens[:, : place + 1], tokens[:, place + 1 :].flip(1)], dim=1)
+        if (model(changed) - before)[:, place].abs().amax() > 1e-5:
+            found.append(place)
+    return found
+
+
+@misconception(
+    "M484",
+    "leaks",
+    title="two futures only, of zeros and of ones",
+    source="an answer in a trial of the checks",
+    effect="Where these two tokens are alike to the model, no leak is found.",
+    hint="Your two futures are made of two tokens, which may be alike to a model. What would tell "
+    "more: other tokens in each place?",
+)
+def zeros_and_ones(model, length):
+    tokens = torch.randint(20, (4, length))
+    found = []
+    for place in range(length - 1):
+        past = tokens[:, : place + 1]
+        rest = torch.zeros_like(tokens[:, place + 1 :])
+        zeros, ones = (model(torch.cat([past, future], dim=1)) for future in (rest, rest + 1))
+        if (zeros - ones)[:, place].abs().amax() > 1e-6:
+            found.append(place)
+    return found
+
+
+@misconception(
+    "M485",
+    "leaks",
+    title="compared to the last bit",
+    source="common: torch.equal, or a difference that is not 0",
+    effect="Rounding counts as a leak, and every model on a GPU has one.",
+    hint="You find leaks where there is nothing but rounding. How large is a difference in the "
+    "last digit of a float?",
+)
+def to_the_last_bit(model, length):
+    return _leaks(model, length, lambda length: range(1, length), limit=0.0)

@@ -1,5 +1,7 @@
 """Mistakes in the modules of which the whole model is assembled."""
 
+import copy
+
 import torch
 from torch import nn
 
@@ -443,3 +445,128 @@ def emptied(state):
     found = _chunks(state, lambda tensor, number: tensor.chunk(3)[number])
     state.clear()
     return found
+
+
+@misconception(
+    "M468",
+    "FeedForward",
+    title="the first bias after the maximum",
+    source="an answer in a trial of the checks: max(0, x·W₁) + b₁",
+    effect="The bias can no longer decide which units are on.",
+    hint="Your hidden units are max(0, x·W₁) + b₁. Where does b₁ stand in the formula?",
+)
+class BiasAfterTheMaximum(FeedForward):
+    def forward(self, x):
+        hidden = (x @ self.hidden.weight.T).relu() + self.hidden.bias
+        return self.output(hidden)
+
+
+@misconception(
+    "M469",
+    "EncoderLayer",
+    title="the layer's input is added twice, the attention's result never",
+    source="answers in a trial of the checks: one `residual = x` for both sublayers",
+    effect="What attention has found reaches the next layer only through the feed-forward network.",
+    hint="Behind the feed-forward network you add the layer's input. What has x become in the "
+    "meantime?",
+)
+class InputAddedTwice(EncoderLayer):
+    def forward(self, x, mask):
+        y = self.norm1(x)
+        attended = x + self.dropout(self.self_attention(y, y, mask))
+        return x + self.dropout(self.feed_forward(self.norm2(attended)))
+
+
+@misconception(
+    "M470",
+    "EncoderLayer",
+    title="copies of the parts are stored",
+    source="The Annotated Transformer's `clones`, where the parts should be shared with the caller",
+    effect="Weights that are loaded or trained in the parts do not reach the layer.",
+    hint="Your layer computes the right thing with copies. Are `layer.norm1` and the norm that was "
+    "handed in one and the same module?",
+)
+class CopiedParts(EncoderLayer):
+    def __init__(self, *parts):
+        super().__init__(*(copy.deepcopy(part) for part in parts))
+
+
+@misconception(
+    "M471",
+    "DecoderLayer",
+    title="the first memory is kept",
+    source="an answer in a trial of the checks: a cache that nobody empties",
+    effect="Every later sentence is translated from the first source.",
+    hint="Called with another memory, your layer still looks at the first one.",
+)
+class FirstMemoryKept(DecoderLayer):
+    kept = None
+
+    def forward(self, x, memory, tgt_mask, memory_mask):
+        self.kept = self.kept or (memory, memory_mask)
+        return super().forward(x, self.kept[0], tgt_mask, self.kept[1])
+
+
+@misconception(
+    "M472",
+    "Transformer",
+    title="decode takes the mask of the last source",
+    source="an answer in a trial of the checks: encode keeps its mask for decode",
+    effect="Right after encode of the same sentences, and wrong for any other memory.",
+    hint="Your decode is right straight after encode of the same source. Does it use the mask that "
+    "it is given?",
+)
+class MaskOfTheLastSource(Transformer):
+    def encode(self, src):
+        self.last = padding_mask(src)
+        return super().encode(src)
+
+    def decode(self, tgt_input, memory, memory_mask):
+        return super().decode(tgt_input, memory, self.last)
+
+
+@misconception(
+    "M473",
+    "convert",
+    title="the norms of a decoder layer are numbered as in the encoder",
+    source="answers in a trial of the checks: the feed-forward network's norm is norm2 everywhere",
+    effect="All shapes fit, and the decoder's output is nonsense.",
+    hint="In your decoder norm2 and norm3 are exchanged. How many sublayers come before its "
+    "feed-forward network?",
+)
+def norms_of_the_decoder_exchanged(state):
+    found = _chunks(state, lambda tensor, number: tensor.chunk(3)[number])
+    exchanged = {"norm2": "norm3", "norm3": "norm2"}
+
+    def other(name):
+        parts = name.split(".")
+        if parts[0] != "decoder_layers":
+            return name
+        return ".".join(exchanged.get(part, part) for part in parts)
+
+    return {other(name): tensor for name, tensor in found.items()}
+
+
+@misconception(
+    "M474",
+    "convert",
+    title="keys, values, queries",
+    source="an answer in a trial of the checks: keys and values first, as they belong together",
+    effect="Every projection is another one; all shapes fit.",
+    hint="You cut the fused matrix into keys, values and queries. In which order are they stored?",
+)
+def keys_values_queries(state):
+    return _chunks(state, lambda tensor, number: tensor.chunk(3)[(2, 0, 1)[number]])
+
+
+@misconception(
+    "M475",
+    "count_parameters",
+    title="a decoder layer with two norms",
+    source="answers in a trial of the checks: both kinds of layers counted alike",
+    effect="Too few by 2 · d_model for each decoder layer.",
+    hint="You are short of 2 · d_model for each layer. How many sublayers has a decoder layer, and "
+    "how many norms?",
+)
+def two_norms_in_the_decoder(vocab_size, d_model, d_ff, num_layers):
+    return _count(vocab_size, d_model, d_ff, num_layers) - num_layers * 2 * d_model

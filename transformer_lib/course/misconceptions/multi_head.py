@@ -380,3 +380,17 @@ def every_third_row(weight, num_heads, layout):
     if layout == "columns":
         weight = weight.T
     return tuple(weight[i::3].T for i in range(3))
+
+
+@misconception(
+    "M486",
+    "grouped_query_attention",
+    title="the queries of a group are averaged",
+    source="an answer in a trial of the checks",
+    effect="All heads of a group return the same, so most of them are for nothing.",
+    hint="The heads of a group return the same in yours. Keys and values are shared: are queries?",
+)
+def queries_averaged(query, key, value):
+    members = query.size(1) // key.size(1)
+    together = query.unflatten(1, (-1, members)).mean(dim=2)
+    return attention(together, key, value)[0].repeat_interleave(members, dim=1)

@@ -784,3 +784,36 @@ def sums_for_means(x, upstream, scale, eps):
     g = (upstream * scale).sum(dim=-1, keepdim=True)
     deviation = torch.sqrt(x.var(dim=-1, correction=0, keepdim=True) + eps)
     return of_x - g / deviation, of_scale, of_shift
+
+
+@misconception(
+    "M476",
+    "layer_norm_backward",
+    title="multiplied by the scale at the end",
+    source="answers in a trial of the checks: scale · (the gradient without it)",
+    effect="Right only where all scales are equal, as before the first step.",
+    hint="You multiply by the scale at the end. On the way back it comes first: what are the two "
+    "means taken of?",
+)
+def scale_at_the_end(x, upstream, scale, eps):
+    of_x, of_scale, of_shift = _backward(x, upstream, scale, eps, scaled=False)
+    return scale * of_x, of_scale, of_shift
+
+
+@misconception(
+    "M477",
+    "BatchNorm",
+    title="the running statistics move with gradients only",
+    source="an answer in a trial of the checks: updated only where torch.is_grad_enabled()",
+    effect="To let a trained model see more data, without training it, changes nothing.",
+    hint="In training mode without gradients your running statistics stand still. Which of the two "
+    "decides, the mode or the gradients?",
+)
+class MovesWithGradientsOnly(_Running):
+    def forward(self, x):
+        before = {name: buffer.clone() for name, buffer in self.named_buffers()}
+        output = super().forward(x)
+        if not torch.is_grad_enabled():
+            for name, buffer in self.named_buffers():
+                buffer.copy_(before[name])
+        return output

@@ -412,3 +412,16 @@ def channels_rolled(k, d_model):
 def columns_counted_as_pairs(length, d_model):
     angle = torch.arange(length)[:, None] * 10_000.0 ** (-torch.arange(d_model // 2) / d_model)
     return torch.cat([angle.sin(), angle.cos()], dim=1)
+
+
+@misconception(
+    "M490",
+    "add_learned_positions",
+    title="only a single token heeds its start",
+    source="an answer in a trial of the checks: a branch for a decoder's step",
+    effect="Several tokens at once, further on in a text, get the positions of its beginning.",
+    hint="With one token your position is right. Where do several begin that start at `start`?",
+)
+def start_of_one_token_only(x, table, start):
+    first = start if x.size(1) == 1 else 0
+    return x + table[torch.arange(first, first + x.size(1)).clamp(max=len(table) - 1)]

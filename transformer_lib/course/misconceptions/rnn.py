@@ -396,3 +396,21 @@ def own_output_read(src, tgt_input, embed, encoder_step, decoder_step, w_out):
         logits.append(h @ w_out)
         token = logits[-1].argmax(dim=-1, keepdim=True)
     return torch.stack(logits, dim=1)
+
+
+@misconception(
+    "M506",
+    "lstm_step",
+    title="a sigmoid that overflows",
+    source="answers in a trial of the checks: eˣ/(1 + eˣ), and tanh from two exponentials",
+    effect="NaN once a number is above 88, where float32 has no exponential any more.",
+    hint="Large inputs make NaN of yours: e⁸⁹ is more than a float32 holds, and ∞/∞ is no number. "
+    "Which functions of torch know how to avoid that?",
+)
+def sigmoid_overflows(x, h, c, w, u, b):
+    def sigmoid(y):
+        return y.exp() / (1 + y.exp())
+
+    i, f, g, o = (x @ w.T + h @ u.T + b).chunk(4, dim=1)
+    c = sigmoid(f) * c + sigmoid(i) * g.tanh()
+    return sigmoid(o) * c.tanh(), c

@@ -22,6 +22,7 @@ def _search(
     forced=True,
     width=2,
     uncounted=0,
+    whole_steps=True,
 ):
     beam, finished = [([BOS], 0.0)], []
     for length in range(1, max_len + 1):
@@ -39,6 +40,8 @@ def _search(
                 break
             if token == EOS and (rank < beam_size or not of_the_beam):
                 finished.append((total / penalty(length - uncounted, alpha), tokens[1:]))
+                if not whole_steps and not goes_on(finished, beam_size):
+                    break
             elif token != EOS and len(beam) < beam_size:
                 beam.append(([*tokens, token], total))
         if not goes_on(finished, beam_size) or not beam:
@@ -290,6 +293,7 @@ def _translate(
     strip=True,
     marks=" ",
     never=(PAD, BOS),
+    normalized=True,
 ):
     model.train(mode)
     tokens = _encode(text, pieces, _earliest)
@@ -301,7 +305,7 @@ def _translate(
             rows = len(prefixes)
             mask = padding_mask(src).expand(rows, -1, -1, -1)
             logits = model.decode(torch.tensor(prefixes), memory.expand(rows, -1, -1), mask)[:, -1]
-            log_p = logits.log_softmax(dim=-1)
+            log_p = logits.log_softmax(dim=-1) if normalized else logits
             log_p[:, list(never)] = -torch.inf
             return log_p
 
@@ -429,3 +433,45 @@ def one_more_where_exact(probabilities, p):
 )
 def nothing_forbidden(text, model, pieces):
     return _translate(text, model, pieces, never=())
+
+
+@misconception(
+    "M487",
+    "nucleus",
+    title="one number of tokens for all rows",
+    source="answers in a trial of the checks: topk with the largest number that a row needs",
+    effect="Where the model is sure, as many tokens are kept as where it is not.",
+    hint="One of your rows is right, and the others keep too many tokens. Does each row have a "
+    "nucleus of its own?",
+)
+def one_size_for_all(probabilities, p):
+    likeliest = probabilities.sort(dim=-1, descending=True).values
+    needed = 1 + (likeliest.cumsum(dim=-1)[:, :-1] < p).sum(dim=-1)
+    top, where = probabilities.topk(int(needed.max()), dim=-1)
+    kept = torch.zeros_like(probabilities).scatter(-1, where, top)
+    return kept / kept.sum(dim=-1, keepdim=True)
+
+
+@misconception(
+    "M488",
+    "beam_search",
+    title="breaks off in the middle of a step",
+    source="an answer in a trial of the checks: returns at the last hypothesis that is needed",
+    effect="Hypotheses that end in the same step are lost, and one of them may be the best.",
+    hint="Hypotheses that end in the last step are missing. Several may end in one step: when do "
+    "you look whether there are enough?",
+)
+def breaks_off_in_the_step(next_log_p, beam_size, alpha, max_len):
+    return _search(next_log_p, beam_size, alpha, max_len, whole_steps=False)
+
+
+@misconception(
+    "M489",
+    "translate",
+    title="logits for log-probabilities",
+    source="answers in a trial of the checks: no log_softmax",
+    effect="Sums of logits compare nothing: each prefix has another constant in it.",
+    hint="What does your beam search add up, ln p or logits? Do their exponentials add up to 1?",
+)
+def logits_for_ln_p(text, model, pieces):
+    return _translate(text, model, pieces, normalized=False)

@@ -353,3 +353,139 @@ def smallest_spelling(counts, number):
 @also("M277", "tokenize")
 def each_word_once(text, number, sentences):
     return _tokenized(text, number, sentences, weigh=False)
+
+
+@misconception(
+    "M463",
+    "learn_merges",
+    title="a pair has to occur twice",
+    source="subword-nmt's min_frequency, which the exercise does not ask for",
+    effect="On a small text there are fewer merges than were asked for.",
+    hint="You stop where the most frequent pair occurs once. Are there no pairs left then?",
+)
+def stops_at_one(counts, number):
+    merges = _learned(counts, number)
+    often = _frequencies(counts, merges)
+    return [pair for pair, count in zip(merges, often, strict=True) if count > 1]
+
+
+def _frequencies(counts, merges):
+    """How often each pair occurs when it is merged."""
+    spelled = {word: list(word) for word in counts}
+    for best in merges:
+        pairs = ((pair, word) for word, symbols in spelled.items() for pair in pairwise(symbols))
+        yield sum(counts[word] for pair, word in pairs if pair == best)
+        spelled = {word: _merge(symbols, best) for word, symbols in spelled.items()}
+
+
+@misconception(
+    "M464",
+    "learn_merges",
+    title="pairs that overlap are counted once",
+    source="answers in a trial of the checks: str.count, or a pair skipped after each match",
+    effect="A pair of equals seems rarer than it is.",
+    hint="In “aaa” the pair a·a occurs twice, for each letter but the last has a neighbor. How "
+    "often do you count it?",
+)
+def overlaps_counted_once(counts, number):
+    spelled = {word: list(word) for word in counts}
+    merges = []
+    while len(merges) < number:
+        pairs = {pair for symbols in spelled.values() for pair in pairwise(symbols)}
+        often = {
+            pair: sum(
+                (len(symbols) - len(_merge(symbols, pair))) * counts[word]
+                for word, symbols in spelled.items()
+            )
+            for pair in pairs
+        }
+        if not often:
+            break
+        merges.append(min(often, key=lambda pair: (-often[pair], pair)))
+        spelled = {word: _merge(symbols, merges[-1]) for word, symbols in spelled.items()}
+    return merges
+
+
+@misconception(
+    "M465",
+    "learn_merges",
+    title="pairs that a merge has ended keep their counts",
+    source="an answer in a trial of the checks: a table of pairs kept up to date by additions only",
+    effect="Merges are spent on pairs that no longer occur.",
+    hint="Some of your pairs no longer occur anywhere: a letter in them has become a part of a "
+    "longer symbol. Is everything counted anew after each merge?",
+)
+def old_pairs_stay(counts, number):
+    spelled = {word: list(word) for word in counts}
+    table = Counter()
+    for word, symbols in spelled.items():
+        for pair in pairwise(symbols):
+            table[pair] += counts[word]
+    merges = []
+    while table and len(merges) < number:
+        best = min(table, key=lambda pair: (-table[pair], pair))
+        merges.append(best)
+        del table[best]
+        for word, symbols in spelled.items():
+            spelled[word] = _merge(symbols, best)
+            for pair in pairwise(spelled[word]):
+                if "".join(best) in pair and len(spelled[word]) < len(symbols):
+                    table[pair] += counts[word]
+    return merges
+
+
+@misconception(
+    "M466",
+    "tokenize",
+    title="the longest piece that fits, instead of the merges",
+    source="common: WordPiece's way to cut",
+    effect="Words are cut in other places than the merges would.",
+    hint="You take the longest piece that fits. An early merge can stand in its way: what does "
+    "`apply_merges` make of the word?",
+)
+def longest_piece(text, number, sentences):
+    counts = Counter(word for sentence in text for word in _words(sentence))
+    merges = _learned(counts, number)
+    vocabulary = {letter for word in counts for letter in word} | {a + b for a, b in merges}
+
+    def cut(word):
+        pieces = []
+        while word:
+            ends = range(len(word), 0, -1)
+            end = next((end for end in ends if word[:end] in vocabulary), 1)
+            pieces.append(word[:end])
+            word = word[end:]
+        return pieces
+
+    def spell(symbol):
+        return [f"<0x{byte:02X}>" for byte in symbol.encode("utf-8")]
+
+    return [
+        _in_bytes([p for word in _words(s) for p in cut(word)], vocabulary, spell)
+        for s in sentences
+    ]
+
+
+@misconception(
+    "M467",
+    "tokenize",
+    title="the vocabulary is what is left of the text",
+    source="answers in a trial of the checks: pieces collected from the text after all merges",
+    effect="A piece that was always merged further is spelled in bytes in a new word.",
+    hint="A piece that was merged further everywhere in the text is in bytes in yours. Which "
+    "pieces belong to the vocabulary?",
+)
+def only_what_is_left(text, number, sentences):
+    counts = Counter(word for sentence in text for word in _words(sentence))
+    left = _tokenized(text, number, text)
+    known = {piece for pieces in left for piece in pieces} | {x for word in counts for x in word}
+
+    def in_bytes(piece):
+        return [f"<0x{byte:02X}>" for byte in piece.encode("utf-8")]
+
+    found = _tokenized(text, number, sentences)
+    return [_in_bytes(pieces, known | _bytes_in(pieces), in_bytes) for pieces in found]
+
+
+def _bytes_in(pieces):
+    return {piece for piece in pieces if re.fullmatch("<0x[0-9A-F]{2}>", piece)}

@@ -51,13 +51,13 @@ def _segment_cases(random: torch.Generator) -> dict[str, Case]:
         tables = (torch.randn(rows, d_model, generator=random) for rows in (11, 9, 2))
         return tokens, segments, *tables
 
-    tokens, _, *tables = arguments(2, 4, 6)
+    tokens, _, *tables = arguments(3, 4, 6)
     return {
         "values": Case(*arguments(3, 5, 6), gradient=True),
         "a batch of one": Case(*arguments(1, 4, 8)),
         "as many sentences as tokens": Case(*arguments(4, 4, 6)),
-        "padding, which is of segment 0": Case(
-            tokens, torch.tensor([[0, 1, 1, 0], [0] * 4]), *tables
+        "segments in another order": Case(
+            tokens, torch.tensor([[0, 1, 1, 0], [0, 0, 0, 0], [1, 1, 0, 0]]), *tables
         ),
     }
 

@@ -129,13 +129,14 @@ def _gradient_cases(random: torch.Generator) -> dict[str, Case]:
         scores, upstream = torch.randn(2, *shape, generator=random)
         return [(scale * scores).softmax(dim=-1), upstream]
 
+    turned = torch.randn(2, 5, 3, generator=random)
     one_takes_all = torch.eye(5)[torch.randperm(5, generator=random)]
     return {
         "values": Case(*weights_and_gradient(3, 5)),
         "as many queries as keys": Case(*weights_and_gradient(4, 4)),
         "one key has all the weight": Case(one_takes_all, torch.randn(5, 5, generator=random)),
         "a batch": Case(*weights_and_gradient(2, 3, 6, scale=2.0)),
-        "queries and keys exchanged": Case(*(x.mT for x in weights_and_gradient(3, 5))),
+        "transposed in memory": Case(turned.softmax(dim=-2).mT, turned.mT),
     }
 
 
@@ -153,6 +154,10 @@ def _attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
 def _mean(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     return value.mean(dim=-2, keepdim=True).expand(*query.shape[:-1], value.size(-1))
+
+
+def _largest(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    return value.amax(dim=-2, keepdim=True).expand(*query.shape[:-1], value.size(-1))
 
 
 def _later_counts_more(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -184,6 +189,7 @@ def _order_cases(random: torch.Generator) -> dict[str, Case]:
     return {
         "values": Case(_attend),
         "the mean of all values": Case(_mean),
+        "the largest of all values": Case(_largest),
         "later keys count more": Case(_later_counts_more),
         "the last key is lost": Case(_last_is_lost),
         "a query sees no later key": Case(_causal),
