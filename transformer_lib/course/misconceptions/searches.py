@@ -309,7 +309,7 @@ def _translate(
             log_p[:, list(never)] = -torch.inf
             return log_p
 
-        best = _search(next_log_p, beam_size, alpha, src.size(1) + 50)[0]
+        best = _search(next_log_p, beam_size, alpha, len(tokens) + 51)[0]
     said = "".join(pieces[token] for token in best).replace("▁", marks)
     return said.strip() if strip else said
 
@@ -475,3 +475,15 @@ def breaks_off_in_the_step(next_log_p, beam_size, alpha, max_len):
 )
 def logits_for_ln_p(text, model, pieces):
     return _translate(text, model, pieces, normalized=False)
+
+
+@misconception(
+    "M507",
+    "translate",
+    title="<unk> is never said",
+    source="an answer in a trial of the checks: log_p[:, : BOS + 1] = −∞, which takes UNK along",
+    effect="Where the model does not know a letter, it says something else instead.",
+    hint="Your model never says `<unk>`. Which two tokens may not be said?",
+)
+def unknown_never_said(text, model, pieces):
+    return _translate(text, model, pieces, never=(PAD, UNK, BOS))

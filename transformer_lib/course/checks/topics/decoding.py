@@ -1,6 +1,7 @@
 """Exercises on greedy and beam search and on the key-value cache."""
 
 from collections.abc import Callable
+from functools import wraps
 from itertools import pairwise
 from typing import Any
 
@@ -220,10 +221,36 @@ def _nucleus_cases(random: torch.Generator) -> dict[str, Case]:
         "nearly all": Case(probabilities(2, 8, 0.5), 0.999),
         "one row": Case(probabilities(1, 10, 2.0), 0.6),
         "p is reached exactly": Case(halves, 0.75),
+        "equals at the border": Case(torch.tensor([[0.1, 0.2, 0.4, 0.2, 0.1]]), 0.5),
+        "p is 1, and the sum a little less": Case(_rounded_down(random), 1.0),
     }
 
 
-@exercise("decoding", _nucleus_cases, tolerance=1e-5)
+def _rounded_down(random: torch.Generator) -> Float[Tensor, "1 vocab_size"]:
+    """Probabilities that add up to less than 1, for they are rounded."""
+    while True:
+        probabilities = (0.5 * torch.randn(1, 9, generator=random)).softmax(dim=-1)
+        if probabilities.sort(dim=-1, descending=True).values.cumsum(dim=-1)[0, -1] < 1.0:
+            return probabilities
+
+
+def _use_nucleus(answer: Callable[[Tensor, float], Tensor]) -> Callable[[Tensor, float], Tensor]:
+    """Of equally likely tokens any may be kept: what comes out is then put in order."""
+
+    @wraps(answer)
+    def use(
+        probabilities: Float[Tensor, "batch vocab_size"], p: float
+    ) -> Float[Tensor, "batch vocab_size"]:
+        found = answer(probabilities, p)
+        equals = any(len(row.unique()) < len(row) for row in probabilities)
+        if not equals or not isinstance(found, Tensor):
+            return found
+        return found.sort(dim=-1, descending=True).values
+
+    return use
+
+
+@exercise("decoding", _nucleus_cases, tolerance=1e-5, use=_use_nucleus)
 def nucleus(
     probabilities: Float[Tensor, "batch vocab_size"], p: float
 ) -> Float[Tensor, "batch vocab_size"]:
@@ -292,16 +319,17 @@ def encode_text(text: str, pieces: list[str]) -> list[int]:
 def _translate_cases(random: torch.Generator) -> dict[str, Case]:
     seed = int(torch.randint(1000, (), generator=random))
     return {
-        "values": Case(_text(3, random), PIECES, seed),
-        "a word": Case(_text(1, random), PIECES, seed + 1),
-        "another model": Case(_text(2, random), PIECES, seed + 2),
-        "a third one": Case(_text(2, random), PIECES, seed + 3),
-        "a fourth one": Case(_text(1, random), PIECES, seed + 4),
+        "values": Case(_text(3, random), PIECES, seed, False),
+        "a word": Case(_text(1, random), PIECES, seed + 1, False),
+        "another model": Case(_text(2, random), PIECES, seed + 2, False),
+        "a third one": Case(_text(2, random), PIECES, seed + 3, False),
+        "one that says <unk>": Case(_text(1, random), PIECES, seed + 5, True),
+        "another that says <unk>": Case(_text(2, random), PIECES, seed + 6, True),
     }
 
 
 def _use_translate(answer: Callable[..., Any]) -> Callable[..., Any]:
-    def use(text: str, pieces: list[str], seed: int) -> str:
+    def use(text: str, pieces: list[str], seed: int, says_unknown: bool) -> str:
         with seeded(seed):
             model = Transformer(len(pieces), 16, 24, 2, 1, 1.0).train()  # drops everything
             for parameter in model.parameters():
@@ -310,6 +338,8 @@ def _use_translate(answer: Callable[..., Any]) -> Callable[..., Any]:
                 end = model.embed_tokens.weight[EOS].clone()
                 model.embed_tokens.weight[BOS] = -end
                 model.embed_tokens.weight[PAD] = 1.1 * end  # likely, too, and never to be said
+                if says_unknown:
+                    model.embed_tokens.weight[UNK] = 1.05 * end
                 model.decoder_norm.weight.fill_(0.8)
                 model.decoder_norm.bias.copy_(2.0 * end / end.square().sum())
         return answer(text, model, pieces)

@@ -175,7 +175,7 @@ def _block_cases(random: torch.Generator) -> dict[str, Case]:
     return {
         label: Case(_Block(name, 8 + 2 * k), 8 + 2 * k)
         for k, (label, name) in enumerate(zip(labels, names, strict=True))
-    } | {"a wide one": Case(_Block("sandwich", 513), 513)}
+    } | {"a wide one": Case(_Block("sandwich", 4097), 4097)}
 
 
 @exercise("residual connections", _block_cases, outputs=("the form",))
