@@ -13,8 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from transformer_lib.course.checks import EXERCISES, check
-from transformer_lib.model.masks import causal_mask, padding_mask
-from transformer_lib.model.scaled_dot_product import attention
 from transformer_lib.vocabulary import BOS, EOS, PAD, UNK
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "scripts"))
@@ -22,11 +20,11 @@ from answers import ANSWERS, TARGET, as_markdown
 
 pytestmark = pytest.mark.usefixtures("unchecked_shapes")
 
+# What a notebook has imported or asked for with `mine` where an answer is written.
 GIVEN = {
+    **{name: exercise.reference for name, exercise in EXERCISES.items()},
     **{"PAD": PAD, "UNK": UNK, "BOS": BOS, "EOS": EOS, "math": math, "np": numpy, "torch": torch},
-    **{"nn": nn, "F": nn.functional, "Tensor": Tensor, "attention": attention},
-    **{"padding_mask": padding_mask, "causal_mask": causal_mask},
-    "attention_weights": EXERCISES["attention_weights"].reference,
+    **{"nn": nn, "F": nn.functional, "Tensor": Tensor},
 }
 
 
@@ -40,7 +38,7 @@ def defined(answer):
     """What the student's cell defines, with the text of it at hand."""
     file, code = f"<answer {answer['place']}>", answer["code"]
     linecache.cache[file] = (len(code), None, code.splitlines(True), file)
-    names = dict(GIVEN)
+    names = {name: value for name, value in GIVEN.items() if name != answer["exercise"]}
     exec(compile(code, file, "exec"), names)
     return names[answer["exercise"]]
 
