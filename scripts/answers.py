@@ -32,10 +32,10 @@ of five classes:
 The classes are those of the first verdict. What was learned from a round was mended before the
 next, so that a later round met better checks. Rounds 1 to 3 were about the exercises that the first
 edition had, rounds 4 and 5 about {young} that came later, the assignments' own among them, whose
-checks no stranger had met before. In rounds 3 and 5 mistakes were asked for that a check is likely to
-miss: right in ordinary cases, or not the first that comes to mind. One answer of round 4 ended the
-kernel that its check ran in, since one of the changes with which a check looks for the faulty place
-made it crash. It is counted as no help; changed programs now run in a process of their own.
+checks no stranger had met before. In rounds 3 and 5 mistakes were asked for that a check is likely
+to miss: right in ordinary cases, or not the first that comes to mind. One answer of round 4 ended
+the kernel that its check ran in, since one of the changes with which a check looks for the faulty
+place made it crash. It is counted as no help; changed programs now run in a process of their own.
 
 Five answers that their authors meant to be wrong are right by the wording of the exercise, and one
 that was meant to be right is wrong, and are counted so. The answers with their classes are in

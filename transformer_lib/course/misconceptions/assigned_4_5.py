@@ -488,10 +488,10 @@ def one_keeps_its_own(scores_a, scores_b, swapped):
 def one_bag(hypotheses, references):
     matches = []
     for n in range(1, 5):
-        ours, theirs = Counter(), Counter()
+        ours, theirs = Counter[tuple[str, ...]](), Counter[tuple[str, ...]]()
         for hypothesis, several in zip(hypotheses, references, strict=True):
             ours += ngram_counts(hypothesis, n)
-            most = Counter()
+            most = Counter[tuple[str, ...]]()
             for one in several:
                 most |= ngram_counts(one, n)
             theirs += most

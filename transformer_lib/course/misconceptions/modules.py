@@ -453,7 +453,7 @@ def emptied(state):
     title="the first bias after the maximum",
     source="an answer in a trial of the checks: max(0, x·W₁) + b₁",
     effect="The bias can no longer decide which units are on.",
-    hint="Your hidden units are max(0, x·W₁) + b₁. Where does b₁ stand in the formula?",
+    hint="Your hidden units are max(0, x·W₁) + b₁. What is the maximum taken of in the formula?",
 )
 class BiasAfterTheMaximum(FeedForward):
     def forward(self, x):

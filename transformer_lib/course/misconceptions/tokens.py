@@ -389,7 +389,7 @@ def _frequencies(counts, merges):
 )
 def overlaps_counted_once(counts, number):
     spelled = {word: list(word) for word in counts}
-    merges = []
+    merges: list[tuple[str, str]] = []
     while len(merges) < number:
         pairs = {pair for symbols in spelled.values() for pair in pairwise(symbols)}
         often = {
@@ -417,11 +417,11 @@ def overlaps_counted_once(counts, number):
 )
 def old_pairs_stay(counts, number):
     spelled = {word: list(word) for word in counts}
-    table = Counter()
+    table: Counter[tuple[str, str]] = Counter()
     for word, symbols in spelled.items():
         for pair in pairwise(symbols):
             table[pair] += counts[word]
-    merges = []
+    merges: list[tuple[str, str]] = []
     while table and len(merges) < number:
         best = min(table, key=lambda pair: (-table[pair], pair))
         merges.append(best)
@@ -440,8 +440,8 @@ def old_pairs_stay(counts, number):
     title="the longest piece that fits, instead of the merges",
     source="common: WordPiece's way to cut",
     effect="Words are cut in other places than the merges would.",
-    hint="You take the longest piece that fits. An early merge can stand in its way: what does "
-    "`apply_merges` make of the word?",
+    hint="You take the longest piece that fits. An early merge can have cut the "
+    "word otherwise: what does `apply_merges` make of it?",
 )
 def longest_piece(text, number, sentences):
     counts = Counter(word for sentence in text for word in _words(sentence))
