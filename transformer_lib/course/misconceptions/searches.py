@@ -294,6 +294,7 @@ def _translate(
     marks=" ",
     never=(PAD, BOS),
     normalized=True,
+    limit=51,
 ):
     model.train(mode)
     tokens = _encode(text, pieces, _earliest)
@@ -309,7 +310,7 @@ def _translate(
             log_p[:, list(never)] = -torch.inf
             return log_p
 
-        best = _search(next_log_p, beam_size, alpha, len(tokens) + 51)[0]
+        best = _search(next_log_p, beam_size, alpha, len(tokens) + limit)[0]
     said = "".join(pieces[token] for token in best).replace("▁", marks)
     return said.strip() if strip else said
 
@@ -487,3 +488,16 @@ def logits_for_ln_p(text, model, pieces):
 )
 def unknown_never_said(text, model, pieces):
     return _translate(text, model, pieces, never=(PAD, UNK, BOS))
+
+
+@misconception(
+    "M508",
+    "translate",
+    title="the limit counts the source without its </s>",
+    source="a plausible slip: the length of the text's tokens, to which </s> is added later",
+    effect="A translation that never ends has one token less.",
+    hint="Where the model does not end, your translation is one token short. Does the source's "
+    "`</s>` count?",
+)
+def limit_without_the_end(text, model, pieces):
+    return _translate(text, model, pieces, limit=50)
