@@ -11,7 +11,6 @@ from transformer_lib.course.checks.observe import Case
 from transformer_lib.course.checks.topics.attention import in_steps, random_mask
 from transformer_lib.course.checks.topics.layers import Function, States, norm_of, sublayer_of
 from transformer_lib.course.sandboxed.given import FixedDropout, Same
-from transformer_lib.model.masks import Mask
 
 
 def _relative_cases(random: torch.Generator) -> dict[str, Case]:
@@ -122,7 +121,7 @@ def capped_attention(
     query: Float[Tensor, "batch heads queries d_k"],
     key: Float[Tensor, "batch heads keys d_k"],
     value: Float[Tensor, "batch heads keys d_v"],
-    mask: Mask | None,
+    mask: Bool[Tensor, "..."] | None,
     cap: float,
 ) -> tuple[Float[Tensor, "batch heads queries d_v"], Float[Tensor, "batch heads queries keys"]]:
     """Attention whose scores, after the scaling, are cap·tanh(score/cap), as in Gemma 2."""
