@@ -565,19 +565,3 @@ def branch_divided(x, sublayer, norm, dropout, alpha):
 )
 def cap_cancels(query, key, value, mask, cap):
     return _capped(query * cap, key, value, mask, cap, outer=False)
-
-
-@misconception(
-    "M494",
-    "group_norm",
-    title="the variance as mean of squares less square of the mean",
-    source="common: one pass instead of two",
-    effect="Far from zero the difference of two large numbers is rounding, at times negative.",
-    hint="Far from zero your variance is rounding: the difference of two large numbers. What "
-    "if the mean is taken off first?",
-)
-def group_norm_in_one_pass(x, scale, shift, num_groups, eps):
-    groups = x.unflatten(-1, (num_groups, -1))
-    mean = groups.mean(dim=-1, keepdim=True)
-    variance = groups.square().mean(dim=-1, keepdim=True) - mean.square()
-    return scale * ((groups - mean) / torch.sqrt(variance + eps)).flatten(-2) + shift
