@@ -93,6 +93,23 @@ def test_results_of_another_kind_have_a_sentence(expected, got, said):
     assert said in mismatch.message
 
 
+def test_dictionaries_are_compared_by_name():
+    right = {"a.weight": X, "b.weight": X + 1, "c": X - 1}
+    assert compare(right, dict(reversed(right.items())), tolerance=0.0) is None
+    exchanged = right | {"a.weight": X + 1, "b.weight": X}
+    mismatch = compare(right, exchanged, tolerance=1e-4, sizes={})
+    assert mismatch.message.startswith("the result['a.weight'][0, 0, 0]: expected")
+    assert "2 of 3 entries are wrong" in mismatch.message
+    assert "yours is the entry that belongs under 'b.weight'" in mismatch.message
+    renamed = {name.replace("weight", "W"): x for name, x in right.items()}
+    assert compare(right, renamed, tolerance=0.0).message == (
+        "the result: wrong names; missing: 'a.weight', 'b.weight'; too much: 'a.W', 'b.W'"
+    )
+    many = {str(n): X for n in range(9)}
+    assert "'0', '1', '2' and 6 more" in compare(many, {}, tolerance=0.0).message
+    assert "got a tensor" in compare(right, X, tolerance=0.0).message
+
+
 def test_arrays_can_be_compared():
     assert compare(np.ones(3), np.ones(3), tolerance=0.0) is None
     assert compare(np.ones(3), np.zeros(3), tolerance=0.0) is not None

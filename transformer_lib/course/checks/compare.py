@@ -43,6 +43,10 @@ def compare(
         sizes: of the arguments' axes, by name; what the numbers say of themselves is said only if
             these are given.
     """
+    if isinstance(expected, dict):
+        if not isinstance(got, dict):
+            return Mismatch("shape", _other_kind(names[0], expected, got))
+        return _compare_named(expected, got, names[0], tolerance, sizes)
     if isinstance(expected, tuple | list):
         if not isinstance(got, tuple | list):
             return Mismatch("shape", _other_kind(names[0], expected, got))
@@ -112,6 +116,44 @@ def compare(
         if says := pattern(*both, (), sizes, tolerance):
             message += f"; {says}"
     return Mismatch("values", message)
+
+
+def _compare_named(
+    expected: dict[str, Any],
+    got: dict[str, Any],
+    name: str,
+    tolerance: float,
+    sizes: Sizes | None,
+) -> Mismatch | None:
+    """Two dictionaries, which may be in any order: the names first, then what they stand for."""
+    missing = [key for key in expected if key not in got]
+    surplus = [key for key in got if key not in expected]
+    wrong = [f"missing: {_few(missing)}"] * bool(missing)
+    wrong += [f"too much: {_few(surplus)}"] * bool(surplus)
+    if wrong:
+        return Mismatch("shape", f"{name}: wrong names; {'; '.join(wrong)}", telling=True)
+    found: dict[str, Mismatch] = {}
+    for key, one in expected.items():
+        at = (f"{name}[{key!r}]",)
+        if mismatch := compare(one, got[key], at, tolerance=tolerance, sizes=sizes):
+            found[key] = mismatch
+    if not found:
+        return None
+    key, first = min(found.items(), key=lambda item: ASPECTS.index(item[1].aspect))
+    message = f"{first.message}; {len(found)} of {len(expected)} entries are wrong"
+    if sizes is None:
+        return replace(first, message=message)
+    owner = next(
+        (k for k, x in expected.items() if not compare(x, got[key], tolerance=tolerance)), None
+    )
+    if owner is not None:
+        message += f"; yours is the entry that belongs under {owner!r}"
+    return replace(first, message=message, telling=first.telling or owner is not None)
+
+
+def _few(keys: list[str], most: int = 3) -> str:
+    names = ", ".join(map(repr, keys[:most]))
+    return f"{names} and {len(keys) - most} more" if len(keys) > most else names
 
 
 def _shape_of_another(expected: Any, got: Any, names: tuple[str, ...]) -> str:

@@ -15,10 +15,16 @@ from transformer_lib.model.scaled_dot_product import attention
 
 
 def random_mask(shape, random):
-    """Blocks about half, but leaves every query its first key, and blocks something for each."""
-    mask = torch.rand(shape, generator=random) < 0.5
-    mask[..., 0], mask[..., -1] = True, False
-    return mask
+    """Blocks about half, but leaves every query its first key, and blocks something for each.
+
+    No two along the first axis are equal, or a program that uses one sentence's mask for all of
+    them would be right by chance.
+    """
+    while True:
+        mask = torch.rand(shape, generator=random) < 0.5
+        mask[..., 0], mask[..., -1] = True, False
+        if len(mask.unique(dim=0)) == len(mask):
+            return mask
 
 
 def in_steps(x: Tensor, step: float = 0.25) -> Tensor:

@@ -377,7 +377,7 @@ def _average_cases(random: torch.Generator) -> dict[str, Case]:
 
 
 def _use_average(answer: Callable[..., Any]) -> Callable[..., Any]:
-    def use(checkpoints: list[list[Tensor]]) -> tuple[list[str], list[Tensor], bool]:
+    def use(checkpoints: list[list[Tensor]]) -> tuple[dict[str, Tensor], bool]:
         names = ("table", "output")
         found = answer([dict(zip(names, tensors, strict=True)) for tensors in checkpoints])
         if found is None or found is ...:
@@ -386,7 +386,7 @@ def _use_average(answer: Callable[..., Any]) -> Callable[..., Any]:
             raise TypeError(f"a dictionary is expected, not a {type(found).__name__}")
         given = {x.data_ptr() for tensors in checkpoints for x in tensors}
         shared = any(isinstance(x, Tensor) and x.data_ptr() in given for x in found.values())
-        return sorted(found), [found[name] for name in sorted(found)], shared
+        return found, shared
 
     return use
 
@@ -394,7 +394,7 @@ def _use_average(answer: Callable[..., Any]) -> Callable[..., Any]:
 @exercise(
     "training",
     _average_cases,
-    outputs=("the names, sorted", "the tensors", "whether memory is shared with a checkpoint"),
+    outputs=("your dictionary", "whether memory is shared with a checkpoint"),
     tolerance=1e-5,
     use=_use_average,
 )
