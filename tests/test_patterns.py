@@ -153,8 +153,10 @@ def test_a_sum_has_the_names_of_its_terms():
         y = norm1(x + self_attention(x, x, mask))
         return norm2(x + feed_forward(y))
 
-    notes = check(encoder_layer, seed=1).notes
-    assert notes == ("norm2 gets x + what feed_forward gives",)
+    (note,) = check(encoder_layer, seed=1).notes
+    assert note == (
+        "norm2 gets x + what feed_forward gives, not what norm1 gives + what feed_forward gives"
+    )
 
 
 def test_the_parts_of_a_right_answer_say_nothing():

@@ -82,7 +82,8 @@ def parts_say(names: Sequence[str], case: Case, right: Outcome, got: Outcome) ->
             *([c for c in calls if c.part == part] for calls in (ours, theirs)), strict=True
         )
         for expected_call, call in pairs:
-            said += _arguments(_name(part, names), expected_call, call, *known)
+            found = _arguments(_name(part, names), expected_call, call, *known)
+            said += [line for line in found if line not in said]
     wanted, given = (
         k.get(fingerprint(o.value), "") for k, o in zip(known, (right, got), strict=True)
     )
@@ -102,7 +103,8 @@ def _arguments(
         where = f" as its {ORDINALS[place]} argument" if len(got.arguments) > 1 else ""
         if given and given != wanted:
             just = "just " if given.startswith("what ") and "+" in wanted else ""
-            yield f"{name} gets {just}{given}{where}"
+            rather = f", not {wanted}" if wanted else ""
+            yield f"{name} gets {just}{given}{where}{rather}"
         elif given != wanted:
             yield f"{name} does not get {wanted}{where}"
 
