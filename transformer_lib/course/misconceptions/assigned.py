@@ -5,6 +5,7 @@ import math
 import torch
 
 from transformer_lib.course.misconceptions.bank import also, misconception
+from transformer_lib.vocabulary import PAD
 
 
 def _relative(query, key, table, sign=1, clipped=True, scale=True, of_key=False, start=True):
@@ -565,3 +566,25 @@ def branch_divided(x, sublayer, norm, dropout, alpha):
 )
 def cap_cancels(query, key, value, mask, cap):
     return _capped(query * cap, key, value, mask, cap, outer=False)
+
+
+@misconception(
+    "M515",
+    "embed_with_segments",
+    title="positions count real tokens, from 1 on",
+    source="RoBERTa's convention, whose row 0 is that of padding",
+    effect="Every token has the position of the one after it.",
+    hint="You count positions as RoBERTa does, from 1 on and padding as 0. Which row does the "
+    "first token of BERT get?",
+)
+def positions_as_in_roberta(tokens, segments, table, positions, segment_table):
+    real = (tokens != PAD).long()
+    return table[tokens] + positions[real.cumsum(dim=1) * real] + segment_table[segments]
+
+
+@also("M65", "rms_norm_backward")
+def rms_backward_epsilon_outside(x, upstream, scale, eps):
+    rms = x.square().mean(dim=-1, keepdim=True).sqrt()
+    r, g = rms + eps, upstream * scale
+    of_x = g / r - x * (g * x).mean(dim=-1, keepdim=True) / (r * r * rms)
+    return of_x, (upstream * x / r).sum(dim=(0, 1))

@@ -519,3 +519,20 @@ def one_bag(hypotheses, references):
 def same_system_ahead(scores_a, scores_b, swapped):
     apart, drawn = _apart(scores_a, scores_b, swapped)
     return _p_value(drawn * apart.sign() >= apart.abs())
+
+
+@misconception(
+    "M516",
+    "smooth_among_others",
+    title="padding is no piece of p's",
+    source="an answer in a trial of the checks: its column taken out before the softmax",
+    effect="Nothing keeps the model from saying padding: its logit has no gradient.",
+    hint="Your softmax is taken over V − 1 pieces. Only q leaves padding out: over which pieces is "
+    "p a distribution?",
+)
+def softmax_without_padding(logits, labels, smoothing):
+    without = logits.index_fill(1, torch.tensor([PAD]), -torch.inf)
+    log_p = without.log_softmax(dim=-1).index_fill(1, torch.tensor([PAD]), 0.0)
+    likely = log_p.gather(1, labels[:, None])[:, 0]
+    others = (log_p.sum(dim=-1) - likely) / (logits.size(1) - 2)
+    return _mean(-(1 - smoothing) * likely - smoothing * others, labels)

@@ -825,3 +825,19 @@ def rotated_in_halves(d_model, offset):
 )
 def factor_for_many_channels(d_model, offset):
     return 24.0 * shifted(offset, d_model), torch.eye(d_model)
+
+
+@misconception(
+    "M509",
+    "ignores_order",
+    title="self-attention alone is tried",
+    source="an answer in a trial of the checks: queries, keys and values moved together",
+    effect="A program in which a query prefers the key at its own place passes.",
+    hint="Your queries move along with the keys. A program in which each query prefers the key at "
+    "its own place passes then: what may stay where it is?",
+)
+def all_three_moved(attend):
+    query, key, value = torch.randn(3, 2, 7, 8)
+    order = torch.arange(7).roll(3)
+    moved = attend(query[:, order], key[:, order], value[:, order])
+    return torch.allclose(attend(query, key, value)[:, order], moved, atol=1e-5)

@@ -41,6 +41,8 @@ def _step(model, optimizer, batches, smoothing, max_norm, loss=_nll, zero=True, 
             nn.utils.clip_grad_norm_(model.parameters(), max_norm)
     if clip == "after":
         nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+    if clip == "numbers":
+        nn.utils.clip_grad_value_(model.parameters(), max_norm)
     if clip == "one by one":
         for parameter in model.parameters():
             nn.utils.clip_grad_norm_(parameter, max_norm)
@@ -180,13 +182,15 @@ def _train(
     betas=(0.9, 0.98),
     eps=1e-9,
     optimizer=torch.optim.Adam,
+    drawn=None,
 ):
     optimizer = optimizer(model.parameters(), betas=betas, eps=eps)
     model.train(mode)
     losses = []
     for step in range(1, steps + 1):
         optimizer.param_groups[0]["lr"] = rate(step, peak, warmup)
-        batches = [draw() for _ in range(accumulate)]
+        batches = [draw() for _ in range(drawn or accumulate)]
+        batches = batches * (accumulate // len(batches))
         losses.append(_step(model, optimizer, batches, 0.1, 1.0))
     return losses
 
@@ -413,18 +417,21 @@ def means_over_all_places(model, optimizer, batches, held_out, every):
     return _mended(model, optimizer, batches, held_out, every, mean, mean)
 
 
-def _mended(model, optimizer, batches, held_out, every, mean, measure):
+def _mended(
+    model, optimizer, batches, held_out, every, mean, measure, dropout=False,
+    clip=nn.utils.clip_grad_norm_,
+):  # fmt: skip
     """The program without its three faults, with these means in training and in measuring."""
     losses, measured = [], []
     for number, batch in enumerate(batches, start=1):
         optimizer.zero_grad()
         loss = mean(model, batch)
         loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        clip(model.parameters(), 1.0)
         optimizer.step()
         losses.append(loss.item())
         if number % every == 0:
-            model.eval()
+            model.train(dropout)
             with torch.no_grad():
                 values = [measure(model, other) for other in held_out]
             model.train()
@@ -559,3 +566,61 @@ def nothing_accumulated(model, draw, steps, accumulate, peak, warmup):
         each = [_step(model, optimizer, [draw()], 0.1, 1.0) for _ in range(accumulate)]
         losses.append(sum(each) / accumulate)
     return losses
+
+
+@misconception(
+    "M511",
+    "mended_training",
+    title="dropout stays on where it is measured",
+    source="an answer in a trial of the checks: model.eval() taken out, train() never needed then",
+    effect="Held-out losses that are too high, and others each time.",
+    hint="Your training is right. In which mode is the model while you measure?",
+)
+def measured_with_dropout(model, optimizer, batches, held_out, every):
+    return _mended(model, optimizer, batches, held_out, every, _mean, _mean, dropout=True)
+
+
+@misconception(
+    "M512",
+    "mended_training",
+    title="each number of the gradient is clipped, not its norm",
+    source="an answer in a trial of the checks: clip_grad_value_",
+    effect="The step has another direction than the gradient, and may be longer than the limit.",
+    hint="You limit each number of the gradient by itself. Of what is 1 to be the largest norm?",
+)
+def numbers_clipped(model, optimizer, batches, held_out, every):
+    clip = nn.utils.clip_grad_value_
+    return _mended(model, optimizer, batches, held_out, every, _mean, _mean, clip=clip)
+
+
+@also("M512", "training_step")
+def numbers_clipped_in_a_step(model, optimizer, batches, smoothing, max_norm):
+    return _step(model, optimizer, batches, smoothing, max_norm, clip="numbers")
+
+
+@misconception(
+    "M513",
+    "train_model",
+    title="one batch several times",
+    source="an answer in a trial of the checks: [draw()] * accumulate",
+    effect="Accumulation without its use: the gradient is that of one batch, for the time of all.",
+    hint="With accumulate = 1 you are right. How often do you draw for one step?",
+)
+def one_batch_several_times(model, draw, steps, accumulate, peak, warmup):
+    return _train(model, draw, steps, accumulate, peak, warmup, drawn=1)
+
+
+@misconception(
+    "M514",
+    "train_model",
+    title="the peak in the place of d_model^−0.5",
+    source="an answer in a trial of the checks: equation (3) as it stands, times another number",
+    effect="A rate that is √warmup times too small.",
+    hint="Your rate is √warmup times too small: at step warmup equation (3) without its d_model "
+    "gives 1/√warmup, and not 1.",
+)
+def peak_for_the_width(model, draw, steps, accumulate, peak, warmup):
+    return _train(
+        model, draw, steps, accumulate, peak, warmup,
+        rate=lambda step, peak, warmup: peak * min(step**-0.5, step * warmup**-1.5),
+    )  # fmt: skip

@@ -448,3 +448,15 @@ def zeros_and_ones(model, length):
 )
 def to_the_last_bit(model, length):
     return _leaks(model, length, lambda length: range(1, length), limit=0.0)
+
+
+@misconception(
+    "M510",
+    "packed_mask",
+    title="the first row's sentences for all rows",
+    source="an answer in a trial of the checks: torch.block_diag of the first row's lengths",
+    effect="Right for one row; in the others sentences are cut at wrong places.",
+    hint="All rows of your mask have the borders of the first. Where is it that the others end?",
+)
+def borders_of_the_first_row(segments):
+    return _packed(segments[:1]).expand(len(segments), -1, -1, -1)

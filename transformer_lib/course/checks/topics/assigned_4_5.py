@@ -22,7 +22,10 @@ WORDS = [
 
 def _among_others_cases(random: torch.Generator) -> dict[str, Case]:
     def arguments(tokens: int, vocab_size: int, scale: float = 1.0) -> tuple[Tensor, Tensor]:
-        logits = scale * torch.randn(tokens, vocab_size, generator=random)
+        logits = torch.randn(tokens, vocab_size, generator=random)
+        logits[:, PAD] -= 5
+        logits[0, PAD] += 15  # likely, though never right: p is over all pieces
+        logits *= scale
         labels = torch.randint(1, vocab_size, (tokens,), generator=random)
         labels[-tokens // 4 :] = PAD
         return logits, labels

@@ -177,6 +177,11 @@ def _later_for_later(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     return (scores + 0.02 * places).softmax(dim=-1) @ value
 
 
+def _own_place_counts_more(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))
+    return (scores + 0.5 * torch.eye(*scores.shape[-2:])).softmax(dim=-1) @ value
+
+
 def _last_is_lost(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     return attention_weights(query, key[..., :-1, :]) @ value[..., :-1, :]
 
@@ -201,6 +206,7 @@ def _order_cases(random: torch.Generator) -> dict[str, Case]:
         "a query sees no later key": Case(_causal),
         "the values stand backwards": Case(_values_backwards),
         "later keys count more for later queries": Case(_later_for_later),
+        "a query prefers the key at its own place": Case(_own_place_counts_more),
     }
 
 
