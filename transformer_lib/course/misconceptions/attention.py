@@ -841,3 +841,27 @@ def all_three_moved(attend):
     order = torch.arange(7).roll(3)
     moved = attend(query[:, order], key[:, order], value[:, order])
     return torch.allclose(attend(query, key, value)[:, order], moved, atol=1e-5)
+
+
+@misconception(
+    "M521",
+    "softmax_backward",
+    title="the gradient of log-softmax",
+    source="an answer in a trial of the checks",
+    effect="A gradient even where a weight is 0 or 1 and nothing can change it.",
+    hint="That is the way back through log-softmax. What is ∂w/∂s where there is no logarithm?",
+)
+def of_log_softmax(weights, upstream):
+    return upstream - weights * upstream.sum(dim=-1, keepdim=True)
+
+
+@misconception(
+    "M522",
+    "softmax_backward",
+    title="one sum for all queries",
+    source="an answer in a trial of the checks: sum() without an axis",
+    effect="Right for a single query; with several, each gets what belongs to the others.",
+    hint="Your sum runs over everything there is. How many sums does it take, and of what?",
+)
+def one_sum_for_all(weights, upstream):
+    return weights * (upstream - (weights * upstream).sum())

@@ -570,3 +570,29 @@ def keys_values_queries(state):
 )
 def two_norms_in_the_decoder(vocab_size, d_model, d_ff, num_layers):
     return _count(vocab_size, d_model, d_ff, num_layers) - num_layers * 2 * d_model
+
+
+@misconception(
+    "M517",
+    "Transformer",
+    title="the final norm after every layer",
+    source="an answer in a trial of the checks: inside the loop over the layers",
+    effect="The residual path is normalized again and again: no way around is left.",
+    hint="Your final norms are inside the loops. With one layer you are right: after which of "
+    "several do they stand?",
+)
+class FinalNormsInTheLoops(Transformer):
+    def __init__(self, *sizes):
+        super().__init__(*sizes)
+
+    def encode(self, src):
+        x, mask = self.embed(src), padding_mask(src)
+        for layer in self.encoder_layers:
+            x = self.encoder_norm(layer(x, mask))
+        return x
+
+    def decode(self, tgt_input, memory, memory_mask):
+        x, mask = self.embed(tgt_input), causal_mask(tgt_input.size(1))
+        for layer in self.decoder_layers:
+            x = self.decoder_norm(layer(x, memory, mask, memory_mask))
+        return x @ self.embed_tokens.weight.T

@@ -422,6 +422,7 @@ class _Running(nn.Module):
 
     keep = 0.9  # of the running statistics
     correction = 1
+    of_sentences = False  # n of the correction
     in_use = "running"
     also_in_use = False
     persistent = True
@@ -442,7 +443,8 @@ class _Running(nn.Module):
     def forward(self, x):
         mean, variance = x.mean(dim=(0, 1)), x.var(dim=(0, 1), correction=0)
         if self.training or self.also_in_use:
-            new = [mean, x.var(dim=(0, 1), correction=self.correction)]
+            n, corrected = len(x), x.var(dim=(0, 1), correction=self.correction)
+            new = [mean, variance * n / max(n - 1, 1) if self.of_sentences else corrected]
             if self.detached:
                 new = [statistic.detach() for statistic in new]
             self.mean = self.keep * self.mean + (1 - self.keep) * new[0]
@@ -816,4 +818,66 @@ class MovesWithGradientsOnly(_Running):
         if not torch.is_grad_enabled():
             for name, buffer in self.named_buffers():
                 buffer.copy_(before[name])
+        return output
+
+
+@misconception(
+    "M525",
+    "layer_norm_backward",
+    title="gradients of the parameters averaged",
+    source="an answer in a trial of the checks: mean over the positions",
+    effect="The longer the batch, the less scale and shift learn beside everything else.",
+    hint="The gradients of scale and shift are too small by the number of positions. What becomes "
+    "of gradients that reach one number from several places?",
+)
+def averaged_over_positions(x, upstream, scale, eps):
+    of_x, of_scale, of_shift = _backward(x, upstream, scale, eps)
+    positions = x.size(0) * x.size(1)
+    return of_x, of_scale / positions, of_shift / positions
+
+
+@misconception(
+    "M526",
+    "layer_norm_backward",
+    title="projected as if there were no ε",
+    source="an answer in a trial of the checks: divided by the length of x̂ squared, not by d",
+    effect="Right where the deviation is large; where ε counts x̂ is shorter than √d.",
+    hint="Where the deviation is small you take off too much along x̂. Is its length √d there?",
+)
+def exact_projection(x, upstream, scale, eps):
+    of_x, of_scale, of_shift = _backward(x, upstream, scale, eps, along=0.0)
+    centered = x - x.mean(dim=-1, keepdim=True)
+    length = centered.square().sum(dim=-1, keepdim=True)
+    part = (of_x * centered).sum(dim=-1, keepdim=True) / length
+    return of_x - part * centered, of_scale, of_shift
+
+
+@misconception(
+    "M529",
+    "BatchNorm",
+    title="n is the number of sentences",
+    source="an answer in a trial of the checks: B/(B − 1) for n/(n − 1)",
+    effect="The smaller the batch, the larger the running variance.",
+    hint="The running mean is right. Over how many numbers is a channel's variance taken: over the "
+    "sentences, or over all their positions?",
+)
+class CorrectedBySentences(_Running):
+    of_sentences = True
+
+
+@misconception(
+    "M530",
+    "BatchNorm",
+    title="running statistics in training, too",
+    source="an answer in a trial of the checks: moved first, and then used",
+    effect="What is normalized has neither mean 0 nor variance 1, least of all at the beginning.",
+    hint="In use you are right. With which mean and variance does batch norm work in training?",
+)
+class RunningInTraining(_Running):
+    def forward(self, x):
+        mode = self.training
+        super().forward(x)
+        self.eval()
+        output = super().forward(x)
+        self.train(mode)
         return output

@@ -425,3 +425,43 @@ def columns_counted_as_pairs(length, d_model):
 def start_of_one_token_only(x, table, start):
     first = start if x.size(1) == 1 else 0
     return x + table[torch.arange(first, first + x.size(1)).clamp(max=len(table) - 1)]
+
+
+@misconception(
+    "M527",
+    "rotary",
+    title="the pairs are not put back in place",
+    source="an answer in a trial of the checks: torch.cat of the two halves of all pairs",
+    effect="Queries and keys agree with each other, and with weights from elsewhere no more.",
+    hint="Your numbers are right, in other places: after the rotation all first members of the "
+    "pairs come first. Where were they before?",
+)
+def pairs_left_apart(x, position):
+    turned = _rotated(x, position)
+    return torch.cat([turned[..., 0::2], turned[..., 1::2]], dim=-1)
+
+
+@misconception(
+    "M531",
+    "add_learned_positions",
+    title="the window is moved back at the end of the table",
+    source="an answer in a trial of the checks: the last rows, as many as there are tokens",
+    effect="Tokens that have a row of their own get another one as soon as the sentence is long.",
+    hint="Where a sentence runs past the table's end, you move all of its positions. Which tokens "
+    "have no row of their own?",
+)
+def window_moved_back(x, table, start):
+    first = min(start, max(len(table) - x.size(1), 0))
+    return x + table[torch.arange(first, first + x.size(1)).clamp(max=len(table) - 1)]
+
+
+@misconception(
+    "M532",
+    "add_learned_positions",
+    title="one row for all",
+    source="an answer in a trial of the checks: table[start], broadcast",
+    effect="All tokens of a sentence seem to stand at the same place.",
+    hint="All your tokens have the row of the first one. Which row is the second one's?",
+)
+def one_row_for_all(x, table, start):
+    return x + table[min(start, len(table) - 1)]

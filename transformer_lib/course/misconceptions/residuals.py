@@ -472,3 +472,27 @@ def bug_for_post_norm(block, d_model):
     x = torch.ones(1, 1, d_model).cumsum(dim=-1)
     small, large = (block(x, lambda y, k=k: k * x.square()) for k in (1.0, 2.0))
     return "sandwich" if torch.allclose(small, large, atol=1e-3) else "pre-norm"
+
+
+@misconception(
+    "M528",
+    "which_form",
+    title="a norm is known by the other deviation",
+    source="an answer in a trial of the checks: std() with n − 1, and a narrow tolerance",
+    effect="Only in very wide blocks a norm is found at all.",
+    hint="You look for a deviation of 1, and find it in wide blocks only. By n or by n − 1: what "
+    "does a layer norm divide by, and what does std()?",
+)
+def known_by_the_other_deviation(block, d_model):
+    def normalized(y):
+        return bool(((y.std(dim=-1) - 1).abs() < 1e-3).all())
+
+    x, output, given = 5 * torch.randn(2, 3, d_model), 7 * torch.randn(2, 3, d_model), []
+    result = block(x, lambda y: [given.append(y), output][1])
+    if normalized(result):
+        return "post-norm"
+    before, after = normalized(given[0]), normalized(result - x)
+    if after:
+        return "sandwich" if before else "norm on the branch"
+    free = torch.allclose(result - output, x, atol=1e-4)
+    return "pre-norm" if before and free else "added back"

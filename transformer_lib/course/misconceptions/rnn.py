@@ -414,3 +414,36 @@ def sigmoid_overflows(x, h, c, w, u, b):
     i, f, g, o = (x @ w.T + h @ u.T + b).chunk(4, dim=1)
     c = sigmoid(f) * c + sigmoid(i) * g.tanh()
     return sigmoid(o) * c.tanh(), c
+
+
+@misconception(
+    "M523",
+    "seq2seq",
+    title="steps and sentences mixed up",
+    source="an answer in a trial of the checks: torch.cat of the steps, then view(batch, length)",
+    effect="The logits of one sentence stand in the rows of another; a batch of one looks right.",
+    hint="Your logits are the right ones, in other places. One step gives a row of each sentence: "
+    "in which order are they after `torch.cat`, and in which does `view` read them?",
+)
+def steps_and_sentences_mixed_up(src, tgt_input, embed, encoder_step, decoder_step, w_out):
+    h, c = _read(src, embed, encoder_step, w_out.size(0))
+    logits = _write(tgt_input, embed, decoder_step, w_out, h, c)
+    return logits.transpose(0, 1).reshape(logits.shape)
+
+
+@misconception(
+    "M524",
+    "seq2seq",
+    title="the logits of the state before the step",
+    source="an answer in a trial of the checks: kept before the word is read",
+    effect="The word that was last said has no influence on the next one.",
+    hint="Your first logits are made from the encoder's state alone. Which word has the decoder "
+    "read before it says the first?",
+)
+def state_before_the_step(src, tgt_input, embed, encoder_step, decoder_step, w_out):
+    h, c = _read(src, embed, encoder_step, w_out.size(0))
+    states = []
+    for y in embed(tgt_input).unbind(dim=1):
+        states.append(h)
+        h, c = decoder_step(y, h, c)
+    return torch.stack(states, dim=1) @ w_out

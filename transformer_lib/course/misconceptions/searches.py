@@ -189,9 +189,11 @@ def left_sorted(probabilities, p):
     return kept / kept.sum(dim=-1, keepdim=True)
 
 
-def _encode(text, pieces, choose, marked=True, together=True, unknown=UNK, leftmost=True):
+def _encode(
+    text, pieces, choose, marked=True, together=True, unknown=UNK, leftmost=True, spaced=False
+):
     numbers = {piece: number for number, piece in enumerate(pieces)}
-    words = text.split()
+    words = text.split(" ") if spaced else text.split()
     symbols = list("▁".join(["", *words] if marked else words))
     while True:
         pairs = [one + other for one, other in pairwise(symbols)]
@@ -501,3 +503,44 @@ def unknown_never_said(text, model, pieces):
 )
 def limit_without_the_end(text, model, pieces):
     return _translate(text, model, pieces, limit=50)
+
+
+@misconception(
+    "M518",
+    "encode_text",
+    title="all equal neighbors become one",
+    source="an answer in a trial of the checks: itertools.groupby over all tokens",
+    effect="A double letter that stays two pieces loses one of them.",
+    hint="Several unknown symbols in a row are one token. In yours a known piece that occurs twice "
+    "in a row is one, too.",
+)
+def equal_neighbors_joined(text, pieces):
+    tokens = _encode(text, pieces, _earliest)
+    return [t for t, last in zip(tokens, [None, *tokens], strict=False) if t != last]
+
+
+@misconception(
+    "M519",
+    "encode_text",
+    title="letters become unknown before anything is joined",
+    source="an answer in a trial of the checks: looked up letter by letter first",
+    effect="A piece is missed if one of its letters is no piece by itself.",
+    hint="A letter may be in a piece without being one itself. When do you know that a symbol is "
+    "unknown?",
+)
+def unknown_before_joining(text, pieces):
+    known = set(pieces)
+    letters = [x if x in known else "\0" for x in "▁".join(["", *text.split()])]
+    return _encode("".join(letters)[1:].replace("▁", " "), pieces, _earliest)
+
+
+@misconception(
+    "M520",
+    "encode_text",
+    title="several spaces are several ▁",
+    source="an answer in a trial of the checks: split at each single space",
+    effect="A text that was typed with two spaces is cut unlike all that the model has read.",
+    hint="Two spaces in a row give two ▁ in yours.",
+)
+def every_space_counts(text, pieces):
+    return _encode(text.strip(), pieces, _earliest, spaced=True)
