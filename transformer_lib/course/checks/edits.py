@@ -67,7 +67,7 @@ STEPS = {
     "{}.float()": "with another dtype",
     "{}.long()": "with another dtype",
     "{}.clone()": "with a copy",
-    "0 * {}": "with zeros in its place",
+    "0 * {}": "with 0 in its place",
     "-{}": "with the other sign",
     "{}.logical_not()": "with True and False exchanged",
     "{}.sqrt()": "with one more step of arithmetic",

@@ -8,15 +8,19 @@ from transformer_lib.course.misconceptions.bank import also, misconception
 from transformer_lib.vocabulary import PAD
 
 
-def _relative(query, key, table, sign=1, clipped=True, scale=True, of_key=False, start=True):
+def _relative(
+    query, key, table, sign=1, clipped=True, scale=True, of_key=False, start=True, beyond=True
+):
     length, reach = query.size(2), table.size(0) // 2
     place = torch.arange(length)
     offset = sign * (place[None, :] - place[:, None])
+    near = beyond | (offset.abs() <= reach)
     offset = offset.clamp(-reach, reach) + reach * start if clipped else offset % table.size(0)
     if of_key:
         relative = torch.einsum("bhkd,qkd->bhqk", key, table[offset])
     else:
         relative = torch.einsum("bhqd,qkd->bhqk", query, table[offset])
+    relative = relative * near
     root = math.sqrt(query.size(-1))
     scores = query @ key.transpose(-2, -1)
     return (scores + relative) / root if scale else scores / root + relative
@@ -588,3 +592,15 @@ def rms_backward_epsilon_outside(x, upstream, scale, eps):
     r, g = rms + eps, upstream * scale
     of_x = g / r - x * (g * x).mean(dim=-1, keepdim=True) / (r * r * rms)
     return of_x, (upstream * x / r).sum(dim=(0, 1))
+
+
+@misconception(
+    "M539",
+    "relative_scores",
+    title="nothing is added beyond the reach",
+    source="an answer in a trial of the checks: offsets that are too far are left out",
+    effect="Far keys all look alike, before and after, and unlike those at the border.",
+    hint="Beyond the reach you add nothing. Which row do all far offsets share in the formula?",
+)
+def nothing_beyond_the_reach(query, key, table):
+    return _relative(query, key, table, beyond=False)

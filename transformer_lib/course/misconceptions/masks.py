@@ -276,11 +276,13 @@ def compared_by_order(segments):
     return _packed(segments, same=False) & (segments != PAD)[:, None, :, None]
 
 
-def _leaks(model, length, places, limit=1e-6, later=True):
+def _leaks(model, length, places, limit=1e-6, later=True, anew=True):
     tokens = torch.randint(20, (4, length))
     before, found = model(tokens), set()
+    changed = tokens.clone()
     for place in places(length):
-        changed = tokens.clone()
+        if anew:
+            changed = tokens.clone()
         changed[:, place] = (changed[:, place] + 7) % 20
         difference = (model(changed) - before).abs().amax(dim=(0, 2))
         seen = range(place) if later else range(place + 1)
@@ -460,3 +462,36 @@ def to_the_last_bit(model, length):
 )
 def borders_of_the_first_row(segments):
     return _packed(segments[:1]).expand(len(segments), -1, -1, -1)
+
+
+@misconception(
+    "M535",
+    "leaks",
+    title="only the next token is tried",
+    source="an answer in a trial of the checks: for position i the token i + 1",
+    effect="A look further ahead stays unnoticed.",
+    hint="One model looks two places ahead, and nowhere else. Which later tokens do you change for "
+    "a position?",
+)
+def only_the_next_token(model, length):
+    tokens = torch.randint(20, (4, length))
+    before, found = model(tokens), []
+    for position in range(length - 1):
+        changed = tokens.clone()
+        changed[:, position + 1] = (changed[:, position + 1] + 7) % 20
+        if (model(changed) - before)[:, position].abs().max() > 1e-6:
+            found.append(position)
+    return found
+
+
+@misconception(
+    "M536",
+    "leaks",
+    title="what was changed stays changed",
+    source="an answer in a trial of the checks: one copy of the tokens for all steps",
+    effect="An honest model is accused: earlier tokens are not what they were, either.",
+    hint="You find leaks where there are none. When you change the third token, are the first two "
+    "what they were?",
+)
+def changes_stay(model, length):
+    return _leaks(model, length, lambda length: range(1, length), anew=False)

@@ -362,9 +362,11 @@ def another_order(state):
     return _chunks(state, lambda tensor, number: tensor.chunk(3)[(1, 0, 2)[number]])
 
 
-def _count(vocab_size, d_model, d_ff, num_layers, biases=1, norms=1, tables=1, cross=1, last=2):
+def _count(
+    vocab_size, d_model, d_ff, num_layers, biases=1, norms=1, tables=1, cross=1, last=2, wide=False
+):
     attention_layer = 4 * (d_model * d_model + biases * d_model)
-    feed_forward = 2 * d_model * d_ff + biases * (d_ff + d_model)
+    feed_forward = 2 * d_model * d_ff + biases * (d_ff + (d_ff if wide else d_model))
     layers = (2 + cross) * attention_layer + 2 * feed_forward + norms * 5 * 2 * d_model
     return tables * vocab_size * d_model + num_layers * layers + norms * last * 2 * d_model
 
@@ -596,3 +598,29 @@ class FinalNormsInTheLoops(Transformer):
         for layer in self.decoder_layers:
             x = self.decoder_norm(layer(x, memory, mask, memory_mask))
         return x @ self.embed_tokens.weight.T
+
+
+@misconception(
+    "M533",
+    "count_parameters",
+    title="both biases of the feed-forward network are d_ff wide",
+    source="an answer in a trial of the checks: 2 · (d_model · d_ff + d_ff)",
+    effect="A few thousand too many in each layer.",
+    hint="You are right where d_ff is as wide as d_model. How wide is the bias of the second of "
+    "the two matrices?",
+)
+def two_wide_biases(vocab_size, d_model, d_ff, num_layers):
+    return _count(vocab_size, d_model, d_ff, num_layers, wide=True)
+
+
+@misconception(
+    "M534",
+    "count_parameters",
+    title="the layers shared out between the stacks",
+    source="an answer in a trial of the checks: num_layers // 2 for each",
+    effect="Half a model.",
+    hint="You count half as many layers as there are. Does `Transformer` give num_layers to both "
+    "stacks together, or to each?",
+)
+def layers_of_both_together(vocab_size, d_model, d_ff, num_layers):
+    return _count(vocab_size, d_model, d_ff, num_layers // 2)

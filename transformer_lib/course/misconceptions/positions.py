@@ -465,3 +465,15 @@ def window_moved_back(x, table, start):
 )
 def one_row_for_all(x, table, start):
     return x + table[min(start, len(table) - 1)]
+
+
+@misconception(
+    "M540",
+    "shift_matrix",
+    title="one step, as often as range(k) says",
+    source="an answer in a trial of the checks",
+    effect="For a shift backwards the loop is empty: nothing moves.",
+    hint="Forwards you are right, and backwards nothing moves. What does range(−2) give?",
+)
+def steps_in_a_loop(k, d_model):
+    return shifted(max(k, 0), d_model)

@@ -544,3 +544,36 @@ def unknown_before_joining(text, pieces):
 )
 def every_space_counts(text, pieces):
     return _encode(text.strip(), pieces, _earliest, spaced=True)
+
+
+@misconception(
+    "M537",
+    "nucleus",
+    title="the first of none",
+    source="an answer in a trial of the checks: argmax of cumsum ≥ p",
+    effect="Where rounding keeps the sum below p, one token is left of all.",
+    hint="If the sum never reaches p, which happens where p is 1, argmax finds no True and says 0. "
+    "How many tokens are to stay then?",
+)
+def first_of_none(probabilities, p):
+    sums = probabilities.sort(dim=-1, descending=True).values.cumsum(dim=-1)
+    last = (sums >= p).int().argmax(dim=-1, keepdim=True)
+    ranks = torch.arange(probabilities.size(-1))
+    kept = _sorted_nucleus(probabilities, p, lambda own, sums: ranks > last)
+    return kept / kept.sum(dim=-1, keepdim=True)
+
+
+@misconception(
+    "M538",
+    "nucleus",
+    title="all that are as likely as the last one",
+    source="an answer in a trial of the checks: a threshold for the probability",
+    effect="Not the smallest set where several are equally likely.",
+    hint="Of several equally probable tokens you keep all. Does it take all of them to reach p?",
+)
+def equals_stay(probabilities, p):
+    likeliest = probabilities.sort(dim=-1, descending=True).values
+    before = likeliest.cumsum(dim=-1) - likeliest
+    least = likeliest.masked_fill(before >= p, torch.inf).amin(dim=-1, keepdim=True)
+    kept = probabilities.masked_fill(probabilities < least, 0.0)
+    return kept / kept.sum(dim=-1, keepdim=True)
