@@ -219,7 +219,7 @@ def _instead(node: ast.expr, names: list[str]) -> Iterator[tuple[int, ast.expr, 
                 for other in names:
                     if other != name:
                         new = ast.Name(other, ast.Load())
-                        yield 1, new, f"with something else than `{name}`"
+                        yield 2, new, f"with something else than `{name}`"
             for other in _others(name, FUNCTIONS):
                 yield 1, ast.Name(other, ast.Load()), f"with another function than `{name}`"
         case ast.Attribute(attr=name):
@@ -250,8 +250,10 @@ def _instead(node: ast.expr, names: list[str]) -> Iterator[tuple[int, ast.expr, 
 
 
 def _of_two(node: ast.BinOp) -> Iterator[tuple[int, ast.expr, str]]:
+    one = isinstance(node.right, ast.Constant) and node.right.value == 1
     for other in _others(type(node.op), OPERATORS):
-        yield 0, _with(node, op=other()), "with another operation"
+        if not (one and other in (ast.Mult, ast.Div, ast.Pow)):  # which takes the 1 away, no more
+            yield 0, _with(node, op=other()), "with another operation"
     yield 0, _with(node, left=node.right, right=node.left), "with the two in the other order"
     yield 1, node.left, f"without `{_short(node.right)}`"
     yield 1, node.right, f"without `{_short(node.left)}`"

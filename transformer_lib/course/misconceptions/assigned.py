@@ -604,3 +604,20 @@ def rms_backward_epsilon_outside(x, upstream, scale, eps):
 )
 def nothing_beyond_the_reach(query, key, table):
     return _relative(query, key, table, beyond=False)
+
+
+@misconception(
+    "M543",
+    "embed_with_segments",
+    title="positions begin again in the second sentence",
+    source="an answer in a trial of the checks: counted within each segment",
+    effect="Tokens of both sentences share their positions; BERT's run on.",
+    hint="Your positions start at 0 again where the segment changes. Do they run on through the "
+    "row?",
+)
+def positions_within_segments(tokens, segments, table, positions, segment_table):
+    place = torch.arange(tokens.size(1)).expand_as(tokens)
+    begins = torch.ones_like(segments, dtype=torch.bool)
+    begins[:, 1:] = segments[:, 1:] != segments[:, :-1]
+    start = torch.where(begins, place, 0).cummax(dim=1).values
+    return table[tokens] + positions[place - start] + segment_table[segments]

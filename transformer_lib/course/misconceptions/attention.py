@@ -865,3 +865,18 @@ def of_log_softmax(weights, upstream):
 )
 def one_sum_for_all(weights, upstream):
     return weights * (upstream - (weights * upstream).sum())
+
+
+@misconception(
+    "M544",
+    "ignores_order",
+    title="a test that moves nothing",
+    source="an answer in a trial of the checks: flip(0), with a batch of one",
+    effect="Every program passes.",
+    hint="Every program passes your test. Along which axis are the keys, and does what you do to "
+    "them move anything?",
+)
+def nothing_moved(attend):
+    query, key, value = torch.randn(3, 1, 7, 8)
+    moved = attend(query, key.flip(0), value.flip(0))
+    return torch.allclose(attend(query, key, value), moved, atol=1e-5)

@@ -624,3 +624,31 @@ def two_wide_biases(vocab_size, d_model, d_ff, num_layers):
 )
 def layers_of_both_together(vocab_size, d_model, d_ff, num_layers):
     return _count(vocab_size, d_model, d_ff, num_layers // 2)
+
+
+@misconception(
+    "M541",
+    "MultiHeadAttention",
+    title="divided by √d_k twice",
+    source="an answer in a trial of the checks: before `attention`, and in it",
+    effect="Weights that are too even.",
+    hint="Your scores are √d_k times too small. What does `attention` do with them by itself?",
+)
+class ScaledTwice(MultiHeadAttention):
+    def forward(self, x, memory, mask):
+        q, k, v = self.q_proj(x), self.k_proj(memory), self.v_proj(memory)
+        q, k, v = (split_heads(y, self.num_heads) for y in (q, k, v))
+        return self.out_proj(merge_heads(attention(q / q.size(-1) ** 0.5, k, v, mask)[0]))
+
+
+@misconception(
+    "M542",
+    "MultiHeadAttention",
+    title="as many heads as a head is wide",
+    source="an answer in a trial of the checks: split_heads(…, d_k)",
+    effect="No error, since d_k · h is h · d_k.",
+    hint="You have d_k heads of width h. Which of the two does `split_heads` ask for?",
+)
+class AsManyHeadsAsWide(MultiHeadAttention):
+    def __init__(self, d_model, num_heads):
+        super().__init__(d_model, d_model // num_heads)

@@ -488,7 +488,12 @@ def known_by_the_other_deviation(block, d_model):
         return bool(((y.std(dim=-1) - 1).abs() < 1e-3).all())
 
     x, output, given = 5 * torch.randn(2, 3, d_model), 7 * torch.randn(2, 3, d_model), []
-    result = block(x, lambda y: [given.append(y), output][1])
+
+    def sublayer(y):
+        given.append(y)
+        return output
+
+    result = block(x, sublayer)
     if normalized(result):
         return "post-norm"
     before, after = normalized(given[0]), normalized(result - x)

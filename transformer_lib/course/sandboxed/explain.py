@@ -44,6 +44,8 @@ def shapes_there(error: BaseException) -> dict[str, tuple[int, ...]]:
     if not theirs:
         return {}
     frame, line = theirs[-1]
+    if line is None:  # as Python has it for some instructions of its own
+        return {}
     words = re.findall(r"\w+", linecache.getline(frame.f_code.co_filename, line))
     return {
         word: tuple(frame.f_locals[word].shape)

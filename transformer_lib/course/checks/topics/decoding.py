@@ -317,32 +317,46 @@ def encode_text(text: str, pieces: list[str]) -> list[int]:
 
 
 def _translate_cases(random: torch.Generator) -> dict[str, Case]:
-    seed = int(torch.randint(1000, (), generator=random))
+    def case(words: int, says_unknown: bool = False, ends: bool = True) -> Case:
+        while True:
+            seed = int(torch.randint(1_000_000, (), generator=random))
+            text = _text(words, random)
+            tokens = _best(text, _translator(PIECES, seed, says_unknown), PIECES)
+            said = _as_text(tokens, PIECES)
+            words_said = " ".join(said.split())
+            trimmed = said in (words_said, f" {words_said}")  # no other space may be taken away
+            if trimmed and (len(tokens) <= 12 if ends else len(tokens) > 50):
+                return Case(text, PIECES, seed, says_unknown)
+
     return {
-        "values": Case(_text(3, random), PIECES, seed, False),
-        "a word": Case(_text(1, random), PIECES, seed + 1, False),
-        "another model": Case(_text(2, random), PIECES, seed + 2, False),
-        "a third one": Case(_text(2, random), PIECES, seed + 3, False),
-        "one that says <unk>": Case(_text(1, random), PIECES, seed + 5, True),
-        "another that says <unk>": Case(_text(2, random), PIECES, seed + 6, True),
+        "values": case(3),
+        "a word": case(1),
+        "another model": case(2),
+        "one that does not end": case(2, ends=False),
+        "one that says <unk>": case(1, says_unknown=True),
+        "another that says <unk>": case(2, says_unknown=True),
     }
+
+
+def _translator(pieces: list[str], seed: int, says_unknown: bool) -> Transformer:
+    with seeded(seed):
+        model = Transformer(len(pieces), 16, 24, 2, 1, 1.0).train()  # drops everything
+        for parameter in model.parameters():
+            torch.nn.init.normal_(parameter, std=0.3)
+        with torch.no_grad():  # an end is likely enough at every place but the first
+            end = model.embed_tokens.weight[EOS].clone()
+            model.embed_tokens.weight[BOS] = -end
+            model.embed_tokens.weight[PAD] = 1.1 * end  # likely, too, and never to be said
+            if says_unknown:
+                model.embed_tokens.weight[UNK] = 1.05 * end
+            model.decoder_norm.weight.fill_(0.8)
+            model.decoder_norm.bias.copy_(2.0 * end / end.square().sum())
+    return model
 
 
 def _use_translate(answer: Callable[..., Any]) -> Callable[..., Any]:
     def use(text: str, pieces: list[str], seed: int, says_unknown: bool) -> str:
-        with seeded(seed):
-            model = Transformer(len(pieces), 16, 24, 2, 1, 1.0).train()  # drops everything
-            for parameter in model.parameters():
-                torch.nn.init.normal_(parameter, std=0.3)
-            with torch.no_grad():  # an end is likely enough at every place but the first
-                end = model.embed_tokens.weight[EOS].clone()
-                model.embed_tokens.weight[BOS] = -end
-                model.embed_tokens.weight[PAD] = 1.1 * end  # likely, too, and never to be said
-                if says_unknown:
-                    model.embed_tokens.weight[UNK] = 1.05 * end
-                model.decoder_norm.weight.fill_(0.8)
-                model.decoder_norm.bias.copy_(2.0 * end / end.square().sum())
-        return answer(text, model, pieces)
+        return answer(text, _translator(pieces, seed, says_unknown), pieces)
 
     return use
 
@@ -350,6 +364,14 @@ def _use_translate(answer: Callable[..., Any]) -> Callable[..., Any]:
 @exercise("decoding", _translate_cases, outputs=("the translation",), use=_use_translate)
 def translate(text: str, model: Transformer, pieces: list[str]) -> str:
     """Beam search with beam 4 and α = 0.6, dropout off; the pieces of the best, as text."""
+    return _as_text(_best(text, model, pieces), pieces).strip()
+
+
+def _as_text(tokens: list[int], pieces: list[str]) -> str:
+    return "".join(pieces[token] for token in tokens).replace("▁", " ")
+
+
+def _best(text: str, model: Transformer, pieces: list[str]) -> list[int]:
     model.eval()
     src = torch.tensor([[*encode_text(text, pieces), EOS]])
     with torch.no_grad():
@@ -363,5 +385,4 @@ def translate(text: str, model: Transformer, pieces: list[str]) -> str:
             log_p[:, [PAD, BOS]] = -torch.inf
             return log_p
 
-        best = beam_search(next_log_p, 4, 0.6, src.size(1) + 50)[0]
-    return "".join(pieces[token] for token in best).replace("▁", " ").strip()
+        return beam_search(next_log_p, 4, 0.6, src.size(1) + 50)[0]
