@@ -3,6 +3,7 @@
 import importlib.util
 import subprocess
 import sys
+import types
 
 import pytest
 import torch
@@ -184,3 +185,15 @@ def test_what_calls_itself_without_end_is_said_at_once():
         return merge_pair(symbols, pair)
 
     assert "RecursionError: maximum recursion depth exceeded" in repr(check(merge_pair))
+
+
+def test_code_without_line_numbers_is_checked():
+    def attention(query, key, value, mask):
+        return query @ key
+
+    code = attention.__code__
+    nowhere = [min(8, len(code.co_code) // 2 - n) for n in range(0, len(code.co_code) // 2, 8)]
+    code = code.replace(co_linetable=bytes(0xF8 | length - 1 for length in nowhere))
+    assert {line for _, _, line in code.co_lines()} == {None}
+    text = repr(check(types.FunctionType(code, globals(), "attention")))
+    assert "RuntimeError" in text
