@@ -128,7 +128,7 @@ def _said(error: Exception | None) -> tuple[str, str]:
 
 
 def _without_names(value: Any) -> Any:
-    """Of results that are dictionaries what stands in them."""
+    """A result, with lists of their values for the dictionaries among its parts."""
     if isinstance(value, tuple):
         return [list(x.values()) if isinstance(x, dict) else x for x in value]
     return value

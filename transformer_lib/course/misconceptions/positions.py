@@ -460,7 +460,7 @@ def window_moved_back(x, table, start):
     "add_learned_positions",
     title="one row for all",
     source="an answer in a trial of the checks: table[start], broadcast",
-    effect="All tokens of a sentence seem to stand at the same place.",
+    effect="All tokens of a sentence seem to have the same position.",
     hint="All your tokens have the row of the first one. Which row is the second one's?",
 )
 def one_row_for_all(x, table, start):

@@ -479,8 +479,8 @@ def bug_for_post_norm(block, d_model):
     "which_form",
     title="a norm is known by the other deviation",
     source="an answer in a trial of the checks: std() with n − 1, and a narrow tolerance",
-    effect="Only in very wide blocks a norm is found at all.",
-    hint="You look for a deviation of 1, and find it in wide blocks only. By n or by n − 1: what "
+    effect="A norm is found in very wide blocks only.",
+    hint="You find a standard deviation of 1 in wide blocks only. By n or by n − 1: what "
     "does a layer norm divide by, and what does std()?",
 )
 def known_by_the_other_deviation(block, d_model):

@@ -421,7 +421,7 @@ def sigmoid_overflows(x, h, c, w, u, b):
     "seq2seq",
     title="steps and sentences mixed up",
     source="an answer in a trial of the checks: torch.cat of the steps, then view(batch, length)",
-    effect="The logits of one sentence stand in the rows of another; a batch of one looks right.",
+    effect="Logits end up in the rows of other sentences; a batch of one looks right.",
     hint="Your logits are the right ones, in other places. One step gives a row of each sentence: "
     "in which order are they after `torch.cat`, and in which does `view` read them?",
 )
