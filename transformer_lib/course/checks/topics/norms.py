@@ -20,7 +20,9 @@ def _cases(random: torch.Generator) -> dict[str, Case]:
         return x, scale, shift
 
     x, scale, shift = arguments(2, 3, 6)
-    small, far = 0.01 * x, 0.1 * x + 30.0
+    # By ±1 apart in turn, along both axes, or by chance only rounding were left of some numbers.
+    apart = 1 - 2 * (torch.arange(6)[:, None] + torch.arange(6) + 1).fmod(2).view(2, 3, 6)
+    small, far = 0.01 * x, 0.1 * x + apart + 100.0
     x[0, 1] = 3.0  # its mean is 3 to the last bit, in whatever order one adds
     x[1, 0] = 0.0
     return {
