@@ -54,11 +54,11 @@ class WithoutBiases(nn.Module):
         return self.output(self.hidden(x).relu())
 
 
-def _heads(self, x, memory, mask):
+def _heads(self, x, memory, mask, divisor=1.0):
     """The output of attention, not yet merged."""
     query = split_heads(self.q_proj(x), self.num_heads)
     key, value = (split_heads(part(memory), self.num_heads) for part in (self.k_proj, self.v_proj))
-    return attention(query, key, value, mask)[0]
+    return attention(query / divisor, key, value, mask)[0]
 
 
 @also("M8", "MultiHeadAttention")
@@ -636,9 +636,8 @@ def layers_of_both_together(vocab_size, d_model, d_ff, num_layers):
 )
 class ScaledTwice(MultiHeadAttention):
     def forward(self, x, memory, mask):
-        q, k, v = self.q_proj(x), self.k_proj(memory), self.v_proj(memory)
-        q, k, v = (split_heads(y, self.num_heads) for y in (q, k, v))
-        return self.out_proj(merge_heads(attention(q / q.size(-1) ** 0.5, k, v, mask)[0]))
+        root = (x.size(-1) / self.num_heads) ** 0.5
+        return self.out_proj(merge_heads(_heads(self, x, memory, mask, root)))
 
 
 @misconception(

@@ -302,12 +302,12 @@ def _read(src, embed, step, width):
     return h, c
 
 
-def _write(tgt_input, embed, step, w_out, h, c):
-    states = []
+def _write(tgt_input, embed, step, w_out, h, c, late=False):
+    states = [h]
     for y in embed(tgt_input).unbind(dim=1):
         h, c = step(y, h, c)
         states.append(h)
-    return torch.stack(states, dim=1) @ w_out
+    return torch.stack(states[:-1] if late else states[1:], dim=1) @ w_out
 
 
 @misconception(
@@ -442,8 +442,4 @@ def steps_and_sentences_mixed_up(src, tgt_input, embed, encoder_step, decoder_st
 )
 def state_before_the_step(src, tgt_input, embed, encoder_step, decoder_step, w_out):
     h, c = _read(src, embed, encoder_step, w_out.size(0))
-    states = []
-    for y in embed(tgt_input).unbind(dim=1):
-        states.append(h)
-        h, c = decoder_step(y, h, c)
-    return torch.stack(states, dim=1) @ w_out
+    return _write(tgt_input, embed, decoder_step, w_out, h, c, late=True)

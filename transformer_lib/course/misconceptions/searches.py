@@ -556,10 +556,11 @@ def every_space_counts(text, pieces):
     "How many tokens are to stay then?",
 )
 def first_of_none(probabilities, p):
-    sums = probabilities.sort(dim=-1, descending=True).values.cumsum(dim=-1)
-    last = (sums >= p).int().argmax(dim=-1, keepdim=True)
-    ranks = torch.arange(probabilities.size(-1))
-    kept = _sorted_nucleus(probabilities, p, lambda own, sums: ranks > last)
+    def drop(own, sums):
+        last = (sums >= p).int().argmax(dim=-1, keepdim=True)
+        return torch.arange(sums.size(-1)) > last
+
+    kept = _sorted_nucleus(probabilities, p, drop)
     return kept / kept.sum(dim=-1, keepdim=True)
 
 
@@ -572,8 +573,8 @@ def first_of_none(probabilities, p):
     hint="Of several equally probable tokens you keep all. Does it take all of them to reach p?",
 )
 def equals_stay(probabilities, p):
-    likeliest = probabilities.sort(dim=-1, descending=True).values
-    before = likeliest.cumsum(dim=-1) - likeliest
-    least = likeliest.masked_fill(before >= p, torch.inf).amin(dim=-1, keepdim=True)
-    kept = probabilities.masked_fill(probabilities < least, 0.0)
+    def drop(own, sums):
+        return own < own.masked_fill(sums - own >= p, torch.inf).amin(dim=-1, keepdim=True)
+
+    kept = _sorted_nucleus(probabilities, p, drop)
     return kept / kept.sum(dim=-1, keepdim=True)
