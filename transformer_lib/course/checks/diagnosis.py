@@ -3,7 +3,7 @@
 import dis
 import inspect
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
@@ -23,7 +23,7 @@ from transformer_lib.course.sandboxed.explain import explain_error, shapes_there
 from transformer_lib.errors import did_you_mean
 from transformer_lib.randomness import seeded
 
-Outcomes = dict[str, Outcome]
+Outcomes = Mapping[str, Outcome]  # by the case
 
 IDLE = {"RESUME", "NOP", "LOAD_CONST", "POP_TOP", "RETURN_CONST", "RETURN_VALUE"}
 """What a function of which only ``...`` is written consists of."""
@@ -35,7 +35,7 @@ class Trial:
 
     cases: dict[str, Case]
     right: Outcomes
-    wrong: dict[str, Outcomes]  # by the mistake's id
+    wrong: Mapping[str, Outcomes]  # by the mistake's id
     seed: int
 
 
@@ -72,7 +72,7 @@ def run_test(test: Callable[[], None]) -> Verdict:
 
 def judge(candidate: Callable[..., Any], exercise: Exercise, trial: Trial) -> Verdict:
     """Try ``candidate`` on the cases of a trial."""
-    outcomes = _outcomes(exercise, candidate, trial.cases)
+    outcomes = dict(_Observed(exercise, candidate, trial.cases))
     if _is_not_attempted(candidate, outcomes):
         return Verdict(exercise.name, attempted=False)
     findings = tuple(_findings(exercise, trial, outcomes))
@@ -194,7 +194,8 @@ def _repaired(
         for o in trial.right.values()
     )  # or else a wrong change could fit by chance
     workshop = Workshop(candidate, exercise, trial.cases, failed)
-    return workshop.repaired(trial.right, trial.wrong if says_much else {})
+    wrong = {of: dict(outcomes) for of, outcomes in trial.wrong.items() if says_much}
+    return workshop.repaired(trial.right, wrong)
 
 
 def _two_together(
@@ -293,8 +294,8 @@ def draw_trial(exercise: Exercise, seed: int, attempts: int = 100) -> Trial:
     mistakes = wrong_answers(exercise.name)
     for attempt in range(attempts):
         cases = exercise.cases(torch.Generator().manual_seed(seed + attempt))
-        right = _outcomes(exercise, exercise.reference, cases)
-        wrong = {m.id: _outcomes(exercise, m.answers[exercise.name], cases) for m in mistakes}
+        right = dict(_Observed(exercise, exercise.reference, cases))
+        wrong = {m.id: _Observed(exercise, m.answers[exercise.name], cases) for m in mistakes}
         answers = [right, *wrong.values()]
         if not any(
             _all_alike(a, b, 100 * exercise.tolerance)
@@ -305,17 +306,32 @@ def draw_trial(exercise: Exercise, seed: int, attempts: int = 100) -> Trial:
     raise AssertionError(f"the cases of {exercise.name} cannot tell its known answers apart")
 
 
-def _outcomes(exercise: Exercise, answer: Callable[..., Any], cases: dict[str, Case]) -> Outcomes:
-    function = exercise.use(answer)
-    here = inspect.isfunction(answer) or inspect.isclass(answer)  # one elsewhere has its own limits
-    limited = here and answer is not exercise.reference
-    outcomes: Outcomes = {}
-    endless = None  # one wait is enough
-    for label, case in cases.items():
-        outcomes[label] = endless or observe(function, case, limited)
-        if isinstance(outcomes[label].error, NoEndError):
-            endless = outcomes[label]
-    return outcomes
+class _Observed(Outcomes):
+    """What an answer gives in each case; it is called when that is asked for, and not before.
+
+    One case is mostly enough to tell two answers apart.
+    """
+
+    def __init__(self, exercise: Exercise, answer: Callable[..., Any], cases: dict[str, Case]):
+        self.function, self.cases = exercise.use(answer), cases
+        here = inspect.isfunction(answer) or inspect.isclass(answer)  # else it has its own limits
+        self.limited = here and answer is not exercise.reference
+        self.seen: dict[str, Outcome] = {}
+        self.endless: Outcome | None = None  # one wait is enough
+
+    def __getitem__(self, label: str) -> Outcome:
+        if label not in self.seen:
+            outcome = self.endless or observe(self.function, self.cases[label], self.limited)
+            if isinstance(outcome.error, NoEndError):
+                self.endless = outcome
+            self.seen[label] = outcome
+        return self.seen[label]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.cases)
+
+    def __len__(self) -> int:
+        return len(self.cases)
 
 
 def _all_alike(a: Outcomes, b: Outcomes, tolerance: float) -> bool:

@@ -12,7 +12,7 @@ import linecache
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import islice
 from types import CodeType, FrameType
@@ -28,7 +28,7 @@ MOST = 2500  # edits that are tried
 SECONDS = 15  # after which the search gives up; on an idle laptop it takes up to four
 FILE = "<a changed answer>"
 
-Outcomes = dict[str, Outcome]
+Outcomes = Mapping[str, Outcome]
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Workshop:
             self.most_lines = 3 * lines.seen + 1000
             self.until = time.monotonic() + SECONDS
 
-    def repaired(self, right: Outcomes, wrong: dict[str, Outcomes]) -> "Repair | None":
+    def repaired(self, right: Outcomes, wrong: Mapping[str, Outcomes]) -> "Repair | None":
         """What to look at, if an edit makes the answer right, or leaves one known mistake.
 
         A changed program may do anything, so all of them are tried in a process of their own.
@@ -91,9 +91,9 @@ class Workshop:
         found = apart(lambda: json.dumps(self._search(right, wrong), default=asdict), 2 * SECONDS)
         return Repair(**json.loads(found)) if found not in ("", "null") else None
 
-    def _search(self, right: Outcomes, wrong: dict[str, Outcomes]) -> "Repair | None":
+    def _search(self, right: Outcomes, wrong: Mapping[str, Outcomes]) -> "Repair | None":
         half, nearly = [], None
-        for edit, reached, but in self._edits_that_reach({"": right} | wrong):
+        for edit, reached, but in self._edits_that_reach({"": right, **wrong}):
             place = self._place(edit)
             if but:
                 said = f"{place}: everything but “{but}” passes {edit.said}"
@@ -112,7 +112,7 @@ class Workshop:
                         return repair
         return nearly if wrong else None
 
-    def _edits_that_reach(self, targets: dict[str, Outcomes]) -> Iterator[tuple[Edit, str, str]]:
+    def _edits_that_reach(self, targets: Mapping[str, Outcomes]) -> Iterator[tuple[Edit, str, str]]:
         """Each edit with which every case gives what one of the targets gives, and which one.
 
         Of the right answer, the third is the one case that may still be wrong.
@@ -126,7 +126,7 @@ class Workshop:
             if reached is not None:
                 yield edit, *reached
 
-    def _reached(self, targets: dict[str, Outcomes]) -> tuple[str, str] | None:
+    def _reached(self, targets: Mapping[str, Outcomes]) -> tuple[str, str] | None:
         tolerance = self.exercise.tolerance
         try:
             with _quiet(), _Lines(self.most_lines):

@@ -3,7 +3,7 @@
 import copy
 import math
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -21,8 +21,8 @@ def what_if(
     reference: Callable[..., Any],
     names: Sequence[str],
     cases: dict[str, Case],
-    right: dict[str, Outcome],
-    got: dict[str, Outcome],
+    right: Mapping[str, Outcome],
+    got: Mapping[str, Outcome],
     wrong: str,
     tolerance: float,
     tensors_only: bool = False,
