@@ -141,7 +141,7 @@ def score(exercise: Exercise, seed: int = 1) -> Score:
         result.diagnosed += not verdict.passed and verdict.mistakes == (mistake.id,)
     for description, mutant in mutants(exercise.reference):
         result.mutants += 1
-        if judge(mutant, exercise, trial).passed:
+        if judge(mutant, exercise, trial, diagnose=False).passed:
             result.survivors.append(description)
     return result
 
