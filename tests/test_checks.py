@@ -1,6 +1,8 @@
 """The checks: right answers pass, wrong ones fail and hear why."""
 
+import functools
 import importlib.util
+import random
 import subprocess
 import sys
 import types
@@ -10,6 +12,7 @@ import torch
 
 from transformer_lib.course.checks import EXERCISES, check
 from transformer_lib.course.checks.compare import compare
+from transformer_lib.course.checks.diagnosis import draw_trial, judge
 from transformer_lib.course.misconceptions.bank import bank, wrong_answers
 
 pytestmark = pytest.mark.usefixtures("unchecked_shapes")
@@ -25,11 +28,16 @@ def test_the_right_answer_passes_whatever_the_numbers(name):
         assert not verdict.mistakes
 
 
+@functools.cache
+def trial(name):
+    return draw_trial(EXERCISES[name], random.randrange(2**31))
+
+
 @pytest.mark.parametrize(("id", "name"), ANSWERS)
 def test_each_known_mistake_gets_its_own_diagnosis(id, name):
     """So every pair of the exercise's answers, right and wrong, is told apart."""
     (mistake,) = [mistake for mistake in wrong_answers(name) if mistake.id == id]
-    verdict = check(mistake.answers[name], name)
+    verdict = judge(mistake.answers[name], EXERCISES[name], trial(name))
     assert not verdict.passed
     assert verdict.mistakes == (id,)
     assert verdict.hints == (f"{id}: {mistake.hint}",)
