@@ -53,8 +53,9 @@ def _source(answer) -> list[str]:
     return [f"    {line}" for line in lines[start:]]
 
 
-def _verdict(mistake: Misconception, exercise: str) -> Verdict:
-    return judge(mistake.answers[exercise], find_exercise(exercise), _trial(exercise))
+def _verdict(mistake: Misconception, exercise: str, diagnose: bool = True) -> Verdict:
+    answer = mistake.answers[exercise]
+    return judge(answer, find_exercise(exercise), _trial(exercise), diagnose)
 
 
 @cache
@@ -68,7 +69,7 @@ def as_markdown() -> str:
     for mistake in bank():
         seen = []
         for exercise in mistake.answers:
-            findings = _verdict(mistake, exercise).findings
+            findings = _verdict(mistake, exercise, diagnose=False).findings
             failed = [finding.name for finding in findings if finding.status == "failed"]
             seen.append(f"`{exercise}`: {', '.join(failed)}")
         cells = (mistake.id, mistake.title, mistake.source, mistake.effect, "<br>".join(seen))
