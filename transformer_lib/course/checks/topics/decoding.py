@@ -345,14 +345,12 @@ def _is_shown(what: str, source: list[int], model: Transformer, limit: int = 50)
         return False  # has other spaces, which may be taken away or not
     if what == "no end":
         return len(tokens) > 50
-    return (
-        len(tokens) <= 12
-        and {
-            "a space in front": said.startswith(" "),
-            "the source's end": tokens != _best(source, model, limit),
-            "<unk>": UNK in tokens,
-        }[what]
-    )
+    shown = {
+        "a space in front": said.startswith(" "),
+        "the source's end": tokens != _best(source, model, limit),
+        "<unk>": UNK in tokens,
+    }
+    return len(tokens) <= 12 and shown[what]
 
 
 def _translator(pieces: list[str], seed: int, says_unknown: bool) -> Transformer:
