@@ -12,7 +12,14 @@ import torch
 
 from transformer_lib.course.checks.compare import ASPECTS, compare, listed
 from transformer_lib.course.checks.exercise import EXERCISES, Exercise
-from transformer_lib.course.checks.observe import Case, NoEndError, Outcome, alike, observe
+from transformer_lib.course.checks.observe import (
+    Case,
+    NoEndError,
+    Outcome,
+    Outcomes,
+    alike,
+    observe,
+)
 from transformer_lib.course.checks.parts import parts_say
 from transformer_lib.course.checks.patterns import close
 from transformer_lib.course.checks.repair import Repair, Workshop
@@ -22,8 +29,6 @@ from transformer_lib.course.misconceptions.bank import Misconception, wrong_answ
 from transformer_lib.course.sandboxed.explain import explain_error, shapes_there
 from transformer_lib.errors import did_you_mean
 from transformer_lib.randomness import seeded
-
-Outcomes = Mapping[str, Outcome]  # by the case
 
 IDLE = {"RESUME", "NOP", "LOAD_CONST", "POP_TOP", "RETURN_CONST", "RETURN_VALUE"}
 """What a function of which only ``...`` is written consists of."""
@@ -200,6 +205,7 @@ def _repaired(
         for o in trial.right.values()
     )  # or else a wrong change could fit by chance
     workshop = Workshop(candidate, exercise, trial.cases, failed)
+    # All of them now, before changed programs run.
     wrong = {of: dict(outcomes) for of, outcomes in trial.wrong.items() if says_much}
     return workshop.repaired(trial.right, wrong)
 

@@ -4,7 +4,7 @@ import copy
 import re
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -52,6 +52,9 @@ class Outcome:
     repeatable: bool = True
     gradients: list[Tensor | None] = field(default_factory=list)
     after: Sequence[Any] = ()
+
+
+Outcomes = Mapping[str, Outcome]  # by the case
 
 
 def observe(function: Callable[..., Any], case: Case, limited: bool = False) -> Outcome:

@@ -22,13 +22,11 @@ from transformer_lib.course.checks.apart import apart
 from transformer_lib.course.checks.compare import compare
 from transformer_lib.course.checks.edits import LETTERS, Definition, Edit, edits
 from transformer_lib.course.checks.exercise import Exercise
-from transformer_lib.course.checks.observe import Case, Outcome, alike, observe
+from transformer_lib.course.checks.observe import Case, Outcomes, alike, observe
 
 MOST = 2500  # edits that are tried
 SECONDS = 15  # after which the search gives up; on an idle laptop it takes up to four
 FILE = "<a changed answer>"
-
-Outcomes = Mapping[str, Outcome]
 
 
 @dataclass(frozen=True)

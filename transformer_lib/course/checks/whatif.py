@@ -3,7 +3,7 @@
 import copy
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from transformer_lib.course.checks.compare import compare
-from transformer_lib.course.checks.observe import Case, Outcome
+from transformer_lib.course.checks.observe import Case, Outcome, Outcomes
 
 Change = Callable[[list[Any]], None]  # of the arguments, in place
 Explanation = Callable[[Case, Outcome], Any]  # a case and what is right for it -> another result
@@ -21,8 +21,8 @@ def what_if(
     reference: Callable[..., Any],
     names: Sequence[str],
     cases: dict[str, Case],
-    right: Mapping[str, Outcome],
-    got: Mapping[str, Outcome],
+    right: Outcomes,
+    got: Outcomes,
     wrong: str,
     tolerance: float,
     tensors_only: bool = False,

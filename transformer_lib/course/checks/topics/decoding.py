@@ -345,12 +345,11 @@ def _is_shown(what: str, source: list[int], model: Transformer, limit: int = 50)
         return False  # has other spaces, which may be taken away or not
     if what == "no end":
         return len(tokens) > 50
-    shown = {
-        "a space in front": said.startswith(" "),
-        "the source's end": tokens != _best(source, model, limit),
-        "<unk>": UNK in tokens,
-    }
-    return len(tokens) <= 12 and shown[what]
+    if len(tokens) > 12:
+        return False
+    if what == "the source's end":
+        return tokens != _best(source, model, limit)
+    return UNK in tokens if what == "<unk>" else said.startswith(" ")
 
 
 def _translator(pieces: list[str], seed: int, says_unknown: bool) -> Transformer:
