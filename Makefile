@@ -45,13 +45,13 @@ $(LAB_READY): pyproject.toml requirements.lock $(VENV)/torch
 	@touch $@
 
 lab: $(LAB_READY)
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python scripts/lab.py
+	@$(BIN)/python scripts/lab.py
 
 check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/codespell *.md docs chapters/text assignments/text transformer_lib scripts tests benchmarks browser_tests
+	$(BIN)/codespell *.md docs leaderboard/*.md leaderboard/*/*/*.py LICENSE chapters/text assignments/text transformer_lib scripts tests benchmarks browser_tests
 	$(BIN)/python scripts/style.py
 
 test: check

@@ -29,7 +29,7 @@ of five classes:
 - **no help**: numbers differ, and nothing more;
 - **accepted**, though it is wrong.
 
-The classes are those of the first verdict. What was learned from a round was mended before the
+The classes are those of the first verdict. What a round revealed was mended before the
 next, so that a later round met better checks. Rounds 1 to 3 were about the exercises that the
 first edition had, rounds 4 to 6 about {young} that came later, the assignments' own among them,
 whose checks no stranger had met before. Round 6 tried {again} of them again, after all that was
@@ -39,9 +39,10 @@ its check ran in, since one of the changes with which a check looks for the faul
 crash. It is counted as no help; changed programs now run in a process of their own.
 
 Five answers that their authors meant to be wrong are right by the wording of the exercise, and one
-that was meant to be right is wrong, and are counted so. The answers with their classes are in
+that was meant to be right is wrong; they are counted as what they are. The answers with their classes are in
 `tests/answers.jsonl`; a test tries all of them with today's checks and demands that every right one
-passes and no wrong one does. All {checks} checks were tried in this way.
+passes and no wrong one does. All {checks} checks of functions and
+classes were tried in this way; those of the three experiments, which judge measurements, were not.
 """
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 WORK = ROOT / "workspace"
+NOT_COPIED = ("mutation.md",)  # it quotes right answers
 COPIED = ".copied.json"  # in the work copy: the SHA-256 of each file as it was copied
 
 SETTINGS = Path(sys.prefix) / "share" / "jupyter" / "lab" / "settings" / "overrides.json"
@@ -33,7 +34,9 @@ def originals() -> Iterator[tuple[Path, Path]]:
         yield path, path.relative_to(ROOT)
     for folder in ("chapters/images", "docs"):
         for path in sorted((ROOT / folder).iterdir()):
-            yield path, path.relative_to(ROOT)
+            if path.name not in NOT_COPIED:
+                yield path, path.relative_to(ROOT)
+    yield ROOT / "benchmarks" / "RESULTS.md", Path("benchmarks", "RESULTS.md")
     yield ROOT / "leaderboard" / "README.md", Path("leaderboard", "README.md")
     for name in ("entry.toml", "config.toml", "program.py"):
         for path in sorted((ROOT / "leaderboard").glob(f"*/*/{name}")):
@@ -72,13 +75,17 @@ def digest(path: Path) -> str:
 
 
 def environment(settings: Path) -> dict[str, str]:
-    """For a JupyterLab without instructors' buttons; ``settings`` is a folder to write them to."""
+    """For a JupyterLab without instructors' buttons, and for its terminals, which find the commands.
+
+    ``settings`` is a folder to write to.
+    """
     page = {"disabledExtensions": dict.fromkeys(HIDDEN, True)}
     (settings / "labconfig").mkdir(parents=True, exist_ok=True)
     (settings / "labconfig" / "page_config.json").write_text(json.dumps(page), encoding="utf-8")
     others = os.environ.get("JUPYTER_CONFIG_PATH")
     return {
         **os.environ,
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
         "JUPYTER_CONFIG_PATH": os.pathsep.join([str(settings), *([others] if others else [])]),
     }
 
@@ -99,7 +106,7 @@ def main() -> int:
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         command.append("--allow-root")
     try:
-        return subprocess.call(command, env=environment(WORK / ".jupyter"))
+        return subprocess.call(command, cwd=WORK, env=environment(WORK / ".jupyter"))
     except KeyboardInterrupt:
         return 0
 

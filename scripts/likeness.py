@@ -26,7 +26,7 @@ INTRODUCTION = """\
 
 `transformer-lib likeness` lists pairs of hand-ins that are more alike than pairs of their class
 usually are. The likeness of a pair is measured for several kinds of traits (tokens, trees of the
-code, words, numbers). Its score is by how many robust standard deviations it lies above the
+code, words, numbers). Its score is the number of robust standard deviations by which it lies above the
 class, summed over the kinds (tokens and trees, two views of the same code, count half each), and
 the pairs above a **bar** are listed.
 
@@ -36,13 +36,13 @@ hand-ins of assignment 2 and 12 of assignment 3, with the mistakes that students
 then made copies without knowing the method, as somebody would who has a friend's notebook and does
 not want to be noticed:
 
-- **light**: names, comments and some words are others;
+- **light**: names, comments and some words are changed;
 - **medium**: all names, the order of statements and equivalent calls as well, every sentence is
   reworded; the numbers that the friend had found stay;
 - **heavy**: every answer is written anew along the friend's approach, with its mistakes; figures
-  are of the copier's own seed.
+  use the copier's own seed.
 
-**Renamed** copies were made by a program: all names of variables and parameters are others,
+**Renamed** copies were made by a program: all names of variables and parameters are changed,
 comments are gone, independent assignments change places, and so do paragraphs.
 
 Every pair but those of a copy and its original counts as **independent**: two originals, and also a
@@ -184,8 +184,8 @@ def _row(name: str, totals: list[float]) -> str:
 
 
 CONCLUSION = """
-So: who renames and rewords is found, mostly by what was not worth changing, such as the numbers and
-the three-word runs that only two have. Who writes everything anew is not found, and by this method
+So a student who renames and rewords is found, mostly by what was not worth changing, such as the numbers and
+the three-word runs that only two have. One who writes everything anew is not found, and by this method
 cannot be: what is left is the approach, which others have as well. Independent hand-ins are listed
 as well, those of people who write alike; that is why the page shows both, and judges nothing. In a
 larger class there are more pairs, so more of them stand out by chance: of 200 hand-ins there are

@@ -10,7 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-PROSE = ("*.md", "docs/*.md", "chapters/text/*.py", "assignments/**/*.md", "assignments/text/*.py")
+PROSE = (
+    "*.md", "docs/*.md", "leaderboard/*.md", "benchmarks/*.md",
+    "chapters/text/*.py", "assignments/**/*.md", "assignments/text/*.py",
+)  # fmt: skip
 PROGRAMS = ("transformer_lib/**/*.py", "transformer_lib/**/*.md", "scripts/*.py")
 COUNTED = (
     r"(?:answer|hour|mixture|number|piece|point|radian|sentence|step|token|translation|word)s?"

@@ -12,7 +12,7 @@ import pytest
 
 from transformer_lib import cli
 from transformer_lib.errors import UserError
-from transformer_lib.experiment.config import load_config, named_configs
+from transformer_lib.experiment.config import load_config, load_data_config, named_configs
 from transformer_lib.experiment.run import load_run, train
 from transformer_lib.training.metrics import read_metrics
 
@@ -328,6 +328,14 @@ def test_named_configs_are_valid():
     assert {"cpu_tatoeba_transformer", "cpu_tatoeba_rnn"} <= set(named_configs())
     for name in named_configs():
         assert load_config(name).name == name
+
+
+def test_a_corpus_is_prepared_as_training_takes_it():
+    for name in set(named_configs()) - {"cpu_multi30k_transformer_20min"}:  # a second vocabulary
+        data = load_config(name).data
+        assert load_data_config(data.corpus) == data
+    mirror = load_config("wmt14_base", ["data.corpus=wmt14_mirror"]).data
+    assert load_data_config("wmt14_mirror") == mirror
 
 
 def test_a_config_file_that_is_not_toml(tmp_path):

@@ -2,6 +2,8 @@
 
 import importlib.util
 import json
+import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ def lab(tmp_path, monkeypatch):
     course = tmp_path / "course"
     for name in ("chapters/00_a.ipynb", "chapters/01_b.ipynb", "chapters/text/00_a.py",
                  "chapters/images/x.png", "docs/gpu.md", "assignments/AGENTS.md",
+                 "docs/mutation.md", "benchmarks/RESULTS.md",
                  "leaderboard/README.md", "leaderboard/t/e/entry.toml",
                  "leaderboard/t/e/program.py", "leaderboard/t/e/log.txt",
                  "assignments/release/1_p/p.ipynb", "assignments/source/1_p/p.ipynb"):  # fmt: skip
@@ -41,6 +44,7 @@ def test_it_holds_what_students_need_and_no_solutions(lab, tmp_path):
     assert there(work) == [
         "AGENTS.md",
         "assignments/1_p/p.ipynb",
+        "benchmarks/RESULTS.md",
         "chapters/00_a.ipynb",
         "chapters/01_b.ipynb",
         "chapters/images/x.png",
@@ -76,7 +80,14 @@ def test_instructors_buttons_are_off(lab, tmp_path):
     assert page["disabledExtensions"]["@jupyter/nbgrader"] is True
 
 
-def test_links_of_notebooks_and_leaderboard_lead_somewhere_in_the_copy(tmp_path):
+def test_a_terminal_finds_the_commands(lab, tmp_path):
+    path = lab.environment(tmp_path / "settings")["PATH"]
+    assert shutil.which("transformer-lib", path=path) == str(
+        Path(sys.executable).parent / "transformer-lib"
+    )
+
+
+def test_links_lead_somewhere_in_the_copy(tmp_path):
     """With the course as it is."""
     import re
 
@@ -94,8 +105,8 @@ def test_links_of_notebooks_and_leaderboard_lead_somewhere_in_the_copy(tmp_path)
         )
         for path in (tmp_path / "work").rglob("*.ipynb")
     }
-    page = tmp_path / "work" / "leaderboard" / "README.md"
-    prose[page] = page.read_text(encoding="utf-8")
+    pages = [*(tmp_path / "work" / "docs").iterdir(), tmp_path / "work" / "leaderboard/README.md"]
+    prose |= {page: page.read_text(encoding="utf-8") for page in pages}
     for path, text in prose.items():
         for link in re.findall(r"\]\(([^)#]+)", re.sub(r"```.*?```", "", text, flags=re.DOTALL)):
             if not link.startswith(("http://", "https://", "attachment:")):

@@ -288,11 +288,11 @@ print({f"{base:,.0f}": distance for base, distance in zip(bases, distances, stri
 # %% [markdown] manual="longer" points=3
 # **b.** With relative positions every offset beyond 16 has a row that was trained, so nothing new
 # is seen at all; I expect it to hold up best. The learned table has rows 41 to 64, but they are as
-# random as on the first day, and behind 64 all share the last one: order is lost there. The
+# random as on the first day, and beyond row 64 all share the last one: order is lost there. The
 # sinusoids can be computed for all positions, but the slow channels have values that never
 # occurred. I am least sure of the first: the model has never seen a word with so many others at the
 # far end, and the softmax is spread over twice as many keys. I would translate the same sentences
-# alone and behind forty tokens of another one, with three seeds, and compare.
+# alone and after forty tokens of another one, with three seeds, and compare.
 
 # %% [markdown]
 # Done? Run everything once from the top (*Restart Kernel and Run All Cells*), save, and let

@@ -37,8 +37,8 @@
 # there is no `check`, the visible test looks at a few things only: add tests of your own. The
 # grader runs the same and more.
 #
-# Use `torch`'s basic operations, not its ready-made norms. Hand in this one notebook under its own
-# name; `transformer-lib verify-submission norms.ipynb` says whether it can be graded.
+# Use `torch`'s basic operations, not its ready-made norms. Hand in this one notebook, and do not
+# rename it; `transformer-lib verify-submission norms.ipynb` says whether it can be graded.
 
 # %%
 import torch

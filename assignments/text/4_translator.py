@@ -171,8 +171,8 @@ verdict
 # smooths in another way, and so do you: q is 1 − ε for the label, 0 for padding, which is never
 # right, and the V − 2 words that are left share ε evenly. `smooth_among_others(logits, labels,
 # smoothing)`, for logits (tokens, vocab_size), returns the mean, over tokens whose label is not
-# `PAD`, of −Σ q(v)·log p(v): a tensor of the logits' type, through which a gradient can flow, for you
-# will train on it.
+# `PAD`, of −Σ q(v)·log p(v): a tensor of the logits' type, through which a gradient can flow,
+# because you will train with it.
 
 # %% answer="smooth_among_others" ready_made="cross_entropy kl_div nll_loss"
 def smooth_among_others(logits, labels, smoothing):
@@ -341,12 +341,12 @@ expect(model(src, tgt), expected, "with the grader's weights, not its logits", a
 #
 # `learn(sources, targets, steps, new_sources)` gets lists of token lists. It makes a small
 # `Translator` (its size is up to you), trains it for `steps` steps with teacher forcing on batches
-# drawn by lot, with `Adam`, your `smooth_among_others` and a learning rate of your choice, and
+# drawn at random, with `Adam`, your `smooth_among_others` and a learning rate of your choice, and
 # returns the translations of `new_sources`, by `greedy_decode_batch`. Token numbers are below 30;
 # sentences have up to eight tokens.
 #
-# The grader makes up a language: every word has a secret counterpart, and the order is turned
-# round. It shows you 2,000 pairs, gives you 400 steps and 100 new sentences, and counts the
+# The grader makes up a language: every word has a secret counterpart, and the order is
+# reversed. It shows you 2,000 pairs, gives you 400 steps and 100 new sentences, and counts the
 # translations that are right to the last token. Eighty of them give all seven points, fewer give
 # their share, and fewer than ten give none. You have three minutes on one core. A warm-up helps.
 # Training also has luck: when fewer than 80 are right, the grader tries again with new languages,

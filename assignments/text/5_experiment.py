@@ -139,7 +139,7 @@ expect(got, expected, "not what sacreBLEU gives")
 #
 # Chapter 13 draws other sentences. Here is another way to ask, **approximate randomization**: if
 # the two systems were equally good, it would not matter which of them wrote which translation. So
-# let them exchange their scores in about half of the sentences, drawn by lot, and see how far apart
+# let them exchange their scores in about half of the sentences, drawn at random, and see how far apart
 # their means are then. `randomization_p_value(scores_a, scores_b, swapped)` gets two tensors with a
 # score for each sentence, and a boolean tensor with a row for each draw and a column for each
 # sentence, True where the two are exchanged. Let c be the number of draws in which the means are at
@@ -354,7 +354,7 @@ assert judged.sentences == 20
 # gives every entry the time of 2,000 steps on its machine, three seeds, and the same test set.
 # `cpu_tatoeba_transformer` is in it, and above it `cpu_tatoeba_fast`: the same sizes, matrices that
 # learn by Muon, and word tables that start from counting which words occur in sentence pairs
-# together and that weight decay keeps small. First stands a program that adds nothing to that
+# together and that weight decay keeps small. In first place is a program that adds nothing to that
 # training: it keeps the training text at hand while it translates. What else helps? Change one
 # thing, run three seeds, and keep it only if they say so.
 

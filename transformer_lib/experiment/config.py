@@ -29,6 +29,15 @@ LAPTOP = TransformerConfig(
 )
 """The model of an experiment that names none: two CPU cores train it within minutes."""
 
+CONFIG_OF_CORPUS = {
+    "tatoeba": "cpu_tatoeba_transformer",
+    "multi30k": "cpu_multi30k_transformer",
+    "wmt14": "wmt14_base",
+    "wmt14_mirror": "wmt14_base",
+    "files": "cpu_tatoeba_transformer",
+}
+"""The configuration whose settings of the text go for a corpus that is named alone."""
+
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid", strict=True))
 class Experiment:
@@ -107,8 +116,9 @@ def changed(settings: Settings, **changes: Any) -> Settings:
 
 
 def load_data_config(corpus: str, overrides: Sequence[str] = ()) -> DataConfig:
-    """The default settings of a corpus, with ``data.key=value`` overrides."""
-    values: dict[str, Any] = {"name": corpus, "data": {"corpus": corpus}, "training": {"steps": 1}}
+    """As the course's configurations take a corpus, with ``data.key=value`` overrides."""
+    values = {"name": corpus, **tomllib.loads(read_config(CONFIG_OF_CORPUS[corpus]))}
+    values["data"]["corpus"] = corpus
     return _validate(_with_overrides(values, overrides), corpus).data
 
 

@@ -42,7 +42,7 @@ class TransformerConfig:
     ] = 0.0
     activation_dropout: Annotated[
         float,
-        Field(ge=0, lt=1, description="the same for what the ReLU gives out; not in the paper"),
+        Field(ge=0, lt=1, description="the same for the output of the ReLU; not in the paper"),
     ] = 0.0
     norm: Annotated[
         NormPlacement,

@@ -522,7 +522,7 @@ def last_five(states):
     "average_checkpoints",
     title="what two names share is added twice",
     source="an answer in a trial of the checks: sums in place, into a deep copy",
-    effect="Tied tables come out as the double of their mean.",
+    effect="Tied tables come out as twice their mean.",
     hint="Two names may stand for one tensor, and a deep copy keeps it so. What happens to it when "
     "you add to both in place?",
 )

@@ -50,8 +50,8 @@ def without_epsilon(x, scale, shift, eps):
     title="statistics rounded to whole numbers",
     source="the lecture's table of 6 features and 3 examples: means 3 for 2 and 3 for 2.33, and "
     "rounded unbiased deviations",
-    effect="Who recomputes the slide gets other numbers, and looks for the mistake in the own "
-    "code.",
+    effect="Anyone who recomputes the slide gets other numbers and looks for the mistake in their "
+    "own code.",
     hint="Your mean and your deviation are whole numbers. Did you take them from a worked example? "
     "Recompute it: the mean of 0, 1 and 5 is 2.",
 )

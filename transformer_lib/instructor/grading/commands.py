@@ -128,7 +128,8 @@ def class_list(
 
     people = read_class_list(file)
     others = enter_class_list(there, people)
-    typer.echo(f"{len(people)} students are in the gradebook")
+    count = f"{len(people)} students are" if len(people) > 1 else "1 student is"
+    typer.echo(f"{count} in the gradebook, the first as {people[0].student}")
     if others:
         typer.echo(f"! not on this list: {', '.join(others)}", err=True)
 
@@ -221,7 +222,7 @@ def feedback(
     made, waiting = make_feedback(there, assignment, unfinished)
     typer.echo(f"pages in {course / 'feedback'}: {made}")
     if waiting:
-        typer.echo(f"! students who are not graded to the end and got no page: {waiting}", err=True)
+        typer.echo(f"! students who are not fully graded and got no page: {waiting}", err=True)
 
 
 def verify_submission(
@@ -250,7 +251,7 @@ def export_grades(
     done = export(there, assignment, form.value, out)
     typer.echo(f"{out}: {done.students} students")
     if done.waiting:
-        typer.echo(f"! provisional, for not graded to the end: {done.waiting} of them", err=True)
+        typer.echo(f"! provisional, for not fully graded: {done.waiting} of them", err=True)
 
 
 def class_report(

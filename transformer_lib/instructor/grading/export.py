@@ -18,7 +18,7 @@ Form = Literal["nbgrader", "canvas", "moodle"]
 
 
 class Exported(NamedTuple):
-    """How many students are in the file, and how many of them are not graded to the end."""
+    """How many students are in the file, and how many of them are not fully graded."""
 
     students: int
     waiting: int

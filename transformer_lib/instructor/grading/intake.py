@@ -299,13 +299,13 @@ def verify(path: Path) -> tuple[str, bool]:
     done = len(answers) - len(open_ones)
     line = f"✓ {path.name} is well-formed; {done} of {len(answers)} answers are there"
     line += f", open: {', '.join(open_ones)}" if open_ones else ""
-    if typed_name(notebook) == NOBODY:
+    if typed_in(notebook, "STUDENT") == NOBODY:
         line += "; STUDENT is still “...”: write your user name, or your numbers are another's"
     return line, True
 
 
-def typed_name(notebook: NotebookNode) -> str | None:
-    """The name in the cell that says whose it is; None if there is no such line."""
+def typed_in(notebook: NotebookNode, name: str) -> str | None:
+    """The text that the cell which says whose it is assigns to a name; None without such a line."""
     source = next((cell.source for cell in notebook.cells if cell.get("id") == PERSONAL), "")
     try:
         statements = parse(source).body
@@ -313,8 +313,10 @@ def typed_name(notebook: NotebookNode) -> str | None:
         return None
     for one in statements:
         match one:
-            case ast.Assign(targets=[ast.Name(id="STUDENT")], value=ast.Constant(value=str(name))):
-                return name
+            case ast.Assign(targets=[ast.Name(id=id)], value=ast.Constant(value=str(text))) if (
+                id == name
+            ):
+                return text
     return None
 
 

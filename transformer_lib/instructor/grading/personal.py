@@ -13,7 +13,7 @@ from nbformat import NotebookNode
 from nbgrader.preprocessors import NbGraderPreprocessor
 from traitlets import Unicode
 
-from transformer_lib.instructor.grading.intake import NOBODY, PERSONAL, typed_name
+from transformer_lib.instructor.grading.intake import NOBODY, PERSONAL, typed_in
 from transformer_lib.personal import personal_number
 
 EXPRESSION = re.compile(r"\{\{(.+?)\}\}")
@@ -49,12 +49,16 @@ def personalize(
     if cell is None:
         return []
     cell.source = _with(cell.source, STUDENT=student, COHORT=cohort)
-    typed = typed_name(submission)
-    if typed is None or typed.strip().casefold() == student.strip().casefold():
+    name, of = typed_in(submission, "STUDENT"), typed_in(submission, "COHORT")
+    if name == NOBODY:
+        said = "no name was filled in"
+    elif name is not None and name.strip().casefold() != student.strip().casefold():
+        said = "the name in it is another one"
+    elif of is not None and of.strip() != cohort.strip():
+        said = f"it is the notebook of another cohort ({of[:40]})"
+    else:
         return []
-    if typed == NOBODY:
-        return ["no name was filled in: its figures may be of another number"]
-    return ["the name in it is another one: its figures may be of another number"]
+    return [f"{said}: its figures may be of another number"]
 
 
 def anonymize(notebook: NotebookNode) -> None:
