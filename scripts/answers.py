@@ -39,9 +39,9 @@ its check ran in, since one of the changes with which a check looks for the faul
 crash. It is counted as no help; changed programs now run in a process of their own.
 
 Five answers that their authors meant to be wrong are right by the wording of the exercise, and one
-that was meant to be right is wrong; they are counted as what they are. The answers with their classes are in
-`tests/answers.jsonl`; a test tries all of them with today's checks and demands that every right one
-passes and no wrong one does. All {checks} checks of functions and
+that was meant to be right is wrong; they are counted as what they are. The answers
+with their classes are in `tests/answers.jsonl`; a test tries all of them with today's checks and
+demands that every right one passes and no wrong one does. All {checks} checks of functions and
 classes were tried in this way; those of the three experiments, which judge measurements, were not.
 """
 

@@ -75,7 +75,7 @@ def digest(path: Path) -> str:
 
 
 def environment(settings: Path) -> dict[str, str]:
-    """For a JupyterLab without instructors' buttons, and for its terminals, which find the commands.
+    """For a JupyterLab without instructors' buttons, whose terminals find the commands.
 
     ``settings`` is a folder to write to.
     """

@@ -26,9 +26,9 @@ INTRODUCTION = """\
 
 `transformer-lib likeness` lists pairs of hand-ins that are more alike than pairs of their class
 usually are. The likeness of a pair is measured for several kinds of traits (tokens, trees of the
-code, words, numbers). Its score is the number of robust standard deviations by which it lies above the
-class, summed over the kinds (tokens and trees, two views of the same code, count half each), and
-the pairs above a **bar** are listed.
+code, words, numbers). Its score is the number of robust standard deviations by which it
+lies above the class, summed over the kinds (tokens and trees, two views of the same code, count
+half each), and the pairs above a **bar** are listed.
 
 It was tried on made-up classes, whose hand-ins are in `tests/likeness.jsonl`. Language models wrote
 them, in seven separate conversations, four or five students each, told to be different people: 20
@@ -184,13 +184,13 @@ def _row(name: str, totals: list[float]) -> str:
 
 
 CONCLUSION = """
-So a student who renames and rewords is found, mostly by what was not worth changing, such as the numbers and
-the three-word runs that only two have. One who writes everything anew is not found, and by this method
-cannot be: what is left is the approach, which others have as well. Independent hand-ins are listed
-as well, those of people who write alike; that is why the page shows both, and judges nothing. In a
-larger class there are more pairs, so more of them stand out by chance: of 200 hand-ins there are
-19,900 pairs. The page lists forty at most, the most alike first. These classes are small, and their
-authors were language models: real students may be more alike, or less.
+So a student who renames and rewords is found, mostly by what was not worth changing, such as the
+numbers and the three-word runs that only two have. One who writes everything anew is not found, and
+by this method cannot be: what is left is the approach, which others have as well. Independent
+hand-ins are listed as well, those of people who write alike; that is why the page shows both, and
+judges nothing. In a larger class there are more pairs, so more of them stand out by chance: of 200
+hand-ins there are 19,900 pairs. The page lists forty at most, the most alike first. These classes
+are small, and their authors were language models: real students may be more alike, or less.
 """
 
 

@@ -24,7 +24,8 @@ Corpus = Literal["tatoeba", "multi30k", "wmt14", "wmt14_mirror", "files"]
 
 
 Paths = Annotated[
-    tuple[str, str] | None, Field(description='needed for `"files"`: source and target, line by line')
+    tuple[str, str] | None,
+    Field(description='needed for `"files"`: source and target, line by line'),
 ]
 
 

@@ -309,8 +309,8 @@ def report(scores: list[Score]) -> str:
     lines = [
         "# How well the checks check",
         "",
-        f"- Known mistakes caught with the right diagnosis: {diagnosed} of {bank} (a mistake counts for "
-        "each exercise in which it can be made).",
+        f"- Known mistakes caught with the right diagnosis: {diagnosed} of {bank} (a mistake "
+        "counts for each exercise in which it can be made).",
         f"- Mechanical mutants caught: {caught} of {made}, {caught / made:.1%}.",
         "",
         "Made by `make mutation`. A mechanical mutant is the right answer with one operator, "

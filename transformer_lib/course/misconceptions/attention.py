@@ -369,8 +369,8 @@ def dropout_left_on(query, key, value, mask):
     "softmax",
     title="the largest score is not taken off first",
     source="the formula, taken literally",
-    effect="In single precision e^89 is infinite, and infinity divided by infinity is NaN; where all "
-    "scores are below −104, every exponential is 0, and 0/0 is NaN too.",
+    effect="In single precision e^89 is infinite, and infinity divided by infinity is NaN; where "
+    "all scores are below −104, every exponential is 0, and 0/0 is NaN too.",
     hint="With large scores you get NaN. What does exp(500) give, and which number may be taken "
     "off all scores of a row without changing the result?",
 )
