@@ -75,7 +75,7 @@ show(architecture(), ALTERNATIVE)
 # The course comes with 50,001 sentence pairs from [Tatoeba](https://tatoeba.org), a collection
 # written by volunteers (CC BY 2.0 FR). One *experiment* describes everything that determines a
 # result: the text, the model, the training. We take the one that is bundled and shorten its
-# training to 300 steps, which take less than a minute on two CPU cores.
+# training to 300 steps, which take one or two minutes on two CPU cores.
 #
 # Preparing the text happens once; the second time it is read from a cache.
 
@@ -179,7 +179,7 @@ for source, said in zip(SENTENCES, translate(model, data.tokenizer, SENTENCES, b
 #
 # In each step the model reads a batch of sentence pairs, more than a hundred, and, for every target
 # token, predicts how probable each of the 4,000 pieces is as the next one. The **loss** is the mean
-# of −log p of the right piece, here in nats. A model that knows nothing and treats all pieces as
+# of −log p of the right piece, here with the natural logarithm, in **nats**. A model that knows nothing and treats all pieces as
 # equally likely pays ln 4000 ≈ 8.3; one that is always right and certain pays 0. After every step
 # the weights move a little in the direction that lowers the loss. (To be exact, the training lowers
 # a *smoothed* version of it, in which being too certain also costs something: chapter 11.)
@@ -225,8 +225,8 @@ assert translations["BLEU"].iloc[-1] > translations["BLEU"].iloc[0], (
 translations
 
 # %% [markdown]
-# Read each column from top to bottom. From early on these are German words in German order, with a
-# full stop; the right ones come, and sometimes they go again. How much does the decoder listen to
+# Read each column from top to bottom. From early on nearly all of these are German words in German
+# order, with a full stop; the right ones come, and some that came go again. How much does the decoder listen to
 # the encoder by then? The two losses show it:
 
 # %% tags=["nbval-ignore-output"]
@@ -253,7 +253,7 @@ assert wrong[-1] - right[-1] > 1.5 * (wrong[1] - right[1]), (
 # follows which. The right source is worth about 1 nat at that point. From then on the upper curve
 # hardly moves, and the lower one goes on falling, until the source is worth about 2.6 nats per
 # token. (The upper curve does not measure how much German the decoder knows: one that trusts its
-# source pays for a wrong one. And it is one training; another seed gives other numbers.)
+# source pays for a wrong one. And it is one training run; another seed gives other numbers.)
 #
 # And the score during the training, over time and over the tokens read; **BLEU** compares with
 # human translations, as explained below:
@@ -394,7 +394,7 @@ comparison
 # stored on this page. For a better model, give it 2,000 steps (`training.steps=2000` where the
 # experiment is loaded) and run the cells again.
 #
-# How many of your ten? When this page was written, two or three were right, depending on the judge;
+# How many of your ten? When this page was written, one or two were right, depending on the judge;
 # of the others some are German sentences about something else, and some are not quite German. Look
 # closely: a right translation
 # need not be the one that the person wrote, and a wrong one can differ from it in a single word.

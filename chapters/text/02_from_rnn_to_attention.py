@@ -54,13 +54,15 @@ from transformer_lib.timing import fastest
 # **state**. At each word it computes the new state from the old one and the word. The LSTM
 # (Hochreiter and Schmidhuber 1997; the forget gate is by Gers, Schmidhuber and Cummins 2000) keeps
 # two vectors, the state $h$ and the cell $c$, and decides with three gates, numbers between 0 and 1
-# for each channel, what to keep of the cell ($f$), what to let in ($i$) and what to show ($o$):
+# for each **channel** (each of the numbers of a vector), what to keep of the cell ($f$), what to let in ($i$) and what to show ($o$):
 #
 # $$\begin{aligned}
 # i &= \sigma(W_i x_t + U_i h_{t-1} + b_i) & f &= \sigma(W_f x_t + U_f h_{t-1} + b_f)\\ o &=
 # \sigma(W_o x_t + U_o h_{t-1} + b_o) & g &= \tanh(W_g x_t + U_g h_{t-1} + b_g)\\ c_t &= f \odot
 # c_{t-1} + i \odot g & h_t &= o \odot \tanh c_t
 # \end{aligned}$$
+#
+# with $\sigma(x) = 1/(1 + e^{-x})$, the logistic function.
 #
 # ### A step of the LSTM
 #
@@ -293,7 +295,8 @@ mean_and_spread(runs)
 # the share of right letters in strings of 16. Make a table with the columns `case` ("backwards" or
 # "forwards"), `seed` and `accuracy`. Then conclude: does "backwards" give "more", "less", or are
 # the two "not told apart"? (A rule of thumb: they are told apart when the means differ by more than
-# twice the standard error of their difference. With three seeds each, two cases that are alike pass
+# twice the standard error of their difference, $\sqrt{s_1^2/n_1 + s_2^2/n_2}$, where $s$ is the
+# standard deviation of the $n$ seeds of a case. With three seeds each, two cases that are alike pass
 # for different about once in eight times, so an answer of “not told apart” counts as right, too, up
 # to 2.8 standard errors.) Write your prediction down first. It takes a minute or two to compute.
 
@@ -408,8 +411,8 @@ check(attentional_state)
 #
 # The library's layers compute the same, except that `LuongAttention` also divides by $\sqrt d$
 # (chapter 5 says why). Its `query.weight` holds $W^\top$, times $\sqrt d$, because `nn.Linear`
-# multiplies by the transpose of its weight. And with states at random, what follows a step of
-# Luong's decoder, the attentional state, from your parts:
+# multiplies by the transpose of its weight. Last comes the attentional state, which follows a step of
+# Luong's decoder, computed by your parts from random states:
 
 # %%
 luong_attention, bahdanau_attention = mine("luong_attention"), mine("bahdanau_attention")
@@ -475,7 +478,7 @@ show(
 #
 # ## An alignment
 #
-# Now a real sentence. An LSTM with Bahdanau's scores in Luong's wiring, 192 channels wide, comes
+# Which word of the source does each word of the translation belong to? Now a real sentence. An LSTM with Bahdanau's scores in Luong's wiring, 192 channels wide, comes
 # trained with the course (on the sentence pairs of chapter 1). German puts the participle at the
 # end:
 

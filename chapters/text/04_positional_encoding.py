@@ -541,7 +541,7 @@ mean_and_spread(runs)
 # tokens as above, and measure the mean share of right answers at positions 16 to 31; do the same
 # for the sinusoids. Use at least three seeds each. Make a table with the columns `case` ("rotary"
 # or "sinusoids"), `seed` and `accuracy`, and conclude: does rotary give "more", "less", or are the
-# two "not told apart"?
+# two "not told apart"? (Chapter 2 has a rule for that: “Reading backwards”.)
 
 # %%
 runs, conclusion = ..., ...  # your experiment: a pd.DataFrame, and one of the three conclusions

@@ -44,7 +44,7 @@ from transformer_lib.evaluation.alignment import encoder_attention
 from transformer_lib.course.results import mean_and_spread, over_seeds, variants
 from transformer_lib.model import Embedding, MultiHeadAttention, SinusoidalPositions
 from transformer_lib.model import attention, causal_mask, num_parameters
-from transformer_lib.plots.attention import attention_heads
+from transformer_lib.plots.attention import SELF, attention_heads
 from transformer_lib.plots.measurements import bars, heat_table
 from transformer_lib.plots.notebook import show
 from transformer_lib.course.trained import load_trained
@@ -228,8 +228,8 @@ check(merge_heads)
 #
 # ●●○ · 20 minutes · a sublayer of your Transformer
 #
-# Attention from the positions of `x` to those of `memory`, (batch, keys, d_model). All four
-# matrices are (d_model, d_model). `mask` is either None or True where a key may be attended to;
+# Attention from the positions of `x`, (batch, queries, d_model), to those of `memory`, (batch, keys,
+# d_model). Return the output alone, which is like `x`. All four matrices are (d_model, d_model). `mask` is either None or True where a key may be attended to;
 # its axes are (batch, heads, queries, keys), and any of them may have length 1 instead.
 # Build it from your `split_heads` and `merge_heads`; `attention(query, key, value, mask)` of the
 # library, imported above, returns the output and the weights.
@@ -468,7 +468,7 @@ weights, pieces = encoder_attention(
     trained.model, trained.tokenizer, "Tom knows that my sister is not at home."
 )
 show(
-    attention_heads(weights[1], pieces, pieces),
+    attention_heads(weights[1], pieces, pieces, SELF),
     "Four heat maps of the heads of layer 2, each with another pattern.",
 )
 
@@ -567,7 +567,7 @@ favorites = Counter(pieces[weights[0].mean(dim=0).argmax()] for weights, pieces 
 print(favorites.most_common(5))
 
 # %% [markdown]
-# *Tom* and *I*, mostly. Before you call it a head for subjects: where do subjects occur in these
+# *Tom* and *I* most often, in nearly a quarter of the sentences. Before you call it a head for subjects: where do subjects occur in these
 # sentences? Compare such words in first position with the same words elsewhere, and with other
 # words in first position:
 

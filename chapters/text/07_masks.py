@@ -239,7 +239,7 @@ assert change["(alone instead of in a batch)"] < 3 < 50 < min(list(change.values
 
 # %% [markdown]
 # With its masks, the model returns the same translation whether a sentence comes alone or among 199
-# others. Without them nearly every translation depends on how long the longest sentence of the
+# others. Without them most translations depend on how long the longest sentence of the
 # batch happens to be. Both places matter, cross-attention more. If your model is better with a
 # batch of one than with a batch of a hundred, look here first.
 #
@@ -530,7 +530,7 @@ print(as_text(packed_mask(torch.tensor([[1, 1, 1, 2, 2, 3, 0]]))[0, 0]))
 #
 # `model` is a function from tokens, (batch, length), numbers from 0 to 19, to outputs, (batch,
 # length, d). Return the sorted list of the positions whose output depends on a *later* token; for
-# an honest model it is empty, and rounding must not count. Seven dishonest ones are waiting, and
+# an honest model it is empty, and rounding must not count. Eight dishonest ones are waiting, and
 # not all of them are crude: one looks a single token ahead, one leaks at one position only, one in
 # one channel only, and one mixes in a thousandth of the mean.
 
@@ -623,7 +623,7 @@ assert min(losses["lower triangle"]) > 2.9 and max(losses["one too many"]) < 2.0
 # ## Common mistakes
 #
 # **Masked after the softmax.** The weights of blocked keys become zero, as they should; the others
-# do not grow, so that a row adds up to less than 1: the more is blocked, the less:
+# do not grow, so that a row adds up to less than 1, and to the less, the more is blocked:
 
 # %%
 weights = (q @ k.mT / math.sqrt(8)).softmax(dim=-1)

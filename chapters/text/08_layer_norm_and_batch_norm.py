@@ -490,7 +490,9 @@ for name, x in {"constant": constant, "nearly constant": nearly}.items():
 # square: $\gamma\,x/\sqrt{\frac1d\sum_i x_i^2 + \varepsilon}$, **RMSNorm** ([Zhang and Sennrich
 # 2019](https://arxiv.org/abs/1910.07467)). It is cheaper, and hardly anything is lost: if the mean
 # is close to 0, subtracting it makes no difference. Is it? In our trained translator, what share of
-# the mean square of each norm's input is due to its mean?
+# the mean square of each norm's input is due to its mean? (A **hook** is a function that a module
+# calls before its `forward`, with what goes in, or after it. So one can look into a model without
+# changing it.)
 
 # %%
 trained = load_trained("transformer")

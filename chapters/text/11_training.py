@@ -89,7 +89,8 @@ table.round(2).T
 # among how many equally likely pieces the model seems to choose. What costs most here is not wrong:
 # German has a choice, and the model prefers another form, with *hat* and *sich*; and after *kaufte*
 # it finds *sich* likelier than *ein*. Even a perfect model pays for such choices.
-# The sum is $-\ln p$ of the whole sentence, since $p(y) = \prod_t p(y_t \mid y_{<t}, x)$.
+# The sum is $-\ln p$ of the whole sentence, since $p(y \mid x) = \prod_t
+# p(y_t \mid y_{<t}, x)$, where $x$ is the source.
 #
 # The mean runs over real pieces only: padding has no right answer.
 #
@@ -818,7 +819,7 @@ curves = {
 show(
     lines(curves, ("step", "loss (nats per token)")),
     "Loss over the steps on sentences trained on, which falls and falls, and on others, which "
-    "falls and then rises, least with the most dropout.",
+    "stops falling early and then rises, least with the most dropout.",
 )
 some = [f"{n}, {which}" for n in (400, 1000) for which in ("trained on", "not seen")]
 mean_and_spread(runs[["case", "seed", *some]])
@@ -867,13 +868,14 @@ for best in (0.9, 0.8):
     figure.axes[0].axvline(best, linestyle="--", color="#888888")
 show(
     figure,
-    "Histogram of the probability of the right piece: without smoothing it is highest at 1; with "
-    "ε = 0.1 it has its peak a little above 0.9, with 0.2 a little above 0.8, and ends soon after.",
+    "Histogram of the probability of the right piece: all have a high peak near 0 and a second "
+    "one, at 1 without smoothing, a little above 0.9 with ε = 0.1 and above 0.8 with 0.2.",
 )
 mean_and_spread(runs.drop(columns=middles))
 
 # %% [markdown]
-# The histograms end a little beyond the optimum (the dashed lines). Without smoothing nearly a
+# At the left end all are alike: often the model expected something else, and no smoothing changes that.
+# At the other end the histograms stop a little beyond the optimum (the dashed lines). Without smoothing nearly a
 # fifth of all right pieces get more than 0.98; with ε = 0.1 none does, and with 0.2 hardly any gets
 # more than 0.9. Why beyond it at all, if 0.9 is the best answer? Dropout is off when we measure,
 # and with it off a model is surer than it was in training: trained without dropout, fewer pass 0.9.
@@ -1003,8 +1005,8 @@ assert abs(exact[0] - rounded[0]) < 0.02 and cosine > 0.99, (
 
 # %% [markdown]
 # The loss differs in the fourth decimal, the direction of the gradient hardly at all. If your
-# processor has matrix units for it, the second time is shorter; if not, the library
-# (`precision="auto"`) stays in fp32.
+# processor has instructions for it (AVX-512 BF16 or AMX), the second time is shorter; if not, the
+# library (`precision="auto"`) stays in fp32.
 #
 # ## Three silent faults
 #

@@ -449,7 +449,7 @@ assert all(len(several) == 3 for several in drawn.values()), "run the cell above
 # every wrong one that is drawn stays: a small probability of something strange at each step is a
 # large one per sentence. That costs about a third of the score. Top k and the nucleus cut the tail
 # off, and with it some of the loss. Sampling that is sharp enough, with T = 0.5 or a nucleus of a
-# half, does as well as the searches here: what it has more is no more than chance allows on 150
+# half, does as well as the searches here: the points by which it is ahead are within chance on 150
 # sentences.
 #
 # ### The one that agrees with the others

@@ -35,10 +35,11 @@ from collections import Counter
 
 import numpy as np
 import pandas as pd
+import torch
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
-from transformer_lib.checks import check, solution
+from transformer_lib.checks import check, mine, solution
 from transformer_lib.data.corpora import DataConfig, load_corpus
 from transformer_lib.metrics import bleu as scores
 from transformer_lib.course.misconceptions.bank import wrong_answers
@@ -94,34 +95,46 @@ for n in (1, 2, 3, 4):
 # $c$ and $r$ are the lengths of output and reference. And the counts are summed over *all*
 # sentences before anything is divided. BLEU is a property of a test set, not a mean over sentences
 # ([Papineni et al. 2002](https://aclanthology.org/P02-1040/)).
+#
+# ### BLEU
+#
+# ●●○ · 30 minutes · the score of every table
+#
+# `hypotheses` and `references` are lists of sentences, each a list of words. One reference each; counts
+# are clipped sentence by sentence and summed over all; if there is no match of some length, BLEU is 0.
+# Return a number from 0 to 100. What passes its `check` is kept in `my_transformer.py` beside this
+# notebook. After a first try, `solution("corpus_bleu")` in a cell of its own shows one way.
 
 # %%
-def counts(hypothesis, reference):
-    """What BLEU is made of, for one sentence: matches 1–4, n-grams 1–4, both lengths."""
-    ours = [ngrams(hypothesis, n) for n in (1, 2, 3, 4)]
-    theirs = [ngrams(reference, n) for n in (1, 2, 3, 4)]
-    matches = [(a & b).total() for a, b in zip(ours, theirs)]
-    return [*matches, *(a.total() for a in ours), ours[0].total(), theirs[0].total()]
+def corpus_bleu(hypotheses, references):
+    ...  # your code
 
 
-def bleu_of(total):
-    """BLEU from summed counts."""
-    matches, possible, c, r = total[:4], total[4:8], total[8], total[9]
-    precisions = np.asarray(matches) / np.asarray(possible)
-    return 100 * min(1.0, math.exp(1 - r / c)) * math.exp(np.log(precisions).mean())
+check(corpus_bleu)
 
-
-table = {
-    name: np.array([counts(h, r) for h, r in zip(said, one_reference)])
-    for name, said in outputs.items()
-}
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# `Counter(...) & Counter(...)` clips. What is divided, and when: after each sentence or at the end?
+# The brevity penalty is at most 1.
+#
+# </details>
+#
+# Yours, on 1,000 sentences of each system, beside sacreBLEU's:
 
 # %% tags=["nbval-ignore-output"]
+corpus_bleu = mine("corpus_bleu")
+
+
+def words(texts):
+    return [tokenize(text).split() for text in texts]
+
+
 for name, said in outputs.items():
-    by_hand = bleu_of(table[name].sum(axis=0))
+    ours = corpus_bleu(words(said), words(one_reference))
     theirs = BLEU().corpus_score(said, [one_reference])
-    print(f"{name:12} by hand {by_hand:.4f}, sacreBLEU {theirs.score:.4f}   {theirs}")
-    assert abs(by_hand - theirs.score) < 1e-9, (
+    print(f"{name:12} ours {ours:.4f}, sacreBLEU {theirs.score:.4f}   {theirs}")
+    assert abs(ours - theirs.score) < 1e-9, (
         "not as on our machines: restart the kernel and run all cells"
     )
 
@@ -218,15 +231,74 @@ print(every.signature, "\n" + chrf.signature)
 # sentences it would have been another difference. How different? We have no others, but we can draw
 # 1,000 from the ones we have, **with replacement**, again and again: some twice, some not at all.
 # Both systems are scored on the same draw; that is why it is called *paired* ([Koehn
-# 2004](https://aclanthology.org/W04-3250/)). From the table of counts this is fast:
+# 2004](https://aclanthology.org/W04-3250/)).
+#
+# ### The paired bootstrap
+#
+# ●●○ · 15 minutes · whether a difference is more than chance
+#
+# To begin with, let each sentence have a score of its own: `scores_a` and `scores_b` are tensors of
+# (sentences,), and each row of `indices`, (samples, sentences), is one draw. In what share of the
+# draws is A's mean *above* B's?
 
 # %%
+def bootstrap_wins(scores_a, scores_b, indices):
+    ...  # your code
+
+
+check(bootstrap_wins)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# `scores_a[indices]` is a table: a row for each draw. Both systems get the same draw.
+#
+# </details>
+#
+# chrF gives usable numbers for single sentences, too. In how many draws is the Transformer ahead?
+
+# %% tags=["nbval-ignore-output"]
+bootstrap_wins = mine("bootstrap_wins")
+letters = {
+    name: torch.tensor(
+        [CHRF().sentence_score(h, [r]).score for h, r in zip(said, one_reference)]
+    )
+    for name, said in outputs.items()
+}
+draws = torch.from_numpy(np.random.default_rng(1).integers(1000, size=(1000, 1000)))
+ahead = bootstrap_wins(letters["transformer"], letters["rnn"], draws)
+print("mean chrF:", {name: round(each.mean().item(), 1) for name, each in letters.items()})
+print(f"the Transformer is ahead in {ahead:.1%} of the draws")
+assert ahead > 0.95, "not as on our machines: restart the kernel and run all cells"
+
+# %% [markdown]
+# BLEU is no mean over sentences, so for it the *counts* are drawn, and made into a score afterwards.
+# sacreBLEU gives the counts of each sentence:
+
+# %%
+def counts(hypothesis, reference):
+    """What BLEU is made of, for one sentence: matches 1–4, n-grams 1–4, both lengths."""
+    one = BLEU(effective_order=True).sentence_score(hypothesis, [reference])
+    return [*one.counts, *one.totals, one.sys_len, one.ref_len]
+
+
+def bleu_of(total):
+    """BLEU from summed counts."""
+    return BLEU.compute_bleu(total[:4].tolist(), total[4:8].tolist(), *total[8:].tolist()).score
+
+
 def differences(sentences, samples=1000):
     """BLEU of the Transformer minus BLEU of the RNN, on draws from the first sentences."""
     random = np.random.default_rng(1)
     draws = random.integers(sentences, size=(samples, sentences))
     sums = {name: counted[draws].sum(axis=1) for name, counted in table.items()}
     return np.array([bleu_of(a) - bleu_of(b) for a, b in zip(sums["transformer"], sums["rnn"])])
+
+
+table = {
+    name: np.array([counts(h, r) for h, r in zip(said, one_reference)])
+    for name, said in outputs.items()
+}
 
 # %% tags=["nbval-ignore-output"]
 drawn = differences(1000)
@@ -240,8 +312,8 @@ assert low > 0, "not as on our machines: restart the kernel and run all cells"
 
 # %% [markdown]
 # The RNN is ahead in none of a thousand draws. So the difference is real, in this sense: with other
-# sentences *of this kind*, the same one would win. It does not say that another training would; two
-# trainings of one system differ as well (chapter 15).
+# sentences *of this kind*, the same one would win. It does not say that another training run would;
+# two runs of one system differ as well (chapter 15).
 #
 # And with fewer sentences?
 
@@ -457,7 +529,7 @@ assert 0.1 < kappa(MODEL, machine)[0] < 0.8, (
 # who said what, and writes one page that people open in a browser; some items come twice, and some
 # are damaged on purpose, to see whether a rater is awake. `transformer-lib rate report` merges the
 # files that they send back: standardized scores, an interval, a test, and Krippendorff's alpha,
-# which is kappa for any number of raters.
+# a relative of kappa for any number of raters.
 #
 # ## Common mistakes
 #
@@ -475,56 +547,6 @@ for exercise in ("corpus_bleu", "bootstrap_wins"):
         print(f"{exercise:16}{mistake.id:5}{mistake.title}")
 
 # %% [markdown]
-# ## Your turn
-#
-# What passes its `check` is kept in `my_transformer.py` beside this notebook. After a first try,
-# `solution("corpus_bleu")` in a cell of its own shows one way.
-#
-# ### BLEU
-#
-# ●●○ · 30 minutes · the score of every table
-#
-# Both arguments are lists of sentences, each a list of words. One reference each; counts are
-# clipped sentence by sentence and summed over all; if there is no match of some length, BLEU is 0.
-# From 0 to 100.
-
-# %%
-def corpus_bleu(hypotheses, references):
-    ...  # your code
-
-
-check(corpus_bleu)
-
-# %% [markdown]
-# <details><summary>Hint</summary>
-#
-# `Counter(...) & Counter(...)` clips. What is divided, and when: after each sentence or at the end?
-# The brevity penalty is at most 1.
-#
-# </details>
-#
-# ### The paired bootstrap
-#
-# ●●○ · 15 minutes · whether a difference is more than chance
-#
-# To keep it short, with a score for each sentence: `scores_a` and `scores_b` are tensors of
-# (sentences,), and each row of `indices`, (samples, sentences), is one draw. In what share of the
-# draws is A's mean *above* B's?
-
-# %%
-def bootstrap_wins(scores_a, scores_b, indices):
-    ...  # your code
-
-
-check(bootstrap_wins)
-
-# %% [markdown]
-# <details><summary>Hint</summary>
-#
-# `scores_a[indices]` is a table: a row for each draw. Both systems get the same draw.
-#
-# </details>
-#
 # ## Summary
 #
 # 1. BLEU is clipped n-gram precision, summed over the test set, times a penalty for being short.

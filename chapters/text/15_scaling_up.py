@@ -17,7 +17,7 @@
 # training cost*. What is a cost, and how is a comparison made fair? And how does one get from a
 # laptop to the experiment of the paper? By the end you can
 #
-# - count what a training costs, in three ways, and read the paper's table,
+# - count what training costs, in three ways, and read the paper's table,
 # - compare two systems under equal budgets, and say equal in what,
 # - spread a batch over several devices and get the same gradient,
 # - set up the WMT14 experiment.
@@ -40,7 +40,7 @@ import pandas as pd
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from transformer_lib.checks import check, solution
+from transformer_lib.checks import check, mine, solution
 from transformer_lib.experiment.config import load_config
 from transformer_lib.course.misconceptions.bank import wrong_answers
 from transformer_lib.model import SIZES, build_transformer, num_parameters, recorded_attention
@@ -60,38 +60,55 @@ from transformer_lib.training.cost import (
 #
 # Time depends on the machine. Tokens do not say how much is done with each. **FLOPs**,
 # multiplications and additions, can be counted on paper. A product of (n × a) by (a × b) takes
-# n·a·b multiplications and as many additions. An encoder layer, for a sentence of n tokens: four
-# projections, two products of queries, keys and values, two matrices of the feed-forward network.
-# PyTorch can count as well:
+# n·a·b multiplications and as many additions.
+#
+# ### The cost of a layer
+#
+# ●○○ · 15 minutes · what training will cost
+#
+# Multiplications and additions of all matrix products of one encoder layer, forwards, for one
+# sentence of `length` tokens; all heads together are as wide as the model, `d_model`. Return a whole
+# number. What passes its `check` is kept in `my_transformer.py` beside this notebook. After a first
+# try, `solution("encoder_layer_flops")` in a cell of its own shows one way.
 
 # %%
-d_model, d_ff, n = 512, 2048, 30
+def encoder_layer_flops(length, d_model, d_ff):
+    ...  # your code
 
 
-def parts(n):
-    """FLOPs of one encoder layer, forwards, one sentence of n tokens."""
-    return {
-        "projections": 2 * 4 * n * d_model**2,
-        "scores and mixing": 2 * 2 * n**2 * d_model,
-        "feed-forward": 2 * 2 * n * d_model * d_ff,
-    }
-
-
-base = build_transformer(SIZES["base"], src_vocab_size=100).eval()
-with FlopCounterMode(display=False) as counter, recorded_attention(base):  # in single products
-    base.encoder.layers[0](torch.randn(1, n, d_model), None)
-print({name: f"{flops / 1e6:.0f} million" for name, flops in parts(n).items()})
-print(f"by hand {sum(parts(n).values()):,}, counted by PyTorch {counter.get_total_flops():,}")
-assert counter.get_total_flops() == sum(parts(n).values()), (
-    "not as on our machines: restart the kernel and run all cells"
-)
+check(encoder_layer_flops)
 
 # %% [markdown]
-# Of the three only the middle one grows with $n^2$. It catches up with the others when
-# $4n^2d = 24nd^2$, at n = 6d: for the base model at 3,072 tokens. In sentences it is nothing, in
-# books it is everything.
+# <details><summary>Hint</summary>
 #
-# The other two have a short form. Each parameter of a matrix is used once per token, for a
+# Eight products: which? Six have a matrix of parameters in them, two do not.
+#
+# </details>
+#
+# PyTorch can count as well, each product when it is computed. Do you agree? And what does a token
+# cost, in sentences of different lengths?
+
+# %%
+encoder_layer_flops = mine("encoder_layer_flops")
+base = build_transformer(SIZES["base"], src_vocab_size=100).eval()
+with FlopCounterMode(display=False) as counter, recorded_attention(base):  # in single products
+    base.encoder.layers[0](torch.randn(1, 30, 512), None)
+ours = encoder_layer_flops(30, 512, 2048)
+print(f"30 tokens: yours {ours:,}, counted by PyTorch {counter.get_total_flops():,}\n")
+assert counter.get_total_flops() == ours, (
+    "not as on our machines: restart the kernel and run all cells"
+)
+for length in (3, 30, 300, 3_072, 30_000):
+    each = encoder_layer_flops(length, 512, 2048) / length
+    print(f"{length:6,} tokens: {each / 1e6:5.1f} million FLOPs for each of them")
+
+# %% [markdown]
+# A token costs about the same in a short sentence and in a long one. Only the products of
+# queries with keys and of weights with values grow with $n^2$. They catch up with the others when
+# $4n^2d = 24nd^2$, at n = 6d: for the base model at 3,072 tokens, where a token costs twice as much.
+# In sentences they are nothing, in books they are everything.
+#
+# The others have a short form. Each parameter of a matrix is used once per token, for a
 # multiplication and an addition; backwards twice as much. So training costs about
 # $6 \cdot \text{parameters} \cdot \text{tokens}$. For our two small models, forwards and backwards:
 
@@ -191,10 +208,10 @@ for number, (budget, seen) in enumerate(BUDGETS.items()):
 #   text.
 # - **Equal time.** A step of the RNN took little more than half as long in these runs. So it is
 #   ahead for about seven minutes; there the curves cross, and at eleven minutes (read off the line
-#   between two trainings) the Transformer is ahead by about two points.
+#   between two training runs) the Transformer is ahead by about two points.
 # - **Equal FLOPs.** The same picture: they cross at about $4 \cdot 10^{13}$.
 #
-# With two minutes and short sentences, take the RNN; with an hour, the Transformer. (The
+# With two minutes and short sentences, take the RNN; with a quarter of an hour, the Transformer. (The
 # two are equally wide, not equally large: 2.5 million parameters against 1.5. `make train-demo`
 # lets the Transformer compete with a wider and slower RNN of 4.3 million, for three minutes on two
 # cores. On a processor with matrix units the Transformer was ahead by 1.4 points already, on one
@@ -207,7 +224,7 @@ for number, (budget, seen) in enumerate(BUDGETS.items()):
 # | Transformer | 45.1 | 45.7 | 43.8 |
 # | RNN | 43.0 | 43.2 | 42.1 |
 #
-# Two trainings of one system can be almost two points apart. All three Transformers are ahead of
+# Two training runs of one system can be almost two points apart. All three Transformers are ahead of
 # all three RNNs, but not by much: a difference of a point between two single runs is worth nothing.
 #
 # ### How fast is yours?
@@ -255,8 +272,8 @@ assert min(speed.values()) > 0, "nothing was measured: run this cell again"
 #
 # Several devices: each has the whole model and a part of the batch; gradients are averaged over all
 # (**all-reduce**), and each makes the same step. `torchrun` starts one process for each device and
-# tells it its number. Two processes on this CPU are enough to see it. The script is what a training
-# with several GPUs consists of, and the question is whether it gives the gradient of the whole
+# tells it its number. Two processes on this CPU are enough to see it. The script is what training on
+# several GPUs consists of, and the question is whether it gives the gradient of the whole
 # batch:
 
 # %%
@@ -302,8 +319,57 @@ assert "all tokens         differs by 0.0%" in finished.stdout, finished.stderr
 # Exactly the gradient of the whole batch, if each process divides by the tokens of *all*. PyTorch's
 # `DistributedDataParallel` takes the mean of the means, which is right if all have as many tokens,
 # and wrong otherwise; 20 sentences against 10 is an extreme case, in real batches it is a per cent
-# or two (chapter 11). The second exercise mends it.
+# or two (chapter 11).
 #
+# ### One gradient from several
+#
+# ●○○ · 10 minutes · the heart of training on several GPUs
+#
+# `gradients` is (devices, parameters): each device's gradient of the mean loss of *its* tokens.
+# `tokens`, (devices,), is how many it had. Return the gradient of the mean over all tokens,
+# (parameters,).
+
+# %%
+def average_gradients(gradients, tokens):
+    ...  # your code
+
+
+check(average_gradients)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Make sums out of means, add them up, and divide once.
+#
+# </details>
+#
+# Yours, on the gradients of 20 sentences and of 10:
+
+# %%
+average_gradients = mine("average_gradients")
+torch.manual_seed(0)
+model = torch.nn.Linear(8, 5)
+x, labels = torch.randn(30, 8), torch.randint(5, (30,))
+
+
+def mean_gradient(part):
+    loss = torch.nn.functional.cross_entropy(model(x[part]), labels[part])
+    return torch.autograd.grad(loss, model.weight)[0].flatten()
+
+
+each = torch.stack([mean_gradient(slice(0, 20)), mean_gradient(slice(20, 30))])
+whole = mean_gradient(slice(0, 30))
+joined = {
+    "mean of the means": each.mean(dim=0),
+    "yours": average_gradients(each, torch.tensor([20, 10])),
+}
+for name, gradient in joined.items():
+    print(f"{name:18} differs by {(gradient - whole).norm() / whole.norm():.1%}")
+assert torch.allclose(joined["yours"], whole), (
+    "not as on our machines: restart the kernel and run all cells"
+)
+
+# %% [markdown]
 # ## WMT14
 #
 # The paper's experiment comes with the library as one small file. Text: the WMT14 English–German
@@ -315,7 +381,7 @@ configs = resources.files("transformer_lib.experiment.configs")
 print((configs / "wmt14_base.toml").read_text())
 
 # %% [markdown]
-# What it does not say is the paper's base model by default. More such files are there: `wmt14_big`,
+# Whatever it leaves out defaults to the paper's base model. More such files are there: `wmt14_big`,
 # `wmt14_rnn`, the RNN to compare with, and `wmt14_base_fast` and `wmt14_big_fast`, which say why
 # they leave the paper's settings where one modern GPU gets to the same place sooner. The library
 # builds it:
@@ -330,7 +396,7 @@ print(f"{num_parameters(model) / 1e6:.1f} million parameters, {total:.1e} FLOPs"
 # %% [markdown]
 # 63.1 million, as in chapter 10: it is the paper's base model. How long would it take? FLOPs
 # divided by what a device sustains: for this machine what it reaches in one large product, of which
-# a training reaches less, and for two GPUs four tenths of what their makers give for bfloat16 (a
+# training reaches less, and for two GPUs four tenths of what their makers give for bfloat16 (a
 # usual share):
 
 # %% tags=["nbval-ignore-output"]
@@ -379,53 +445,6 @@ for exercise in ("encoder_layer_flops", "average_gradients"):
         print(f"{exercise:21}{mistake.id:5}{mistake.title}")
 
 # %% [markdown]
-# ## Your turn
-#
-# What passes its `check` is kept in `my_transformer.py` beside this notebook. After a first try,
-# `solution("encoder_layer_flops")` in a cell of its own shows one way.
-#
-# ### The cost of a layer
-#
-# ●○○ · 15 minutes · what a training will cost
-#
-# Multiplications and additions of all matrix products of one encoder layer, forwards, for one
-# sentence of `length` tokens. A product of (n, k) and (k, m) counts as 2·n·k·m.
-
-# %%
-def encoder_layer_flops(length, d_model, d_ff):
-    ...  # your code
-
-
-check(encoder_layer_flops)
-
-# %% [markdown]
-# <details><summary>Hint</summary>
-#
-# Eight products: which? Six have a matrix of parameters in them, two do not.
-#
-# </details>
-#
-# ### One gradient from several
-#
-# ●○○ · 10 minutes · the heart of training on several GPUs
-#
-# `gradients` is (devices, parameters): each device's gradient of the mean loss of *its* tokens.
-# `tokens` is how many it had. Return the gradient of the mean over all tokens.
-
-# %%
-def average_gradients(gradients, tokens):
-    ...  # your code
-
-
-check(average_gradients)
-
-# %% [markdown]
-# <details><summary>Hint</summary>
-#
-# Make sums out of means, add them up, and divide once.
-#
-# </details>
-#
 # ## Summary
 #
 # 1. Time, tokens, FLOPs: say what is equal. 6 · parameters · tokens is a good estimate; by time and

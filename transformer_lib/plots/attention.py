@@ -53,6 +53,7 @@ def attention_heads(
     weights: Float[Tensor, "heads tgt_len src_len"],
     tgt_pieces: Sequence[str],
     src_pieces: Sequence[str],
+    labels: tuple[str, str] = CROSS,
 ) -> Figure:
     """All heads of a layer, two in a row, on one scale from 0 to 1."""
     rows = -(-weights.size(0) // 2)
@@ -65,6 +66,8 @@ def attention_heads(
             axes.set_title(f"head {head + 1}")
             axes.set_xticks(range(len(src_pieces)), src_pieces, rotation=90, fontsize=8)
             axes.set_yticks(range(len(tgt_pieces)), tgt_pieces, fontsize=8)
+        figure.supylabel(labels[0], fontsize="medium")
+        figure.supxlabel(labels[1], fontsize="medium")
         image = figure.axes[0].images[0]
         figure.colorbar(image, ax=figure.axes, label="attention weight", shrink=0.8)
     return figure
