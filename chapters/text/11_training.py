@@ -874,11 +874,12 @@ show(
 mean_and_spread(runs.drop(columns=middles))
 
 # %% [markdown]
-# At the left end all are alike: often the model expected something else, and no smoothing changes that.
-# At the other end the histograms stop a little beyond the optimum (the dashed lines). Without smoothing nearly a
-# fifth of all right pieces get more than 0.98; with ε = 0.1 none does, and with 0.2 hardly any gets
-# more than 0.9. Why beyond it at all, if 0.9 is the best answer? Dropout is off when we measure,
-# and with it off a model is surer than it was in training: trained without dropout, fewer pass 0.9.
+# At the left end all are alike: often the model expected something else, and no smoothing changes
+# that. At the other end the histograms stop a little beyond the optimum (the dashed lines). Without
+# smoothing nearly a fifth of all right pieces get more than 0.98; with ε = 0.1 none does, and with
+# 0.2 hardly any gets more than 0.9. Why beyond it at all, if 0.9 is the best answer? Dropout is off
+# when we measure, and with it off a model is surer than it was in training: trained without dropout,
+# fewer pass 0.9.
 #
 # Is it any good? The paper says: it “hurts perplexity” and “improves accuracy and BLEU score”
 # (section 5.4). The Transformer of this course, 2,000 steps with each ε, three seeds, the loss
@@ -1005,7 +1006,7 @@ assert abs(exact[0] - rounded[0]) < 0.02 and cosine > 0.99, (
 
 # %% [markdown]
 # The loss differs in the fourth decimal, the direction of the gradient hardly at all. If your
-# processor has instructions for it (AVX-512 BF16 or AMX), the second time is shorter; if not, the
+# processor has instructions for it (`avx512_bf16` or AMX), the second time is shorter; if not, the
 # library (`precision="auto"`) stays in fp32.
 #
 # ## Three silent faults
