@@ -179,10 +179,11 @@ for source, said in zip(SENTENCES, translate(model, data.tokenizer, SENTENCES, b
 #
 # In each step the model reads a batch of sentence pairs, more than a hundred, and, for every target
 # token, predicts how probable each of the 4,000 pieces is as the next one. The **loss** is the mean
-# of −log p of the right piece, here with the natural logarithm, in **nats**. A model that knows nothing and treats all pieces as
-# equally likely pays ln 4000 ≈ 8.3; one that is always right and certain pays 0. After every step
-# the weights move a little in the direction that lowers the loss. (To be exact, the training lowers
-# a *smoothed* version of it, in which being too certain also costs something: chapter 11.)
+# of −log p of the right piece, here with the natural logarithm, in **nats**. A model that knows
+# nothing and treats all pieces as equally likely pays ln 4000 ≈ 8.3; one that is always right and
+# certain pays 0. After every step the weights move a little in the direction that lowers the loss.
+# (To be exact, the training lowers a *smoothed* version of it, in which being too certain also
+# costs something: chapter 11.)
 #
 # Five times during the training the library stops to look at the validation sentences. We use that
 # moment for two things. We translate our three sentences. And we ask how much the decoder listens
@@ -226,8 +227,8 @@ translations
 
 # %% [markdown]
 # Read each column from top to bottom. From early on nearly all of these are German words in German
-# order, with a full stop; the right ones come, and some that came go again. How much does the decoder listen to
-# the encoder by then? The two losses show it:
+# order, with a full stop; the right ones come, and some that came go again. How much does the
+# decoder listen to the encoder by then? The two losses show it:
 
 # %% tags=["nbval-ignore-output"]
 steps = list(listening)

@@ -54,7 +54,8 @@ from transformer_lib.timing import fastest
 # **state**. At each word it computes the new state from the old one and the word. The LSTM
 # (Hochreiter and Schmidhuber 1997; the forget gate is by Gers, Schmidhuber and Cummins 2000) keeps
 # two vectors, the state $h$ and the cell $c$, and decides with three gates, numbers between 0 and 1
-# for each **channel** (each of the numbers of a vector), what to keep of the cell ($f$), what to let in ($i$) and what to show ($o$):
+# for each **channel** (each of the numbers of a vector), what to keep of the cell ($f$), what to
+# let in ($i$) and what to show ($o$):
 #
 # $$\begin{aligned}
 # i &= \sigma(W_i x_t + U_i h_{t-1} + b_i) & f &= \sigma(W_f x_t + U_f h_{t-1} + b_f)\\ o &=
@@ -296,9 +297,10 @@ mean_and_spread(runs)
 # "forwards"), `seed` and `accuracy`. Then conclude: does "backwards" give "more", "less", or are
 # the two "not told apart"? (A rule of thumb: they are told apart when the means differ by more than
 # twice the standard error of their difference, $\sqrt{s_1^2/n_1 + s_2^2/n_2}$, where $s$ is the
-# standard deviation of the $n$ seeds of a case. With three seeds each, two cases that are alike pass
-# for different about once in eight times, so an answer of “not told apart” counts as right, too, up
-# to 2.8 standard errors.) Write your prediction down first. It takes a minute or two to compute.
+# standard deviation of the $n$ seeds of a case. With three seeds each, two cases that are alike
+# pass for different about once in eight times, so an answer of “not told apart” counts as right,
+# too, up to 2.8 standard errors.) Write your prediction down first. It takes a minute or two to
+# compute.
 
 # %%
 runs, conclusion = ..., ...  # your experiment: a pd.DataFrame, and one of the three conclusions
@@ -411,8 +413,8 @@ check(attentional_state)
 #
 # The library's layers compute the same, except that `LuongAttention` also divides by $\sqrt d$
 # (chapter 5 says why). Its `query.weight` holds $W^\top$, times $\sqrt d$, because `nn.Linear`
-# multiplies by the transpose of its weight. Last comes the attentional state, which follows a step of
-# Luong's decoder, computed by your parts from random states:
+# multiplies by the transpose of its weight. Last comes the attentional state, which follows a step
+# of Luong's decoder, computed by your parts from random states:
 
 # %%
 luong_attention, bahdanau_attention = mine("luong_attention"), mine("bahdanau_attention")
@@ -478,9 +480,9 @@ show(
 #
 # ## An alignment
 #
-# Which word of the source does each word of the translation belong to? Now a real sentence. An LSTM with Bahdanau's scores in Luong's wiring, 192 channels wide, comes
-# trained with the course (on the sentence pairs of chapter 1). German puts the participle at the
-# end:
+# Which word of the source does each word of the translation belong to? Now a real sentence. An LSTM
+# with Bahdanau's scores in Luong's wiring, 192 channels wide, comes trained with the course (on the
+# sentence pairs of chapter 1). German puts the participle at the end:
 
 # %%
 trained = load_trained("rnn")

@@ -102,9 +102,9 @@ WORDS = ("she", "eats", "fish")
 show_chart(lookup_explorer(WORDS, keys, values, start=(2, 2)))
 
 # %% [markdown]
-# It gets close to a value only where one score is far ahead of the others: no softmax weight is ever
-# zero. That is the price of being soft, and also the point of it: everything in this picture has a
-# gradient.
+# It gets close to a value only where one score is far ahead of the others: no softmax weight is
+# ever zero. That is the price of being soft, and also the point of it: everything in this picture
+# has a gradient.
 #
 # ### Softmax
 #

@@ -228,11 +228,12 @@ check(merge_heads)
 #
 # ●●○ · 20 minutes · a sublayer of your Transformer
 #
-# Attention from the positions of `x`, (batch, queries, d_model), to those of `memory`, (batch, keys,
-# d_model). Return the output alone, which is like `x`. All four matrices are (d_model, d_model). `mask` is either None or True where a key may be attended to;
-# its axes are (batch, heads, queries, keys), and any of them may have length 1 instead.
-# Build it from your `split_heads` and `merge_heads`; `attention(query, key, value, mask)` of the
-# library, imported above, returns the output and the weights.
+# Attention from the positions of `x`, (batch, queries, d_model), to those of `memory`, (batch,
+# keys, d_model). Return the output alone, which is like `x`. All four matrices are (d_model,
+# d_model). `mask` is either None or True where a key may be attended to; its axes are (batch,
+# heads, queries, keys), and any of them may have length 1 instead. Build it from your `split_heads`
+# and `merge_heads`; `attention(query, key, value, mask)` of the library, imported above, returns
+# the output and the weights.
 
 # %%
 split_heads, merge_heads = mine("split_heads"), mine("merge_heads")
@@ -567,9 +568,9 @@ favorites = Counter(pieces[weights[0].mean(dim=0).argmax()] for weights, pieces 
 print(favorites.most_common(5))
 
 # %% [markdown]
-# *Tom* and *I* most often, in nearly a quarter of the sentences. Before you call it a head for subjects: where do subjects occur in these
-# sentences? Compare such words in first position with the same words elsewhere, and with other
-# words in first position:
+# *Tom* and *I* most often, in nearly a quarter of the sentences. Before you call it a head for
+# subjects: where do subjects occur in these sentences? Compare such words in first position with
+# the same words elsewhere, and with other words in first position:
 
 # %%
 SUBJECTS = {"▁Tom", "▁I", "▁He", "▁She", "▁We", "▁They", "▁You", "▁It"}

@@ -100,11 +100,11 @@ for name, (_, values) in arriving.items():
 # %% [markdown]
 # Without residual connections everything depends on the size of the weights: with a gain of one
 # half nothing is left of the gradient after 32 layers, with a gain of 3 it is thousands of times as
-# large as it should be, and only a gain near 1 lets it through. With residual connections it vanishes with none of
-# the three: what is added in each layer comes on top of the 1. It grows with the depth, the more so
-# the larger the weights are; norms keep that in check. (A vanishing gradient was not the only
-# reason for residual connections. He et al. found that deep plain networks train worse than shallow
-# ones even *with* batch norm and well-chosen weights.)
+# large as it should be, and only a gain near 1 lets it through. With residual connections it
+# vanishes with none of the three: what is added in each layer comes on top of the 1. It grows with
+# the depth, the more so the larger the weights are; norms keep that in check. (A vanishing gradient
+# was not the only reason for residual connections. He et al. found that deep plain networks train
+# worse than shallow ones even *with* batch norm and well-chosen weights.)
 #
 # ## Where the norm goes
 #

@@ -432,8 +432,8 @@ attention, pre_norm = mine("attention"), mine("pre_norm")
 #
 # The function of chapter 6 with its matrices inside: four `nn.Linear` of d_model × d_model, called
 # `q_proj`, `k_proj`, `v_proj` and `out_proj`. `x` asks, `memory` is looked at, and `mask` says
-# where. Use `split_heads`, `attention` and `merge_heads`, imported above. `forward` returns the output
-# alone, which is like `x`.
+# where. Use `split_heads`, `attention` and `merge_heads`, imported above. `forward` returns the
+# output alone, which is like `x`.
 
 # %%
 class MultiHeadAttention(nn.Module):

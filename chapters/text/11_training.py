@@ -878,8 +878,8 @@ mean_and_spread(runs.drop(columns=middles))
 # that. At the other end the histograms stop a little beyond the optimum (the dashed lines). Without
 # smoothing nearly a fifth of all right pieces get more than 0.98; with ε = 0.1 none does, and with
 # 0.2 hardly any gets more than 0.9. Why beyond it at all, if 0.9 is the best answer? Dropout is off
-# when we measure, and with it off a model is surer than it was in training: trained without dropout,
-# fewer pass 0.9.
+# when we measure, and with it off a model is surer than it was in training: trained without
+# dropout, fewer pass 0.9.
 #
 # Is it any good? The paper says: it “hurts perplexity” and “improves accuracy and BLEU score”
 # (section 5.4). The Transformer of this course, 2,000 steps with each ε, three seeds, the loss

@@ -100,10 +100,11 @@ for n in (1, 2, 3, 4):
 #
 # ●●○ · 30 minutes · the score of every table
 #
-# `hypotheses` and `references` are lists of sentences, each a list of words. One reference each; counts
-# are clipped sentence by sentence and summed over all; if there is no match of some length, BLEU is 0.
-# Return a number from 0 to 100. What passes its `check` is kept in `my_transformer.py` beside this
-# notebook. After a first try, `solution("corpus_bleu")` in a cell of its own shows one way.
+# `hypotheses` and `references` are lists of sentences, each a list of words. One reference each;
+# counts are clipped sentence by sentence and summed over all; if there is no match of some length,
+# BLEU is 0. Return a number from 0 to 100. What passes its `check` is kept in `my_transformer.py`
+# beside this notebook. After a first try, `solution("corpus_bleu")` in a cell of its own shows one
+# way.
 
 # %%
 def corpus_bleu(hypotheses, references):
@@ -272,8 +273,8 @@ print(f"the Transformer is ahead in {ahead:.1%} of the draws")
 assert ahead > 0.95, "not as on our machines: restart the kernel and run all cells"
 
 # %% [markdown]
-# BLEU is no mean over sentences, so for it the *counts* are drawn, and made into a score afterwards.
-# sacreBLEU gives the counts of each sentence:
+# BLEU is no mean over sentences, so for it the *counts* are drawn, and made into a score
+# afterwards. sacreBLEU gives the counts of each sentence:
 
 # %%
 def counts(hypothesis, reference):

@@ -67,9 +67,9 @@ from transformer_lib.training.cost import (
 # ●○○ · 15 minutes · what training will cost
 #
 # Multiplications and additions of all matrix products of one encoder layer, forwards, for one
-# sentence of `length` tokens; all heads together are as wide as the model, `d_model`. Return a whole
-# number. What passes its `check` is kept in `my_transformer.py` beside this notebook. After a first
-# try, `solution("encoder_layer_flops")` in a cell of its own shows one way.
+# sentence of `length` tokens; all heads together are as wide as the model, `d_model`. Return a
+# whole number. What passes its `check` is kept in `my_transformer.py` beside this notebook. After a
+# first try, `solution("encoder_layer_flops")` in a cell of its own shows one way.
 
 # %%
 def encoder_layer_flops(length, d_model, d_ff):
@@ -103,10 +103,10 @@ for length in (3, 30, 300, 3_072, 30_000):
     print(f"{length:6,} tokens: {each / 1e6:5.1f} million FLOPs for each of them")
 
 # %% [markdown]
-# A token costs about the same in a short sentence and in a long one. Only the products of
-# queries with keys and of weights with values grow with $n^2$. They catch up with the others when
-# $4n^2d = 24nd^2$, at n = 6d: for the base model at 3,072 tokens, where a token costs twice as much.
-# In sentences they are nothing, in books they are everything.
+# A token costs about the same in a short sentence and in a long one. Only the products of queries
+# with keys and of weights with values grow with $n^2$. They catch up with the others when $4n^2d =
+# 24nd^2$, at n = 6d: for the base model at 3,072 tokens, where a token costs twice as much. In
+# sentences they are nothing, in books they are everything.
 #
 # The others have a short form. Each parameter of a matrix is used once per token, for a
 # multiplication and an addition; backwards twice as much. So training costs about
@@ -211,11 +211,11 @@ for number, (budget, seen) in enumerate(BUDGETS.items()):
 #   between two training runs) the Transformer is ahead by about two points.
 # - **Equal FLOPs.** The same picture: they cross at about $4 \cdot 10^{13}$.
 #
-# With two minutes and short sentences, take the RNN; with a quarter of an hour, the Transformer. (The
-# two are equally wide, not equally large: 2.5 million parameters against 1.5. `make train-demo`
-# lets the Transformer compete with a wider and slower RNN of 4.3 million, for three minutes on two
-# cores. On a processor with matrix units the Transformer was ahead by 1.4 points already, on one
-# without them the RNN by 1.2. Where curves cross depends on sizes and machines.)
+# With two minutes and short sentences, take the RNN; with a quarter of an hour, the Transformer.
+# (The two are equally wide, not equally large: 2.5 million parameters against 1.5. `make
+# train-demo` lets the Transformer compete with a wider and slower RNN of 4.3 million, for three
+# minutes on two cores. On a processor with matrix units the Transformer was ahead by 1.4 points
+# already, on one without them the RNN by 1.2. Where curves cross depends on sizes and machines.)
 #
 # And luck? The same training with three seeds each, 1,600 steps:
 #
@@ -224,8 +224,9 @@ for number, (budget, seen) in enumerate(BUDGETS.items()):
 # | Transformer | 45.1 | 45.7 | 43.8 |
 # | RNN | 43.0 | 43.2 | 42.1 |
 #
-# Two training runs of one system can be almost two points apart. All three Transformers are ahead of
-# all three RNNs, but not by much: a difference of a point between two single runs is worth nothing.
+# Two training runs of one system can be almost two points apart. All three Transformers are ahead
+# of all three RNNs, but not by much: a difference of a point between two single runs is worth
+# nothing.
 #
 # ### How fast is yours?
 #
@@ -272,9 +273,8 @@ assert min(speed.values()) > 0, "nothing was measured: run this cell again"
 #
 # Several devices: each has the whole model and a part of the batch; gradients are averaged over all
 # (**all-reduce**), and each makes the same step. `torchrun` starts one process for each device and
-# tells it its number. Two processes on this CPU are enough to see it. The script is what training on
-# several GPUs consists of, and the question is whether it gives the gradient of the whole
-# batch:
+# tells it its number. Two processes on this CPU are enough to see it. The script is what training
+# on several GPUs consists of, and the question is whether it gives the gradient of the whole batch:
 
 # %%
 SCRIPT = """
