@@ -47,6 +47,23 @@ def test_every_pair_that_fits_is_in_one_row(lengths, seed):
         assert max(src[row].sum(), tgt[row].sum()) <= 10
 
 
+@given(lengths=lengths, seed=st.integers(0, 100))
+def test_a_row_is_its_pairs_one_after_another(lengths, seed):
+    store = store_of(lengths, seed)
+    rows = list(packed_rows(store.src.lengths, store.tgt.lengths, 14, (seed,)))
+    batch = make_packed_batch(store, [np.array(row) for row in rows], 14)
+    for n, row in enumerate(rows):
+        for side, tokens, pairs in (
+            (store.src, batch.src, batch.src_pairs), (store.tgt, batch.labels, batch.tgt_pairs)
+        ):  # fmt: skip
+            joined = [t for pair in row for t in side[pair].tolist()]
+            owners = [k for k, pair in enumerate(row, 1) for _ in side[pair]]
+            padding = [0] * (14 - len(joined))
+            assert (tokens[n].tolist(), pairs[n].tolist()) == (joined + padding, owners + padding)
+        inputs = [t for pair in row for t in (BOS, *store.tgt[pair][:-1].tolist())]
+        assert batch.tgt_input[n].tolist() == inputs + [PAD] * (14 - len(inputs))
+
+
 def test_rows_of_news_are_nearly_full():
     random = np.random.default_rng(1)
     src = np.clip(random.lognormal(3.1, 0.6, 20_000).astype(int), 2, 255)

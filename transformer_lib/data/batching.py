@@ -8,7 +8,6 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from transformer_lib.data.packing import pack
 from transformer_lib.data.store import PairStore, padded_lengths
 from transformer_lib.vocabulary import BOS, EOS, PAD
 
@@ -91,10 +90,11 @@ def make_batch(store: PairStore, indices: np.ndarray, src_multiple: int = 1) -> 
 
 def make_packed_batch(store: PairStore, rows: Sequence[np.ndarray], row_tokens: int) -> Batch:
     """Look the pairs of these rows up and put them one after another, each with its shift."""
-    src, src_pairs = pack([[store.src[i] for i in row] for row in rows], row_tokens)
-    labels, tgt_pairs = pack([[store.tgt[i] for i in row] for row in rows], row_tokens)
-    inputs = [[np.append(BOS, store.tgt[i][:-1]) for i in row] for row in rows]
-    tgt_input, _ = pack(inputs, row_tokens)
+    src, src_pairs = map(torch.from_numpy, store.src.packed(rows, row_tokens))
+    labels, tgt_pairs = map(torch.from_numpy, store.tgt.packed(rows, row_tokens))
+    begins = tgt_pairs != tgt_pairs.roll(1, dims=1)
+    begins[:, 0] = True  # a pair that fills its row alone has its own number beside it
+    tgt_input = labels.roll(1, dims=1).masked_fill(begins, BOS).masked_fill(tgt_pairs == 0, PAD)
     return Batch(src, tgt_input, labels, real_positions(labels), src_pairs, tgt_pairs)
 
 

@@ -3,15 +3,10 @@
 On a GPU one shape is worth much: kernels are compiled once, and all of its memory can be used.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import islice
 
 import numpy as np
-import torch
-from jaxtyping import Int
-from torch import Tensor
-
-from transformer_lib.vocabulary import PAD
 
 WAITING = 8  # pairs that the next one of a row is chosen from
 
@@ -49,16 +44,3 @@ def packed_rows(
     if row:
         yield row
 
-
-def pack(
-    sequences: Sequence[Sequence[np.ndarray]], row_tokens: int
-) -> tuple[Int[Tensor, "rows {row_tokens}"], Int[Tensor, "rows {row_tokens}"]]:
-    """The sequences of each row one after another, and which of them each place belongs to."""
-    tokens = torch.full((len(sequences), row_tokens), PAD)
-    owners = torch.zeros(len(sequences), row_tokens, dtype=torch.int64)
-    for row, parts in enumerate(sequences):
-        joined = np.concatenate(parts).astype(np.int64)
-        tokens[row, : len(joined)] = torch.from_numpy(joined)
-        lengths = torch.tensor([len(part) for part in parts])
-        owners[row, : len(joined)] = torch.arange(1, len(parts) + 1).repeat_interleave(lengths)
-    return tokens, owners

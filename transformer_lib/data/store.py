@@ -54,6 +54,26 @@ class TokenStore:
         batch[real] = self.tokens[(starts[:, None] + columns)[real]]
         return batch
 
+    def packed(self, rows: Sequence[np.ndarray], row_tokens: int) -> tuple[np.ndarray, np.ndarray]:
+        """The sequences of each row one after another, and whose each place is; both of int64.
+
+        Both are (rows, ``row_tokens``). A row's sequences have the numbers 1, 2, …; 0 is padding.
+        """
+        indices, sizes = np.concatenate(rows), [len(row) for row in rows]
+        starts = self.offsets[indices]
+        lengths = self.offsets[indices + 1] - starts
+        ends = np.cumsum(lengths)
+        before = ends - lengths  # tokens of all sequences before one, in its row and in those above
+        above = np.repeat(before[np.cumsum(sizes) - sizes], sizes)
+        places = np.repeat(np.arange(len(rows)), sizes) * row_tokens + before - above
+        within = np.arange(ends[-1]) - np.repeat(before, lengths)
+        where = np.repeat(places, lengths) + within
+        tokens = np.full((len(rows), row_tokens), PAD, dtype=np.int64)
+        owners = np.zeros_like(tokens)
+        tokens.flat[where] = self.tokens[np.repeat(starts, lengths) + within]
+        owners.flat[where] = np.repeat(np.concatenate([np.arange(n) for n in sizes]) + 1, lengths)
+        return tokens, owners
+
     @classmethod
     def open(cls, folder: Path, name: str, vocab_size: int) -> "TokenStore":
         """Map one side of what :meth:`PairStore.write` wrote.
