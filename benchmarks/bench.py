@@ -19,7 +19,6 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 import transformers
-from decoding import measure_decoding
 from peers import MarianModel, TorchModel
 from torch import Tensor, nn
 from tqdm.auto import tqdm
@@ -237,6 +236,8 @@ def main() -> None:
     if arguments.peak_memory:
         print(peak_memory(*arguments.peak_memory))
         return
+    from decoding import measure_decoding  # which needs CTranslate2, and nothing else does
+
     results = {
         "machine": {
             "device": describe_device(DEVICE),

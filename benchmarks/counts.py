@@ -8,13 +8,14 @@ no count; it has no dropout, which is one kernel on a GPU and several operations
 
 import argparse
 import tempfile
+import time
 from collections import Counter
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
-from gpu import news_data
+from gpu import SMALLEST, news_data
 from torch import nn
 from torch._dynamo.utils import counters
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -71,7 +72,7 @@ def main() -> None:
     # The loss goes through the logits in as few pieces as on a GPU.
     loss.elements_per_chunk = lambda device: elements_per_chunk(torch.device("cuda"))
     with tempfile.TemporaryDirectory() as folder:
-        data = news_data(arguments.text.resolve(), Path(folder), only_news=True)
+        data = news_data(arguments.text.resolve(), Path(folder), SMALLEST, only_news=True)
         for label, settings in (
             ("25,000 × 1", ["training.batch_tokens=25000"]),
             ("6,250 × 4", ["training.batch_tokens=6250", "training.accumulate=4"]),
@@ -86,6 +87,7 @@ def main() -> None:
             synchronizations = sum(operations.count[name] for name in SYNCHRONIZATIONS)
             print(f"a step of {label}: {kernels:,} operations, {synchronizations} synchronizations")
         print_fill(data)
+        print_batching(data, folder)
         print_graphs(data, folder, arguments.batches)
 
 
@@ -98,6 +100,17 @@ def print_fill(data: PreparedData, epochs: int = 50) -> None:
         print(f"batches of {batch_tokens:,}: {tokens / (2 * batch_tokens * batches):.1%} filled")
     rows = sum(1 for _ in packed_rows(src[: len(src) // 10], tgt[: len(tgt) // 10], 256, (1,)))
     print(f"rows of 256: {tokens / 10 / (2 * 256 * rows):.1%} filled")
+
+
+def print_batching(data: PreparedData, folder: str, number: int = 100) -> None:
+    """How fast one core makes batches, which the GPU must not have to wait for."""
+    for name in ("wmt14_base", "wmt14_base_fast"):
+        batches = trainer_of(data, folder, load_config(name).training)._micro_batches()
+        started = time.perf_counter()
+        made = [next(batches) for _ in range(number)]
+        seconds = time.perf_counter() - started
+        tokens = sum(batch.src_tokens + batch.tgt_tokens for batch in made)
+        print(f"batches of {name}: {tokens / seconds / 1e6:.1f} million tokens/s")
 
 
 def print_graphs(data: PreparedData, folder: str, number: int) -> None:

@@ -1,23 +1,28 @@
-"""What a GPU reaches, in four parts of at most ten minutes each.
+"""What a GPU reaches, in parts of at most ten minutes each.
 
     python benchmarks/gpu.py speed       tokens/s and TFLOP/s of base, big and RNN, beside two peers
+    python benchmarks/gpu.py decoding    newstest2014 with beam 4, beside generate and CTranslate2
     python benchmarks/gpu.py multi30k    Multi30k to convergence: both models, three seeds each
     python benchmarks/gpu.py news        the largest real mix at hand: where do the curves cross?
-    python benchmarks/gpu.py decoding    newstest2014 with beam 4, beside generate and CTranslate2
+    python benchmarks/gpu.py profile     what the GPU does in three steps of the base model
 
-Each prints a table and adds its figures to one JSON file, after each system: what comes later may
-fail or be cut off. Without a GPU the smallest form runs on the CPU: it shows that everything works,
-and its figures mean nothing.
+Several can be named, one after the other; ``--systems``, ``--seconds``, ``--minutes`` and
+``--seeds`` make them shorter. Each prints a table and adds its figures to one JSON file, after each
+system: what comes later may fail or be cut off. Without a GPU the smallest form runs on the CPU: it
+shows that everything works, and its figures mean nothing.
 """
 
 import argparse
+import gc
 import gzip
 import json
 import os
 import platform
 import statistics
+import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import date
@@ -27,14 +32,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import sacremoses  # noqa: F401  # needed after the first training, so look for it before
 import torch
 from bench import build, timed
 from peers import MarianModel
+from torch._dynamo.utils import counters
 
 from transformer_lib.data import Batch, DataConfig, PreparedData, make_batch, plan_batches, prepare
 from transformer_lib.decoding.search import pad_sequences
-from transformer_lib.device import choose_device, describe_device
-from transformer_lib.errors import UserError
+from transformer_lib.device import Precision, choose_device, describe_device
 from transformer_lib.evaluation.evaluate import evaluate_run
 from transformer_lib.experiment.config import Experiment, load_config
 from transformer_lib.experiment.run import Run, build_model, load_run, train
@@ -42,6 +48,9 @@ from transformer_lib.export import export
 from transformer_lib.export.huggingface import to_huggingface
 from transformer_lib.files import read_lines, write_text
 from transformer_lib.model import TransformerConfig
+from transformer_lib.training.checkpoint import CheckpointWriter
+from transformer_lib.training.compilation import forget_compiled
+from transformer_lib.training.config import TrainingConfig
 from transformer_lib.training.cost import measured_flops_per_second
 from transformer_lib.training.metrics import Record, read_metrics
 from transformer_lib.training.trainer import Progress, Trainer
@@ -52,7 +61,7 @@ GPU = DEVICE.type == "cuda"
 # Of the base model. A step has at most 25,000 source and 25,000 target tokens with their padding;
 # 88% of that are tokens, with the lengths of newstest.
 PAPER_STEPS, PAPER_TOKENS = 100_000, 44_000
-LAST_START = 480.0  # seconds after the start of a part; what would begin later is left out
+LAST_START = 400.0  # seconds after the imports; what would begin later is left out
 STARTED = time.perf_counter()
 Figures = dict[str, Any]
 Systems = Iterator[tuple[str, Figures]]  # a name, and what was measured of it
@@ -78,11 +87,11 @@ PEERS = tuple(
     for peer in ("torch.nn.Transformer", "MarianMTModel")
     for setting in ("default", "bf16")
 )
-SYSTEMS = ("wmt14_base", *PEERS, "wmt14_rnn")
+SYSTEMS = ("wmt14_base", "wmt14_base_fast", *PEERS, "wmt14_rnn")
 MORE = ("wmt14_big", "wmt14_base, not compiled", "wmt14_big, not compiled")
 FULL = Scale(24, 37_000, 25_000, 3, 4000, 3.3, 3003, (*SYSTEMS, *MORE))
 SMALLEST = Scale(5, 4000, 1024, 1, 60, 0.2, 40, SYSTEMS)
-SCALE = FULL if GPU else SMALLEST
+HIDDEN = ("records", "traceback", "kernels")  # figures for the file alone
 # On the CPU everything shrinks to what it can do in seconds.
 SHRUNK = ("model.d_model=64", "model.num_encoder_layers=1", "model.num_decoder_layers=1")
 
@@ -92,7 +101,7 @@ def experiment(name: str, *settings: str) -> Experiment:
     return load_config(name, [*(() if GPU else SHRUNK), *settings])
 
 
-def news_data(text: Path, work: Path, only_news: bool = False) -> PreparedData:
+def news_data(text: Path, work: Path, scale: Scale, only_news: bool = False) -> PreparedData:
     """The news tests of other years, Multi30k and Tatoeba; newstest2013 and 2014 are held out.
 
     Args:
@@ -113,32 +122,28 @@ def news_data(text: Path, work: Path, only_news: bool = False) -> PreparedData:
         for name, year in (("valid", "2013"), ("test", "2014")):
             with gzip.open(text / "newstest" / f"newstest{year}.en-de.{side}.gz") as file:
                 (work / f"{name}.{side}").write_bytes(file.read())
-    return prepare(news_config(work))
+    return prepare(news_config(work, scale))
 
 
-def news_config(work: Path) -> DataConfig:
+def news_config(work: Path, scale: Scale) -> DataConfig:
     """The text that :func:`news_data` has put together."""
     train, valid, test = (
         (str(work / f"{name}.en"), str(work / f"{name}.de")) for name in ("train", "valid", "test")
     )
     return DataConfig(
-        "files", SCALE.vocab_size, max_len=256, max_words=200, train=train, valid=valid, test=test
+        "files", scale.vocab_size, max_len=256, max_words=200, train=train, valid=valid, test=test
     )
 
 
-def speed(text: Path, work: Path) -> Systems:
+def speed(text: Path, work: Path, scale: Scale) -> Systems:
     """Tokens a second while training on real sentence lengths, and how full the device is."""
-    data = news_data(text, work, only_news=True)
+    data = news_data(text, work, scale, only_news=True)
     rate = measured_flops_per_second(DEVICE, torch.bfloat16)
     yield "matrix products in bfloat16", {"tflops": rate / 1e12}
-    for label in SCALE.systems:
-        name, _, setting = label.partition(", ")
+    for label in scale.systems:
         _reset_memory()
-        if label in PEERS:
-            measure = partial(_peer_speed, name, setting, data)
-        else:
-            measure = partial(_training_speed, name, setting == "not compiled", data, work, rate)
-        yield label, _tried(measure)
+        measure = _peer_speed if label in PEERS else partial(_training_speed, rate=rate)
+        yield label, _tried(partial(measure, label, data, scale))
 
 
 def _tried(measure: Callable[[], Figures]) -> Figures:
@@ -147,34 +152,49 @@ def _tried(measure: Callable[[], Figures]) -> Figures:
         return {"skipped": "no time was left"}
     try:
         return measure()
-    except (RuntimeError, UserError, ImportError) as error:
-        return {"failed": str(error).strip().splitlines()[0]}
+    except Exception as error:  # a compiler's and a driver's are of many kinds
+        traceback.print_exc(file=sys.stderr)
+        reason = (str(error).strip().splitlines() or [""])[0]
+        return {"failed": f"{type(error).__name__}: {reason}", "traceback": traceback.format_exc()}
 
 
-def _training_speed(
-    name: str, uncompiled: bool, data: PreparedData, work: Path, rate: float
-) -> Figures:
-    """Our own loop as it is, after ten steps in which kernels are made, without its first third."""
+class _Unsaved(Trainer):
+    """Leaves out the checkpoints: gigabytes that a measurement of speed has no use for."""
+
+    def _save(self, writer: CheckpointWriter) -> None:
+        pass
+
+    def _finish(self) -> None:
+        pass
+
+
+def _trainer(label: str, data: PreparedData, scale: Scale, folder: str) -> _Unsaved:
+    """Our own loop as it is, ready to train for ten steps, in which kernels are made."""
+    name, _, setting = label.partition(", ")
     chosen = experiment(
         name,
-        f"training.batch_tokens={SCALE.batch_tokens}",
+        f"training.batch_tokens={scale.batch_tokens}",
         "training.accumulate=1",
-        "training.validations=3",
         "training.validation_sentences=1",
-        *(["training.compile=false"] if uncompiled or not GPU else []),
+        *(["training.compile=false"] if setting == "not compiled" or not GPU else []),
     )
-    training = replace(
-        chosen.training, steps=None, minutes=SCALE.seconds / 60, keep_checkpoints=1, average_last=1
-    )
-    with tempfile.TemporaryDirectory(dir=work) as folder:
-        trainer = Trainer(
-            build_model(chosen, len(data.tokenizer)),
-            data.train,
-            replace(training, steps=10, minutes=None, validations=1),
-            Path(folder),
-        )
-        trainer.train()
-        trainer.config, trainer.progress = training, Progress()
+    model = build_model(chosen, len(data.tokenizer))
+    return _Unsaved(model, data.train, _for(chosen.training, steps=10), Path(folder))
+
+
+def _for(training: TrainingConfig, **length: float) -> TrainingConfig:
+    """Train so long, and note the speed of each third."""
+    kept = {"keep_checkpoints": 1, "average_last": 1, "validations": 3}
+    return replace(training, **{"steps": None, "minutes": None} | length | kept)
+
+
+def _training_speed(label: str, data: PreparedData, scale: Scale, rate: float) -> Figures:
+    """After ten steps in which kernels are made, without the first third."""
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = _trainer(label, data, scale, folder)
+        first = timed(trainer.train)
+        trainer.config = _for(trainer.config, minutes=scale.seconds / 60)
+        trainer.progress = Progress()
         trainer.records.clear()
         trainer.train()
     trained = [record for record in trainer.records if record["kind"] == "train"]
@@ -187,19 +207,48 @@ def _training_speed(
         "waiting_for_data": trained[-1]["waiting_for_data"],
         "memory_gib": _peak_memory(),
         "hours_for_100k_paper_steps": PAPER_STEPS * PAPER_TOKENS / per_second / 3600,
+        "seconds_of_ten_steps": first,
+        "graphs": counters["stats"]["unique_graphs"],
+        "graph_breaks": sum(counters["graph_break"].values()),
     }
 
 
-def _peer_speed(name: str, setting: str, data: PreparedData) -> Figures:
+def profile(text: Path, work: Path, scale: Scale) -> Systems:
+    """The kernels that take the GPU longest in three steps of the base model, with their times."""
+    data = news_data(text, work, scale, only_news=True)
+    yield "wmt14_base", _tried(partial(_profiled, data, scale))
+
+
+def _profiled(data: PreparedData, scale: Scale) -> Figures:
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = _trainer("wmt14_base", data, scale, folder)
+        trainer.train()
+        trainer.config = _for(trainer.config, steps=3)
+        trainer.progress = Progress()
+        with torch.profiler.profile() as profiler:
+            seconds = timed(trainer.train)
+    which = "self_device_time_total" if GPU else "self_cpu_time_total"  # microseconds
+    kernels = sorted(profiler.key_averages(), key=lambda k: -getattr(k, which))[:40]
+    for kernel in kernels[:15]:
+        print(f"{getattr(kernel, which) / 1e3:8.1f} ms {kernel.count:5} × {kernel.key[:90]}")
+    return {
+        "seconds_of_three_steps": seconds,
+        "seconds_in_kernels": sum(getattr(k, which) for k in profiler.key_averages()) / 1e6,
+        "kernels": [{"name": k.key, "us": getattr(k, which), "calls": k.count} for k in kernels],
+    }
+
+
+def _peer_speed(label: str, data: PreparedData, scale: Scale) -> Figures:
     """The same batches through a loop as one would write it."""
+    name, _, setting = label.partition(", ")
     config = experiment("wmt14_base").model
     assert isinstance(config, TransformerConfig)
     system = build(name, setting, config, len(data.tokenizer))
-    batches = _batches(data)
+    batches = _batches(data, scale.batch_tokens)
     for _ in range(10):
         system.step(next(batches))
     tokens, started = 0, time.perf_counter()
-    while time.perf_counter() - started < SCALE.seconds / 2:
+    while time.perf_counter() - started < scale.seconds / 2:
         some = [next(batches) for _ in range(5)]
         timed(lambda some=some: [system.step(batch) for batch in some])
         tokens += sum(batch.num_src_tokens + batch.num_tgt_tokens for batch in some)
@@ -209,14 +258,18 @@ def _peer_speed(name: str, setting: str, data: PreparedData) -> Figures:
     }
 
 
-def _batches(data: PreparedData) -> Iterator[Batch]:
+def _batches(data: PreparedData, batch_tokens: int) -> Iterator[Batch]:
     lengths = data.train.src.lengths, data.train.tgt.lengths
     for epoch in range(10**6):
-        for indices in plan_batches(*lengths, SCALE.batch_tokens, (1, epoch)):
+        for indices in plan_batches(*lengths, batch_tokens, (1, epoch)):
             yield make_batch(data.train, indices).to(DEVICE)
 
 
 def _reset_memory() -> None:
+    """Nothing of the system before is to count for the next one."""
+    forget_compiled()
+    counters.clear()
+    gc.collect()
     if GPU:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
@@ -226,7 +279,7 @@ def _peak_memory() -> float | None:
     return torch.cuda.max_memory_allocated() / 2**30 if GPU else None
 
 
-def multi30k(text: Path, work: Path) -> Systems:
+def multi30k(text: Path, work: Path, scale: Scale) -> Systems:
     """Both models until they learn no more, several seeds; BLEU on test2016 with beam 4."""
     settings = {
         "transformer": (
@@ -240,7 +293,7 @@ def multi30k(text: Path, work: Path) -> Systems:
     if GPU:
         settings["rnn"][2].extend(("num_encoder_layers=2", "num_decoder_layers=2"))
     scores: dict[str, list[float]] = {name: [] for name in settings}
-    for seed, name in product(range(1, SCALE.seeds + 1), settings):
+    for seed, name in product(range(1, scale.seeds + 1), settings):
         config, training, model = settings[name]
         chosen = experiment(
             config,
@@ -251,41 +304,47 @@ def multi30k(text: Path, work: Path) -> Systems:
             chosen,
             seed=seed,
             data=DataConfig("multi30k", 6000 if GPU else 4000),
-            training=replace(chosen.training, steps=SCALE.multi30k_steps, minutes=None),
+            training=replace(chosen.training, steps=scale.multi30k_steps, minutes=None),
         )
-        folder = work / f"{name}-{seed}"
-        train(chosen, folder, text / "multi30k")
-        scores[name].append(evaluate_run(load_run(folder), files=text / "multi30k").bleu.score)
-        yield name, {"bleu": scores[name], "mean": statistics.mean(scores[name])}
+
+        def measure(chosen: Experiment, folder: Path, so_far: list[float]) -> Figures:
+            train(chosen, folder, text / "multi30k")
+            so_far.append(evaluate_run(load_run(folder), files=text / "multi30k").bleu.score)
+            return {"bleu": so_far, "mean": statistics.mean(so_far)}
+
+        figures = _tried(partial(measure, chosen, work / f"{name}-{seed}", scores[name]))
+        yield name, {"bleu": scores[name]} | figures
 
 
-def news(text: Path, work: Path) -> Systems:
+def news(text: Path, work: Path, scale: Scale) -> Systems:
     """Both models for the same time on the mix; when is the Transformer ahead for good?"""
-    news_data(text, work)
-    records: dict[str, list[Record]] = {}
-    for name in ("wmt14_base_fast", "wmt14_rnn"):
-        run = _news_run(name, SCALE.minutes, work)
-        records[name] = read_metrics(run.folder)
+    news_data(text, work, scale)
+    records: list[list[Record]] = []
+
+    def measure(name: str) -> Figures:
+        run = _news_run(name, scale.minutes, work, scale)
+        records.append(read_metrics(run.folder))
         evaluation = evaluate_run(run)
-        yield (
-            name,
-            {
-                "bleu": evaluation.bleu.score,
-                "bleu_as_in_paper": evaluation.bleu_as_in_paper.score,
-                "tokens": evaluation.cost.tokens,
-                "flops": evaluation.cost.flops_by_parameters,
-                "records": records[name],
-            },
-        )
-    a, b = ([r for r in lines if r["kind"] == "validation"] for lines in records.values())
-    ahead = {quantity: _ahead_for_good(a, b, quantity) for quantity in QUANTITIES}
-    yield "the Transformer is ahead for good from", ahead
+        return {
+            "bleu": evaluation.bleu.score,
+            "bleu_as_in_paper": evaluation.bleu_as_in_paper.score,
+            "tokens": evaluation.cost.tokens,
+            "flops": evaluation.cost.flops_by_parameters,
+            "records": records[-1],
+        }
+
+    for name in ("wmt14_base_fast", "wmt14_rnn"):
+        yield name, _tried(partial(measure, name))
+    if len(records) == 2:
+        a, b = ([r for r in lines if r["kind"] == "validation"] for lines in records)
+        ahead = {quantity: _ahead_for_good(a, b, quantity) for quantity in QUANTITIES}
+        yield "the Transformer is ahead for good from", ahead
 
 
-def _news_run(name: str, minutes: float, work: Path) -> Run:
+def _news_run(name: str, minutes: float, work: Path, scale: Scale) -> Run:
     chosen = experiment(
         name,
-        f"training.batch_tokens={SCALE.batch_tokens}",
+        f"training.batch_tokens={scale.batch_tokens}",
         "training.accumulate=1",
         "training.schedule=budget",
         f"training.learning_rate={7e-4 if GPU else 2e-3}",
@@ -298,7 +357,7 @@ def _news_run(name: str, minutes: float, work: Path) -> Run:
     )
     training = replace(chosen.training, steps=None, minutes=minutes, keep_checkpoints=1)
     folder = work / name
-    train(replace(chosen, data=news_config(work), training=training), folder)
+    train(replace(chosen, data=news_config(work, scale), training=training), folder)
     return load_run(folder)
 
 
@@ -315,81 +374,107 @@ def _ahead_for_good(a: list[Record], b: list[Record], quantity: str) -> float | 
     return budgets[behind[-1] + 1] if behind[-1] + 1 < len(budgets) else None
 
 
-def decoding(text: Path, work: Path) -> Systems:
+def decoding(text: Path, work: Path, scale: Scale) -> Systems:
     """Sentences a second on newstest2014, beam 4: ours, Hugging Face's generate, CTranslate2.
 
     Ours in bfloat16, where the GPU has it, and in float32 like Hugging Face's; CTranslate2 in what
-    it finds fastest.
+    it finds fastest. A tenth of the sentences are translated before, to warm up.
     """
-    data = news_data(text, work)
-    run = _news_run("wmt14_base", SCALE.minutes / 2, work)
-    tokens = sorted(run.tokenizer.encode(data.test.sources[: SCALE.sentences]), key=len)
-    sentences = [run.tokenizer.decode([t])[0] for t in tokens]
+    data = news_data(text, work, scale)
+    run = _news_run("wmt14_base", scale.minutes / 2, work, scale)
+    tokens = sorted(run.tokenizer.encode(data.test.sources[: scale.sentences]), key=len)
 
-    def per_second(translate_all: Callable[[], object]) -> Figures:
-        return {"sentences_per_second": len(tokens) / timed(translate_all)}
+    def per_second(translate_all: Callable[[list[list[int]]], object]) -> Figures:
+        translate_all(tokens[::10])
+        seconds = timed(lambda: translate_all(tokens))
+        return {"seconds": seconds, "sentences_per_second": len(tokens) / seconds}
+
+    def ours(precision: Precision) -> Figures:
+        settings = replace(run.experiment.decoding, precision=precision)
+        return per_second(lambda chosen: run.translate(run.tokenizer.decode(chosen), settings))
+
+    def hugging_face() -> Figures:
+        theirs = MarianModel(to_huggingface(run.model, len(run.tokenizer))).to(DEVICE)
+        extra = run.experiment.decoding.max_extra
+
+        def translate_all(chosen: list[list[int]]) -> None:
+            for start in range(0, len(chosen), 64):
+                ended = [[*sentence, EOS] for sentence in chosen[start : start + 64]]
+                theirs.translate(pad_sequences(ended).to(DEVICE), 4, extra)
+
+        return per_second(translate_all)
+
+    def ctranslate2_on(device: str) -> Figures:
+        import ctranslate2
+
+        folder = work / "ctranslate2"
+        if not folder.exists():
+            export(run, "ctranslate2", folder)
+        engine = ctranslate2.Translator(str(folder), device=device, compute_type="auto")
+        return per_second(
+            lambda chosen: engine.translate_batch(
+                list(map(run.tokenizer.pieces, chosen)),
+                beam_size=4, max_batch_size=4096, batch_type="tokens",
+            )
+        )  # fmt: skip
 
     for precision in ("auto", "fp32"):
-        settings = replace(run.experiment.decoding, precision=precision)
-        yield (
-            f"transformer_lib, {precision}",
-            _tried(lambda: per_second(lambda: run.translate(sentences, settings))),  # noqa: B023
-        )
-    theirs = MarianModel(to_huggingface(run.model, len(run.tokenizer))).to(DEVICE)
-    ended = [[*sentence, EOS] for sentence in tokens]
-    batches = [pad_sequences(ended[i : i + 64]).to(DEVICE) for i in range(0, len(ended), 64)]
-    extra = run.experiment.decoding.max_extra
-    yield (
-        "Hugging Face generate",
-        _tried(lambda: per_second(lambda: [theirs.translate(src, 4, extra) for src in batches])),
-    )
-    pieces = [run.tokenizer.pieces(t) for t in tokens]
-    with tempfile.TemporaryDirectory() as folder:
-        export(run, "ctranslate2", Path(folder))
-
-        def ctranslate2_on(device: str) -> Figures:
-            import ctranslate2
-
-            engine = ctranslate2.Translator(folder, device=device, compute_type="auto")
-            return per_second(
-                lambda: engine.translate_batch(
-                    pieces, beam_size=4, max_batch_size=4096, batch_type="tokens"
-                )
-            )
-
-        for device in ("cpu", "cuda") if GPU else ("cpu",):
-            yield f"CTranslate2 on {device}", _tried(partial(ctranslate2_on, device))
+        yield f"transformer_lib, {precision}", _tried(partial(ours, precision))
+    yield "Hugging Face generate", _tried(hugging_face)
+    for device in ("cpu", "cuda") if GPU else ("cpu",):
+        yield f"CTranslate2 on {device}", _tried(partial(ctranslate2_on, device))
 
 
-PARTS = {"speed": speed, "multi30k": multi30k, "news": news, "decoding": decoding}
+PARTS = {
+    "speed": speed, "decoding": decoding, "multi30k": multi30k, "news": news, "profile": profile,
+}  # fmt: skip
 
 
 def main() -> None:
+    scale = FULL if GPU else SMALLEST
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("part", choices=PARTS)
+    parser.add_argument("parts", nargs="+", choices=PARTS, metavar="part", help=", ".join(PARTS))
     parser.add_argument("--text", type=Path, default=Path("../shared/data"), help="real text")
     parser.add_argument("--out", type=Path, default=Path("runs/gpu"), help="figures [runs/gpu]")
+    parser.add_argument("--systems", nargs="+", default=scale.systems, choices=FULL.systems,
+                        metavar="NAME", help="speed: these alone")  # fmt: skip
+    for name, what in {
+        "seconds": "speed: of training for each system", "seeds": "multi30k: for each model",
+        "minutes": "of training for each model of news, and for two of decoding",
+    }.items():  # fmt: skip
+        default = getattr(scale, name)
+        parser.add_argument(f"--{name}", type=type(default), default=default,
+                            help=f"{what} [{default}]")  # fmt: skip
     arguments = parser.parse_args()
     if not (arguments.text / "newstest").is_dir():
         parser.error(f"{arguments.text} has no folder newstest; give the text with --text")
     if not GPU:
         print("no GPU here: the smallest form runs on the CPU, and its figures mean nothing")
+    scale = replace(
+        scale, systems=tuple(arguments.systems), seconds=arguments.seconds,
+        seeds=arguments.seeds, minutes=arguments.minutes,
+    )  # fmt: skip
     arguments.out.mkdir(parents=True, exist_ok=True)
     # Text is prepared once, for all parts.
-    os.environ["TRANSFORMER_LIB_CACHE"] = str((arguments.out / "cache").resolve())
-    path = arguments.out / "results.json"
+    cache = Path(tempfile.gettempdir(), "transformer-lib-gpu")
+    os.environ.setdefault("TRANSFORMER_LIB_CACHE", str(cache))
     # For all systems alike: cuDNN's attention would spend a second on planning for each new shape.
     torch.backends.cuda.enable_cudnn_sdp(False)
+    for part in arguments.parts:
+        _measured(part, arguments.text.resolve(), arguments.out / "results.json", scale)
+
+
+def _measured(part: str, text: Path, path: Path, scale: Scale) -> None:
+    """A part's figures into the file, each as soon as it is known, and as a table."""
     systems: dict[str, Figures] = {}
-    with tempfile.TemporaryDirectory(dir=arguments.out) as work:
-        part = PARTS[arguments.part]
-        for name, figures in part(arguments.text.resolve(), Path(work).resolve()):
+    with tempfile.TemporaryDirectory() as work:
+        for name, figures in PARTS[part](text, Path(work).resolve(), scale):
             systems[name] = figures
-            print(name, {k: v for k, v in figures.items() if k != "records"}, flush=True)
-            _write(path, arguments.part, systems)
-    print(as_table(arguments.part, systems))
+            print(name, {k: v for k, v in figures.items() if k not in HIDDEN}, flush=True)
+            _write(path, part, systems)
+    print(as_table(part, systems))
     print(f"\nall figures: {path}")
 
 
@@ -409,7 +494,7 @@ def _write(path: Path, part: str, systems: dict[str, Figures]) -> None:
 
 def as_table(part: str, rows: dict[str, Figures]) -> str:
     """Markdown: a row for each system, a column for each figure."""
-    columns = list(dict.fromkeys(c for row in rows.values() for c in row if c != "records"))
+    columns = list(dict.fromkeys(c for row in rows.values() for c in row if c not in HIDDEN))
     lines = [f"| {part} | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
     for name, row in rows.items():
         cells = [_cell(row.get(column)) for column in columns]

@@ -27,6 +27,7 @@ from transformer_lib.evaluation.evaluate import evaluate_run
 from transformer_lib.experiment.config import load_config
 from transformer_lib.experiment.run import average_checkpoints, build_model, load_run, train
 from transformer_lib.model import TransformerConfig, build_transformer
+from transformer_lib.training import compilation
 from transformer_lib.training.checkpoint import checkpoints_in
 from transformer_lib.training.cost import flops_by_parameters
 from transformer_lib.training.loss import label_smoothed_cross_entropy, output_loss
@@ -349,6 +350,20 @@ print(*graphs_and_breaks())
 
 
 @pytest.mark.long
+def test_a_machine_without_a_c_compiler_trains_all_the_same(monkeypatch, capsys):
+    """As Triton finds none; the loss is then not compiled."""
+
+    def compile_nothing(function):
+        raise RuntimeError("backend='inductor' raised:\nFailed to find C compiler.")
+
+    cpu = torch.device("cpu")
+    monkeypatch.setattr(torch, "compile", lambda function: function)
+    assert compilation._compiles(cpu)
+    monkeypatch.setattr(torch, "compile", compile_nothing)
+    assert not compilation._compiles(cpu)
+    assert "training is slower: Failed to find C compiler." in capsys.readouterr().err
+
+
 def test_a_model_that_is_compiled_too_often_is_an_error():
     program = """
 from functools import partial

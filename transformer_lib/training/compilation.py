@@ -6,20 +6,40 @@ share their code. Sentences come in many lengths, which must not be compiled one
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from tqdm.auto import tqdm
 
 from transformer_lib.errors import UserError
 from transformer_lib.model.decoder import DecoderLayer
 from transformer_lib.model.encoder import EncoderLayer
 
 
+@cache
 def has_fast_compiler(device: torch.device) -> bool:
-    """Whether small functions compile within seconds there: on a GPU with Triton."""
+    """Whether small functions compile within seconds there: on a GPU with Triton.
+
+    It is tried out, because Triton also needs a C compiler and Python's headers.
+    """
     from torch.utils._triton import has_triton
 
-    return device.type == "cuda" and has_triton()
+    return device.type == "cuda" and has_triton() and _compiles(device)
+
+
+def _compiles(device: torch.device) -> bool:
+    try:
+        torch.compile(_doubled)(torch.ones(8, device=device))
+    except RuntimeError as error:
+        problem = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+        tqdm.write(f"torch.compile does not work here, so training is slower: {problem}")
+        return False
+    return True
+
+
+def _doubled(x: Tensor) -> Tensor:
+    return x + x
 
 
 def forget_compiled() -> None:
