@@ -43,4 +43,3 @@ def packed_rows(
         src_room, tgt_room = src_room - best[1], tgt_room - best[2]
     if row:
         yield row
-
