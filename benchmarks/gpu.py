@@ -182,9 +182,9 @@ def _trainer(label: str, data: PreparedData, scale: Scale, folder: str) -> _Unsa
     return _Unsaved(model, data.train, _for(chosen.training, steps=10), Path(folder))
 
 
-def _for(training: TrainingConfig, **length: float) -> TrainingConfig:
-    """Train so long, and note the speed of each third."""
-    kept = {"keep_checkpoints": 1, "average_last": 1, "validations": 3}
+def _for(training: TrainingConfig, parts: int = 3, **length: float) -> TrainingConfig:
+    """Train so long, and note the speed of each of so many parts."""
+    kept = {"keep_checkpoints": 1, "average_last": 1, "validations": parts}
     return replace(training, **{"steps": None, "minutes": None} | length | kept)
 
 
@@ -223,7 +223,7 @@ def _profiled(data: PreparedData, scale: Scale) -> Figures:
     with tempfile.TemporaryDirectory() as folder:
         trainer = _trainer("wmt14_base", data, scale, folder)
         trainer.train()
-        trainer.config = _for(trainer.config, steps=3)
+        trainer.config = _for(trainer.config, parts=1, steps=3)
         trainer.progress = Progress()
         with torch.profiler.profile() as profiler:
             seconds = timed(trainer.train)
