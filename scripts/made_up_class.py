@@ -32,6 +32,7 @@ def new_course(folder: Path) -> None:
     shutil.copy(ASSIGNMENTS / "nbgrader_config.py", folder)
 
 
+COHORT = "winter 2026"  # as in docs/grading.md
 CLASS = (  # login, first and last name, whose work of tests/likeness.jsonl, when
     ("ada", "Ada", "Adler", "student 1", "2026-12-01 20:15"),
     ("ben", "Ben", "Brandt", "student 2", "2026-12-01 23:58"),
@@ -56,17 +57,18 @@ def write_class(folder: Path) -> None:
                 continue
             times.append(f"{login},{time}")
             notebook = answered(**answers[work])
-            sign(notebook, login)
+            sign(notebook, login, COHORT)
             name = f"{first} {last}_{number}_assignsubmission_file_/{NOTEBOOK}.ipynb"
             archive.writestr(name, nbformat.writes(notebook))
     for name, lines in (("class.csv", people), ("times.csv", times)):
         (folder / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def sign(notebook: NotebookNode, student: str) -> None:
-    """Fill in the student's name."""
+def sign(notebook: NotebookNode, student: str, cohort: str = "self-study") -> None:
+    """Fill in the student's name, in a notebook that was released for this cohort."""
     for cell in notebook.cells:
         cell.source = cell.source.replace('STUDENT = "..."', f"STUDENT = {student!r}")
+        cell.source = cell.source.replace('COHORT = "self-study"', f"COHORT = {cohort!r}")
 
 
 def hand_in(course: Path, student: str, notebook: NotebookNode | str | None) -> Path:

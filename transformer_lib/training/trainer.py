@@ -45,6 +45,8 @@ from transformer_lib.training.reporter import Reporter
 from transformer_lib.training.schedule import budget_rate, noam_rate
 from transformer_lib.training.signals import StopRequest
 
+BATCHES_AHEAD = 64  # for a GPU; they take less than 100 MB
+
 
 @dataclass
 class Progress:
@@ -142,6 +144,8 @@ class Trainer:
         step, seconds = self.progress.step, self.progress.seconds
         interval = Interval()
         ahead = 2 * self.config.accumulate
+        if self.device.type == "cuda":  # it has work for the seconds in which an epoch is planned
+            ahead = max(ahead, BATCHES_AHEAD)
         with (
             CheckpointWriter(self.folder, self.config.keep_checkpoints) as writer,
             prefetched(self._micro_batches(), ahead) as batches,
