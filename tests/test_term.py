@@ -779,7 +779,7 @@ def test_a_personal_number_is_the_same_for_everybody_who_computes_it():
     [
         ({"STUDENT": "ada", "COHORT": COHORT}, None),
         ({"STUDENT": " Ada", "COHORT": COHORT}, None),
-        ({"STUDENT": "ada"}, "it is the notebook of another cohort (self-study)"),
+        ({"STUDENT": "ada"}, "it is the notebook of another cohort"),
         ({"STUDENT": "ben"}, "the name in it is another one"),
         ({}, "no name was filled in"),
     ],

@@ -313,10 +313,9 @@ def typed_in(notebook: NotebookNode, name: str) -> str | None:
         return None
     for one in statements:
         match one:
-            case ast.Assign(targets=[ast.Name(id=id)], value=ast.Constant(value=str(text))) if (
-                id == name
-            ):
-                return text
+            case ast.Assign(targets=[ast.Name(target)], value=ast.Constant(value=str(text))):
+                if target == name:
+                    return text
     return None
 
 

@@ -55,7 +55,7 @@ def personalize(
     elif name is not None and name.strip().casefold() != student.strip().casefold():
         said = "the name in it is another one"
     elif of is not None and of.strip() != cohort.strip():
-        said = f"it is the notebook of another cohort ({of[:40]})"
+        said = "it is the notebook of another cohort"
     else:
         return []
     return [f"{said}: its figures may be of another number"]
