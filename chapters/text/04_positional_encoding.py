@@ -567,7 +567,7 @@ check_experiment("rotary_beyond", runs, conclusion)
 # Positions are added to embeddings, which have first been multiplied by √d_model (chapter 3 says
 # why). Dropout comes last. `tokens` is (batch, length), `table` holds a row for each piece of the
 # vocabulary, `positions` a row for each position, more of them than the sentence may need;
-# `dropout` is a function.
+# `dropout` is a function from tensor to tensor (chapter 11 shows what it is good for).
 
 # %%
 def embed_with_positions(tokens, table, positions, dropout):
