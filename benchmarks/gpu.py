@@ -161,6 +161,12 @@ def _tried(measure: Callable[[], Figures]) -> Figures:
 class _Unsaved(Trainer):
     """Leaves out the checkpoints: gigabytes that a measurement of speed has no use for."""
 
+    def train_anew(self, training: TrainingConfig) -> None:
+        """From the weights that it has, as if nothing had been trained."""
+        self.config, self.progress = training, Progress()
+        self.records.clear()
+        self.train()
+
     def _save(self, writer: CheckpointWriter) -> None:
         pass
 
@@ -193,10 +199,7 @@ def _training_speed(label: str, data: PreparedData, scale: Scale, rate: float) -
     with tempfile.TemporaryDirectory() as folder:
         trainer = _trainer(label, data, scale, folder)
         first = timed(trainer.train)
-        trainer.config = _for(trainer.config, minutes=scale.seconds / 60)
-        trainer.progress = Progress()
-        trainer.records.clear()
-        trainer.train()
+        trainer.train_anew(_for(trainer.config, minutes=scale.seconds / 60))
     trained = [record for record in trainer.records if record["kind"] == "train"]
     per_second = statistics.median(r["tokens_per_second"] for r in trained[1:] or trained)
     flops_per_second = per_second * trainer.progress.flops / trainer.progress.tokens
@@ -223,10 +226,8 @@ def _profiled(data: PreparedData, scale: Scale) -> Figures:
     with tempfile.TemporaryDirectory() as folder:
         trainer = _trainer("wmt14_base", data, scale, folder)
         trainer.train()
-        trainer.config = _for(trainer.config, parts=1, steps=3)
-        trainer.progress = Progress()
         with torch.profiler.profile() as profiler:
-            seconds = timed(trainer.train)
+            seconds = timed(lambda: trainer.train_anew(_for(trainer.config, parts=1, steps=3)))
     which = "self_device_time_total" if GPU else "self_cpu_time_total"  # microseconds
     kernels = sorted(profiler.key_averages(), key=lambda k: -getattr(k, which))[:40]
     for kernel in kernels[:15]:
@@ -293,6 +294,12 @@ def multi30k(text: Path, work: Path, scale: Scale) -> Systems:
     if GPU:
         settings["rnn"][2].extend(("num_encoder_layers=2", "num_decoder_layers=2"))
     scores: dict[str, list[float]] = {name: [] for name in settings}
+
+    def measure(chosen: Experiment, folder: Path, so_far: list[float]) -> Figures:
+        train(chosen, folder, text / "multi30k")
+        so_far.append(evaluate_run(load_run(folder), files=text / "multi30k").bleu.score)
+        return {"bleu": so_far, "mean": statistics.mean(so_far)}
+
     for seed, name in product(range(1, scale.seeds + 1), settings):
         config, training, model = settings[name]
         chosen = experiment(
@@ -306,12 +313,6 @@ def multi30k(text: Path, work: Path, scale: Scale) -> Systems:
             data=DataConfig("multi30k", 6000 if GPU else 4000),
             training=replace(chosen.training, steps=scale.multi30k_steps, minutes=None),
         )
-
-        def measure(chosen: Experiment, folder: Path, so_far: list[float]) -> Figures:
-            train(chosen, folder, text / "multi30k")
-            so_far.append(evaluate_run(load_run(folder), files=text / "multi30k").bleu.score)
-            return {"bleu": so_far, "mean": statistics.mean(so_far)}
-
         figures = _tried(partial(measure, chosen, work / f"{name}-{seed}", scores[name]))
         yield name, {"bleu": scores[name]} | figures
 
@@ -384,25 +385,22 @@ def decoding(text: Path, work: Path, scale: Scale) -> Systems:
     run = _news_run("wmt14_base", scale.minutes / 2, work, scale)
     tokens = sorted(run.tokenizer.encode(data.test.sources[: scale.sentences]), key=len)
 
-    def per_second(translate_all: Callable[[list[list[int]]], object]) -> Figures:
-        translate_all(tokens[::10])
-        seconds = timed(lambda: translate_all(tokens))
+    def per_second(translate_all: Callable[[list[Any]], object], inputs: list[Any]) -> Figures:
+        translate_all(inputs[::10])
+        seconds = timed(lambda: translate_all(inputs))
         return {"seconds": seconds, "sentences_per_second": len(tokens) / seconds}
 
     def ours(precision: Precision) -> Figures:
         settings = replace(run.experiment.decoding, precision=precision)
-        return per_second(lambda chosen: run.translate(run.tokenizer.decode(chosen), settings))
+        sentences = run.tokenizer.decode(tokens)
+        return per_second(lambda some: run.translate(some, settings), sentences)
 
     def hugging_face() -> Figures:
         theirs = MarianModel(to_huggingface(run.model, len(run.tokenizer))).to(DEVICE)
+        ended = [[*sentence, EOS] for sentence in tokens]
+        batches = [pad_sequences(ended[i : i + 64]).to(DEVICE) for i in range(0, len(ended), 64)]
         extra = run.experiment.decoding.max_extra
-
-        def translate_all(chosen: list[list[int]]) -> None:
-            for start in range(0, len(chosen), 64):
-                ended = [[*sentence, EOS] for sentence in chosen[start : start + 64]]
-                theirs.translate(pad_sequences(ended).to(DEVICE), 4, extra)
-
-        return per_second(translate_all)
+        return per_second(lambda some: [theirs.translate(src, 4, extra) for src in some], batches)
 
     def ctranslate2_on(device: str) -> Figures:
         import ctranslate2
@@ -412,11 +410,11 @@ def decoding(text: Path, work: Path, scale: Scale) -> Systems:
             export(run, "ctranslate2", folder)
         engine = ctranslate2.Translator(str(folder), device=device, compute_type="auto")
         return per_second(
-            lambda chosen: engine.translate_batch(
-                list(map(run.tokenizer.pieces, chosen)),
-                beam_size=4, max_batch_size=4096, batch_type="tokens",
-            )
-        )  # fmt: skip
+            lambda some: engine.translate_batch(
+                some, beam_size=4, max_batch_size=4096, batch_type="tokens"
+            ),
+            [run.tokenizer.pieces(sentence) for sentence in tokens],
+        )
 
     for precision in ("auto", "fp32"):
         yield f"transformer_lib, {precision}", _tried(partial(ours, precision))

@@ -260,9 +260,10 @@ check(bootstrap_wins)
 
 # %% tags=["nbval-ignore-output"]
 bootstrap_wins = mine("bootstrap_wins")
+by_letters = CHRF()
 letters = {
     name: torch.tensor(
-        [CHRF().sentence_score(h, [r]).score for h, r in zip(said, one_reference)]
+        [by_letters.sentence_score(h, [r]).score for h, r in zip(said, one_reference)]
     )
     for name, said in outputs.items()
 }
@@ -277,9 +278,12 @@ assert ahead > 0.95, "not as on our machines: restart the kernel and run all cel
 # afterwards. sacreBLEU gives the counts of each sentence:
 
 # %%
+sentence_bleu = BLEU(effective_order=True)  # as a score of one sentence, a very rough number
+
+
 def counts(hypothesis, reference):
     """What BLEU is made of, for one sentence: matches 1–4, n-grams 1–4, both lengths."""
-    one = BLEU(effective_order=True).sentence_score(hypothesis, [reference])
+    one = sentence_bleu.sentence_score(hypothesis, [reference])
     return [*one.counts, *one.totals, one.sys_len, one.ref_len]
 
 
@@ -358,7 +362,6 @@ assert difference.p_value < 0.05, "not as on our machines: restart the kernel an
 # is right:
 
 # %% tags=["nbval-ignore-output"]
-sentence_bleu = BLEU(effective_order=True)  # one sentence: a very rough number
 rows = []
 for source in (
     "It makes no sense.",
