@@ -292,18 +292,21 @@ def bleu_of(total):
     return BLEU.compute_bleu(total[:4].tolist(), total[4:8].tolist(), *total[8:].tolist()).score
 
 
+table = {
+    name: np.array([counts(h, r) for h, r in zip(said, one_reference)])
+    for name, said in outputs.items()
+}
+
+# %% [markdown]
+# A draw takes rows of this table, some of them twice, and adds them up:
+
+# %%
 def differences(sentences, samples=1000):
     """BLEU of the Transformer minus BLEU of the RNN, on draws from the first sentences."""
     random = np.random.default_rng(1)
     draws = random.integers(sentences, size=(samples, sentences))
     sums = {name: counted[draws].sum(axis=1) for name, counted in table.items()}
     return np.array([bleu_of(a) - bleu_of(b) for a, b in zip(sums["transformer"], sums["rnn"])])
-
-
-table = {
-    name: np.array([counts(h, r) for h, r in zip(said, one_reference)])
-    for name, said in outputs.items()
-}
 
 # %% tags=["nbval-ignore-output"]
 drawn = differences(1000)
