@@ -120,6 +120,17 @@ def test_recorded_attention_sees_the_weights_and_leaves_the_model_as_it_was():
     assert layer[0].attention_function is fused_attention
 
 
+def test_what_is_recorded_in_training_is_the_weights_before_dropout():
+    layer = MultiHeadAttention(16, 2, dropout=0.5)
+    x = torch.randn(1, 4, 16)
+    with recorded_attention(layer) as weights:
+        torch.manual_seed(1)
+        during = layer(x)
+    torch.manual_seed(1)
+    torch.testing.assert_close(during, layer(x))
+    torch.testing.assert_close(weights[""].sum(dim=-1), torch.ones(1, 2, 4))
+
+
 def test_masks():
     tokens = torch.tensor([[5, 6, 0], [7, 0, 0]])
     assert padding_mask(tokens)[:, 0, 0].tolist() == [[True, True, False], [True, False, False]]

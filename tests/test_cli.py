@@ -139,6 +139,10 @@ def mistakes():
     yield ["train", "nothing"], r"no configuration 'nothing': .* cpu_tatoeba_transformer"
     yield ["train", "cpu_tatoeba_rn"], r"did you mean cpu_tatoeba_rnn"
     yield ["train", "CONFIG", "--set", "training.device=tpu"], r"auto, cpu, cuda, cuda:N or mps"
+    yield ["translate", "RUN", "--device", "cuda:x"], r"no device 'cuda:x'; it is auto, cpu, cuda,"
+    yield ["train", "CONFIG", "--set", "training.clip_norm=inf"], r"training.clip_norm.*finite"
+    yield ["train", "CONFIG", "--set", "data.max_ratio=inf"], r"data.max_ratio.*finite"
+    yield ["train", "CONFIG", "--set", "training.betas=[0.9]"], r"two values, as in \[0.9, 0.98\]"
     yield ["train", "CONFIG", "--device", "cuda:99"], r"cuda:99 is not on this machine"
     yield ["translate", "RUN", "--device", "cuda:99"], r"cuda:99 is not on this machine"
     yield ["data", "prepare", "wmt15"], r"neither a corpus nor a configuration; did you mean wmt14"
@@ -251,6 +255,9 @@ def test_a_run_is_not_overwritten_and_not_resumed_with_other_settings(
     code, _, err = called(monkeypatch, capsys, *arguments)
     assert (code, err.count("\n")) == (2, 1)
     assert "already holds a run; continue it with --resume" in err
+    code, _, err = called(monkeypatch, capsys, "train", toy_config, "--out", toy_config)
+    assert code == 2
+    assert "toy.toml is a file; choose a folder with --out" in err
     code, _, err = called(monkeypatch, capsys, *arguments, "--resume", "--set", "seed=2")
     assert (code, err.count("\n")) == (2, 2)
     assert "was started with seed=1, not 2" in err.splitlines()[-1]
@@ -259,6 +266,25 @@ def test_a_run_is_not_overwritten_and_not_resumed_with_other_settings(
     )
     assert (code, err.count("\n")) == (2, 2)
     assert "was trained with another vocabulary" in err.splitlines()[-1]
+
+
+def test_a_run_goes_on_where_its_text_has_moved_but_not_with_another_text(
+    monkeypatch, capsys, tmp_path, toy_files, toy_config
+):
+    out, moved = tmp_path / "run", tmp_path / "moved"
+    assert called(monkeypatch, capsys, "train", toy_config, "--out", out)[0] == 0
+    shutil.copytree(toy_files, moved)
+    arguments = ["train", toy_config, "--out", out, "--resume"]
+    for name in ("train", "valid", "test"):
+        files = [str(moved / f"{name}.{side}") for side in ("en", "de")]
+        arguments += ["--set", f"data.{name}={json.dumps(files)}"]
+    assert called(monkeypatch, capsys, *arguments, "--steps", 60)[0] == 0
+    assert read_metrics(out)[-1]["step"] == 60
+    lines = (moved / "valid.en").read_text(encoding="utf-8").splitlines()
+    (moved / "valid.en").write_text("\n".join(lines[::-1]) + "\n", encoding="utf-8")
+    code, _, err = called(monkeypatch, capsys, *arguments, "--steps", 80)
+    assert code == 2
+    assert "was trained on another text, its files have changed since" in err.splitlines()[-1]
 
 
 def test_a_run_killed_before_it_saved_anything_starts_anew(
@@ -414,8 +440,9 @@ def test_lines_before_a_bad_one_are_translated(run_folder):
 
 
 def test_one_length_of_training_replaces_the_other(toy_config):
-    training = load_config(str(toy_config), ["training.minutes=1.0"]).training
-    assert (training.steps, training.minutes) == (None, 1.0)
+    for override in ("training.minutes=1.0", "training.minutes = 1.0"):
+        training = load_config(str(toy_config), [override]).training
+        assert (training.steps, training.minutes) == (None, 1.0)
 
 
 def test_an_experiment_without_a_model_fits_a_laptop(tmp_path):

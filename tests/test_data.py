@@ -257,6 +257,25 @@ def test_missing_and_truncated_files(toy_files, tmp_path):
         prepare(files_config(toy_files), toy_files, cache=tmp_path)
 
 
+@pytest.mark.parametrize("name", ["tokenizer.model", "src.tokens", "valid.json", "report.json"])
+def test_damaged_prepared_text_says_what_to_do(toy_files, tmp_path, name):
+    prepared = prepare(files_config(toy_files), toy_files, cache=tmp_path)
+    (prepared.folder / name).write_bytes(b"{")
+    with pytest.raises(
+        UserError, match=r"is damaged; delete that folder, and it is prepared again"
+    ):
+        prepare(files_config(toy_files), toy_files, cache=tmp_path)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_text(toy_files, tmp_path):
+    for name in ("test.en", "test.de"):
+        text = (toy_files / name).read_text(encoding="utf-8")
+        (tmp_path / name).write_text(text, encoding="utf-8-sig")
+    config = files_config(toy_files, test=(str(tmp_path / "test.en"), str(tmp_path / "test.de")))
+    expected = prepare(files_config(toy_files), toy_files, cache=tmp_path).test
+    assert prepare(config, toy_files, cache=tmp_path).test == expected
+
+
 def test_too_many_pieces_for_the_text(toy_files, tmp_path):
     config = files_config(toy_files)
     config = DataConfig(**{**vars(config), "vocab_size": 5000})

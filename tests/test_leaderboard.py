@@ -178,6 +178,24 @@ def test_a_claim_that_its_translations_do_not_bear_out_is_refused(small, tmp_pat
     assert out.splitlines()[-1].startswith("does not hold: ")
 
 
+def test_entries_of_one_name_and_more_seeds_than_needed(small, tmp_path):
+    """Two people's entries may have the same name; a | in what they say breaks no table."""
+    for person, right in (("alice", 20), ("bob", 5)):
+        folder = entry_in(tmp_path / person, "mine", saying(right))
+        about = folder / "entry.toml"
+        about.write_text(about.read_text().replace("mine alone", f"{person} | alone"))
+        with text_of(read_entry(folder).track) as (text, test):
+            for seed in (*entries.SEEDS, 7):
+                read_entry(folder).write(*run_seed(read_entry(folder), seed, text, test))
+    found = entries_in(tmp_path)
+    assert all(entry.is_complete for entry in found)
+    first, second = rows_of(found, running.load_corpus().test)
+    assert first.scores == [pytest.approx(100.0)] * 3
+    assert max(second.scores) < 50
+    assert second.p < 0.05
+    assert r"alice \| alone |" in as_markdown(found)
+
+
 def test_what_is_no_entry_is_one_line(tmp_path):
     with pytest.raises(UserError, match=r"it has no entry\.toml"):
         read_entry(tmp_path)
@@ -192,6 +210,9 @@ def test_what_is_no_entry_is_one_line(tmp_path):
         read_entry(folder).tries()
     (folder / "result.json").write_text('[{"seed": 1}]')
     with pytest.raises(UserError, match=r"result\.json: 0\.bleu: field required"):
+        read_entry(folder).tries()
+    (folder / "result.json").write_text("[")
+    with pytest.raises(UserError, match=r"result\.json: invalid json"):
         read_entry(folder).tries()
     (folder / "entry.toml").write_text("track = 3")
     with pytest.raises(UserError, match=r"entry\.toml: track"):

@@ -1,6 +1,7 @@
 """The assembled models: torch.nn.Transformer with the same weights, sizes, and their laws."""
 
 import math
+import warnings
 
 import pytest
 import torch
@@ -22,6 +23,7 @@ from transformer_lib.model import (
 )
 from transformer_lib.model.dropout import Dropout
 from transformer_lib.model.rnn import LSTM
+from transformer_lib.model.seq2seq import evaluating
 from transformer_lib.vocabulary import BOS, PAD
 
 SMALL = {
@@ -291,6 +293,33 @@ def test_a_model_that_is_not_finite_says_so_and_stays_in_its_mode():
         with pytest.raises(UserError, match="not finite"):
             translate(model, tokenizer, ["a cat"], DecodingConfig(beam_size=beam_size))
     assert model.training
+
+
+def test_outputs_that_are_not_finite_are_said_to_be():
+    tokenizer = load_trained("transformer").tokenizer
+    sizes = {"d_model": 8, "d_ff": 8, "num_heads": 2, "num_encoder_layers": 1}
+    model = build_transformer(TransformerConfig(**sizes, num_decoder_layers=1), len(tokenizer))
+    with torch.no_grad():
+        next(model.decoder.parameters()).fill_(math.nan)  # the output weights are finite
+    for beam_size in (1, 4):
+        with pytest.raises(UserError, match="the model's outputs are not finite"):
+            translate(model, tokenizer, ["a cat"], DecodingConfig(beam_size=beam_size))
+
+
+def test_a_frozen_part_stays_in_its_mode():
+    model = nn.Sequential(nn.Dropout(), nn.Dropout().eval())
+    with evaluating(model):
+        assert not any(module.training for module in model.modules())
+    assert [module.training for module in model.modules()] == [True, True, False]
+
+
+def test_a_sentence_without_a_known_character_is_said_to_be():
+    run = load_trained("transformer")
+    with pytest.warns(UserWarning, match="sentence 2 has no character that the model knows"):
+        run.translate(["a cat", "你好"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run.translate(["a 你 cat"])
 
 
 def test_looking_at_attention_leaves_the_mode_alone():

@@ -1,5 +1,7 @@
 """Several pairs in a row: each learns as if it were alone, none is lost, and little is padding."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -11,7 +13,7 @@ from transformer_lib.data.batching import make_batch, make_packed_batch
 from transformer_lib.data.packing import packed_rows
 from transformer_lib.data.store import PairStore, TokenStore
 from transformer_lib.errors import UserError
-from transformer_lib.experiment.config import load_config
+from transformer_lib.experiment.config import changed, load_config
 from transformer_lib.experiment.run import train
 from transformer_lib.model import TransformerConfig, build_transformer
 from transformer_lib.model.packing import positions_in_pair
@@ -148,3 +150,10 @@ def test_what_cannot_be_packed_is_refused(toy_config):
         load_config("cpu_tatoeba_rnn", ["training.row_tokens=64"])
     with pytest.raises(UserError, match="row_tokens=512 does not fit into a batch"):
         load_config(str(toy_config), ["training.row_tokens=512"])
+
+
+def test_rows_into_which_no_pair_fits_are_said_to_be(packed_config, tmp_path):
+    experiment, files = packed_config
+    narrow = replace(experiment, training=changed(experiment.training, row_tokens=2))
+    with pytest.raises(UserError, match=r"no sentence pair fits into a row of .*row_tokens=2"):
+        train(narrow, tmp_path / "run", files)

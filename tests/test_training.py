@@ -25,10 +25,16 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformer_lib.errors import UserError
 from transformer_lib.evaluation.evaluate import evaluate_run
 from transformer_lib.experiment.config import load_config
-from transformer_lib.experiment.run import average_checkpoints, build_model, load_run, train
+from transformer_lib.experiment.run import (
+    average_checkpoints,
+    build_model,
+    load_run,
+    train,
+    training_progress,
+)
 from transformer_lib.model import TransformerConfig, build_transformer
 from transformer_lib.training import compilation
-from transformer_lib.training.checkpoint import checkpoints_in
+from transformer_lib.training.checkpoint import checkpoints_in, step_of
 from transformer_lib.training.cost import flops_by_parameters
 from transformer_lib.training.loss import label_smoothed_cross_entropy, output_loss
 from transformer_lib.training.metrics import read_metrics
@@ -241,6 +247,47 @@ def test_ctrl_c_saves(toy_config, tmp_path):
     assert (done.returncode, "trained: " in done.stderr) == (0, True), done.stderr
     assert load_run(tmp_path / "run").translate(["the cat"])
     assert json.loads((tmp_path / "run" / "run.json").read_text())["format"] == 2
+
+
+def test_a_training_that_was_stopped_goes_on_in_the_same_process(toy_config, tmp_path):
+    from transformer_lib.data import prepare
+    from transformer_lib.training.trainer import Trainer
+
+    experiment = load_config(str(toy_config))
+    data = prepare(experiment.data)
+    model = build_model(experiment, len(data.tokenizer))
+
+    def stop_once(trainer, _):
+        if trainer.progress.step <= 10:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    trainer = Trainer(model, data.train, experiment.training, tmp_path, on_validation=stop_once)
+    assert not trainer.train()
+    assert trainer.train()
+    assert trainer.progress.step == experiment.training.steps
+
+
+def test_a_longer_training_that_was_stopped_is_what_is_opened(toy_config, tmp_path):
+    """Not the model of the shorter one, whose file is still there."""
+    run = tmp_path / "run"
+    train(load_config(str(toy_config)), run)
+    assert training_progress(load_run(run))["step"] == 40
+
+    def stop(trainer, record):
+        os.kill(os.getpid(), signal.SIGINT)
+
+    longer = load_config(str(toy_config), ["training.steps=200"])
+    assert not train(longer, run, resume=True, on_validation=stop)
+    last = checkpoints_in(run)[-1]
+    opened = load_run(run)
+    assert step_of(last) == 50
+    metrics = run / "metrics.jsonl"  # as if it had been stopped between two validations
+    lines = [line for line in metrics.read_text().splitlines() if '"step": 50' not in line]
+    metrics.write_text("".join(f"{line}\n" for line in lines))
+    assert training_progress(opened)["step"] == 50
+    stored = load_file(last)
+    for name, parameter in opened.model.named_parameters():
+        assert torch.equal(parameter, stored[f"model.{name}"]), name
 
 
 def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_checkpoint(

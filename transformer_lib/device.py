@@ -1,5 +1,6 @@
 """Which device and which precision a run uses."""
 
+import re
 from typing import Annotated, Literal
 
 import torch
@@ -9,7 +10,8 @@ from torch import Tensor
 from transformer_lib.errors import UserError
 
 Precision = Literal["auto", "fp32", "bf16"]
-DeviceName = Annotated[str, Field(pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")]
+DEVICE = r"^(auto|cpu|mps|cuda(:\d+)?)$"
+DeviceName = Annotated[str, Field(pattern=DEVICE)]
 
 
 def choose_device(name: str = "auto") -> torch.device:
@@ -18,6 +20,8 @@ def choose_device(name: str = "auto") -> torch.device:
     Raises:
         UserError: this machine, or this build of PyTorch, has no such device.
     """
+    if not re.match(DEVICE, name):
+        raise UserError(f"there is no device {name!r}; it is auto, cpu, cuda, cuda:N or mps")
     if name == "auto":
         if torch.cuda.is_available():
             return torch.device("cuda")
@@ -29,8 +33,6 @@ def choose_device(name: str = "auto") -> torch.device:
         return torch.device("mps")
     if kind == "cuda" and int(number or 0) < torch.cuda.device_count():
         return torch.device(name)
-    if kind not in ("cuda", "mps"):
-        raise UserError(f"there is no device {name!r}; it is auto, cpu, cuda, cuda:N or mps")
     built = "" if kind != "cuda" or torch.backends.cuda.is_built() else "; this PyTorch has no CUDA"
     raise UserError(f"device {name} is not on this machine{built}; choose auto or cpu")
 

@@ -109,8 +109,9 @@ def read_lines(path: Path) -> Iterator[str]:
     number = 0
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
-            for number, line in enumerate(file, start=1):  # noqa: B007
-                yield line.rstrip(b"\r\n").decode("utf-8")
+            for number, line in enumerate(file, start=1):
+                # What some editors on Windows begin a file with is no part of its text.
+                yield line.rstrip(b"\r\n").decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError as error:
         raise UserError(
             f"{path}, line {number}: not UTF-8 ({error.reason} at byte {error.start}); "

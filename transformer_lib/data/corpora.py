@@ -29,7 +29,9 @@ Paths = Annotated[
 ]
 
 
-@pydantic_dataclass(frozen=True, config=ConfigDict(extra="forbid", strict=True))
+@pydantic_dataclass(
+    frozen=True, config=ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+)
 class DataConfig:
     """Which text, and how it is cleaned and cut into tokens.
 

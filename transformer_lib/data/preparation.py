@@ -69,11 +69,21 @@ def _is_complete(folder: Path) -> bool:
 
 
 def open_prepared(folder: Path) -> PreparedData:
-    """A folder that :func:`prepare` made."""
-    tokenizer = Tokenizer.load(folder / "tokenizer.model")
-    train = PairStore.open(folder, len(tokenizer))
-    valid, test = (_read_set(folder / f"{name}.json") for name in ("valid", "test"))
-    report = json.loads("\n".join(read_lines(folder / "report.json")))
+    """A folder that :func:`prepare` made.
+
+    Raises:
+        UserError: one of its files is missing or damaged.
+    """
+    try:
+        tokenizer = Tokenizer.load(folder / "tokenizer.model")
+        train = PairStore.open(folder, len(tokenizer))
+        valid, test = (_read_set(folder / f"{name}.json") for name in ("valid", "test"))
+        report = json.loads("\n".join(read_lines(folder / "report.json")))
+    except (UserError, OSError, ValueError, TypeError) as error:
+        raise UserError(
+            f"the prepared text in {folder} is damaged; delete that folder, and it is prepared "
+            f"again ({error})"
+        ) from error
     return PreparedData(folder, tokenizer, train, valid, test, report)
 
 

@@ -7,10 +7,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from transformer_lib.errors import UserError
 from transformer_lib.model.seq2seq import Seq2Seq
 from transformer_lib.vocabulary import BOS, EOS, PAD
 
 NEVER_SAID = (PAD, BOS)
+NOT_FINITE = "the model's outputs are not finite (NaN); its training has failed"
 
 
 @dataclass(frozen=True)
@@ -35,17 +37,23 @@ def greedy_search(
 
     Works on the whole batch. Finished sentences are dropped once they are a quarter of the batch,
     since dropping copies the caches of the others.
+
+    Raises:
+        UserError: the model's logits are not finite.
     """
     limits = (src != PAD).sum(dim=1) + max_extra
     state = model.init_state(model.encode(src))
     tokens = src.new_full((len(src),), BOS)
     sentences = torch.arange(len(src), device=src.device)  # the sentence of each row
     finished = torch.zeros_like(src[:, 0], dtype=torch.bool)
+    are_finite = torch.ones((), dtype=torch.bool, device=src.device)
     outputs = src.new_full((len(src), int(limits.max())), EOS)
     for length in range(1, outputs.size(1) + 1):
         logits = model.decode_step(tokens, state)
         _forbid_never_said(logits)
-        tokens = logits.max(dim=-1).indices.masked_fill(length >= limits[sentences], EOS)
+        highest, tokens = logits.max(dim=-1)
+        are_finite &= highest.isfinite().all()
+        tokens = tokens.masked_fill(length >= limits[sentences], EOS)
         outputs[sentences, length - 1] = tokens
         finished |= tokens == EOS
         going_on = (~finished).nonzero()[:, 0]
@@ -55,6 +63,8 @@ def greedy_search(
             state.select(going_on, going_on)
             tokens, sentences = tokens[going_on], sentences[going_on]
             finished = finished[going_on]
+    if not are_finite:
+        raise UserError(NOT_FINITE)
     return [_until_end(row) for row in outputs.tolist()]
 
 
@@ -78,6 +88,7 @@ def beam_search(
 
     Raises:
         ValueError: beam_size is below 1.
+        UserError: the model's logits are not finite.
     """
     if beam_size < 1:
         raise ValueError(f"beam_size={beam_size} is below 1; choose 1 (greedy) or more")
@@ -122,6 +133,8 @@ def beam_search(
             going_on if len(rows) < len(sentences) else None,
         )
         sentences = [sentences[row] for row in rows]
+    if not all(finished):
+        raise UserError(NOT_FINITE)
     return [sorted(hypotheses, key=lambda h: -h.score)[:beam_size] for hypotheses in finished]
 
 

@@ -73,7 +73,7 @@ def translate(
     parts: list[list[int]] = []  # what is translated
     owners: list[int] = []  # the sentence that each part is of
     for number, tokens in enumerate(pieces):
-        if tokens and set(tokens) == {UNK}:
+        if UNK in tokens and not tokenizer.decode([[t for t in tokens if t != UNK]])[0]:
             warnings.warn(
                 f"sentence {number + 1} has no character that the model knows; what it says about "
                 "it means nothing",
@@ -129,8 +129,6 @@ def _search(model: Seq2Seq, sentences: list[list[int]], config: DecodingConfig) 
     if config.beam_size == 1:
         return greedy_search(model, src, config.max_extra)
     beams = beam_search(model, src, config.beam_size, config.alpha, config.max_extra)
-    if not all(beams):
-        raise UserError("the model's outputs are not finite (NaN); its training has failed")
     return [beam[0].tokens for beam in beams]
 
 

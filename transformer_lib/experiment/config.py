@@ -142,7 +142,7 @@ def experiment_from_json(text: str, origin: str) -> Experiment:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise UserError(f"cannot read {path}: {reason}") from error
@@ -173,7 +173,8 @@ def _explain(problem: Any) -> str:
         case "string_pattern_mismatch":  # of a device
             return f"{where}{given}: it is auto, cpu, cuda, cuda:N or mps"
         case "missing" if place and isinstance(place[-1], int):
-            return f'{".".join(map(str, place[:-1]))} needs two values, as in ["a.en", "a.de"]'
+            example = '["a.en", "a.de"]' if place[0] == "data" else "[0.9, 0.98]"
+            return f"{'.'.join(map(str, place[:-1]))} needs two values, as in {example}"
         case "missing":
             return f"{where} is missing"
     allowed = _range(problem["loc"])
@@ -226,7 +227,8 @@ def _with_overrides(values: dict[str, Any], overrides: Sequence[str]) -> dict[st
     for override in overrides:
         _set(values, override)
     # One length of training replaces the other.
-    lengths = {key for key in LENGTHS for o in overrides if o.startswith(f"training.{key}=")}
+    given = {override.partition("=")[0].strip() for override in overrides}
+    lengths = {key for key in LENGTHS if f"training.{key}" in given}
     if len(lengths) == 1 and isinstance(values.get("training"), dict):
         (other,) = LENGTHS - lengths
         values["training"].pop(other, None)

@@ -1,6 +1,7 @@
 """A run: the folder in which an experiment was trained, and what can be made of it."""
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from dataclasses import dataclass as plain_dataclass
@@ -33,6 +34,7 @@ from transformer_lib.training.checkpoint import (
     load_model,
     read_progress,
     save_model,
+    step_of,
 )
 from transformer_lib.training.cost import measured_flops_per_second
 from transformer_lib.training.counted_start import start_from_counts
@@ -204,8 +206,7 @@ def last_weights(run: Run) -> Run | None:
 
 def averaged_checkpoints(run: Run) -> int:
     """Of how many checkpoints the run's weights are the mean."""
-    path = run.folder / "model.safetensors"
-    return int(read_progress(path).get("averaged", 1)) if path.exists() else 1
+    return int(read_progress(_weights(run.folder)).get("averaged", 1))
 
 
 def training_progress(run: Run) -> Record:
@@ -214,11 +215,12 @@ def training_progress(run: Run) -> Record:
     Raises:
         UserError: the run has neither metrics nor checkpoints any more.
     """
-    if records := read_metrics(run.folder):
-        return records[-1]
-    if paths := checkpoints_in(run.folder):
+    records, paths = read_metrics(run.folder), checkpoints_in(run.folder)
+    if paths and (not records or step_of(paths[-1]) > records[-1]["step"]):  # it was interrupted
         progress = read_progress(paths[-1])
         return {**progress, "tokens": progress["src_tokens"] + progress["tgt_tokens"]}
+    if records:
+        return records[-1]
     raise UserError(f"{run.folder} does not say how long it was trained: it has no metrics.jsonl")
 
 
@@ -246,11 +248,13 @@ def average_checkpoints(folder: Path, last: int) -> Path:
             f"number from 1 to {len(paths)} (training.keep_checkpoints says how many are kept)"
         )
     target = folder / "model.safetensors"
-    save_model(target, average(paths[-last:]), last)
+    save_model(target, average(paths[-last:]), last, step_of(paths[-1]))
     return target
 
 
 def _check_free(folder: Path) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is a file; choose a folder with --out")
     if (folder / "model.safetensors").exists() or checkpoints_in(folder):
         raise UserError(
             f"{folder} already holds a run; continue it with --resume, "
@@ -289,12 +293,19 @@ def _check_same(folder: Path, experiment: Experiment, data: PreparedData) -> Non
     before, now = asdict(_read_experiment(folder)), asdict(experiment)
     for changeable in ("device", "steps", "minutes"):
         before["training"][changeable] = now["training"][changeable]
+    for files in ("train", "valid", "test"):  # they count by what is in them, wherever they are
+        before["data"][files] = now["data"][files]
     for section, values in before.items():
         if values != now[section]:
             raise UserError(
                 f"{folder} was started with {section}={_changed(values, now[section])}; "
                 "resume with the same settings, or start a new run with --out"
             )
+    if experiment.data.corpus == "files" and _read_info(folder).data != data.folder.name:
+        raise UserError(
+            f"{folder} was trained on another text, its files have changed since; start a new run "
+            "with --out"
+        )
 
 
 def _changed(before: object, now: object) -> str:
@@ -305,11 +316,13 @@ def _changed(before: object, now: object) -> str:
 
 
 def _weights(folder: Path) -> Path:
-    model = folder / "model.safetensors"
+    """The finished model, or the last checkpoint of a training that is not finished, or goes on."""
+    model, checkpoints = folder / "model.safetensors", checkpoints_in(folder)
+    finished = read_progress(model).get("step", math.inf) if model.exists() else -1
+    if checkpoints and step_of(checkpoints[-1]) > finished:
+        return checkpoints[-1]
     if model.exists():
         return model
-    if checkpoints := checkpoints_in(folder):
-        return checkpoints[-1]
     raise UserError(f"{folder} has no weights yet; train it (or continue with --resume) first")
 
 

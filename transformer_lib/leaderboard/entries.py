@@ -99,7 +99,7 @@ class Entry:
     def is_complete(self) -> bool:
         """Whether it was run with every seed."""
         was_run = (self.folder / "result.json").exists()
-        return was_run and [one.seed for one in self.tries()] == list(SEEDS)
+        return was_run and {one.seed for one in self.tries()} >= set(SEEDS)
 
     def tries(self) -> list[Try]:
         """What came of it when it was run.
@@ -173,4 +173,5 @@ def entries_in(folder: Path) -> list[Entry]:
 
 def _where(error: pydantic.ValidationError) -> str:
     problem = error.errors()[0]
-    return f"{'.'.join(map(str, problem['loc']))}: {problem['msg'].lower()}"
+    place = ".".join(map(str, problem["loc"]))
+    return f"{place}: {problem['msg'].lower()}" if place else problem["msg"].lower()

@@ -29,11 +29,11 @@ def rows_of(entries: Sequence[Entry], test: TestSet) -> list[Row]:
     references = [several[:1] for several in test.references]
     outputs = {}
     for entry in entries:
-        outputs[entry.name] = [entry.output(seed) for seed in SEEDS]
-        if any(len(lines) != len(test) for lines in outputs[entry.name]):
+        outputs[entry.folder] = [entry.output(seed) for seed in SEEDS]
+        if any(len(lines) != len(test) for lines in outputs[entry.folder]):
             raise UserError(f"{entry.name} has not {len(test)} translations of each seed")
     scored = [
-        (entry, [bleu(lines, references).score for lines in outputs[entry.name]])
+        (entry, [bleu(lines, references).score for lines in outputs[entry.folder]])
         for entry in entries
     ]
     scored.sort(key=lambda pair: -mean(pair[1]))
@@ -41,7 +41,7 @@ def rows_of(entries: Sequence[Entry], test: TestSet) -> list[Row]:
     for entry, scores in scored:
         p = None
         if rows:
-            sides = (outputs[name] for name in (rows[-1].entry.name, entry.name))
+            sides = (outputs[folder] for folder in (rows[-1].entry.folder, entry.folder))
             above, this = ([line for lines in side for line in lines] for side in sides)
             p = paired_bootstrap(above, this, references * len(SEEDS)).p_value
         rows.append(Row(entry, scores, p))
@@ -71,7 +71,11 @@ def as_markdown(entries: Sequence[Entry], files: Path | None = None) -> str:
             about = row.entry.about
             lines.append(
                 f"| {place} | `{row.entry.name}` | **{mean(row.scores):.1f}** | {each} | {p} | "
-                f"{about.about} | {about.author} |"
+                f"{_cell(about.about)} | {_cell(about.author)} |"
             )
         parts.append("\n".join(lines))
     return "\n\n".join(parts) + "\n"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", r"\|")

@@ -111,6 +111,8 @@ class MultiHeadAttention(nn.Module):
 def recorded_attention(model: nn.Module) -> Iterator[dict[str, Tensor]]:
     """Within this context, every multi-head attention of ``model`` keeps its latest weights.
 
+    They are those before dropout. What the model computes does not change.
+
     Yields a dictionary from the module's name to its weights (batch, heads, queries, keys):
 
     >>> with recorded_attention(model) as weights:
@@ -119,18 +121,18 @@ def recorded_attention(model: nn.Module) -> Iterator[dict[str, Tensor]]:
     """
     recorded: dict[str, Tensor] = {}
 
-    def record_as(name: str) -> AttentionFunction:
-        def record(query, key, value, mask=None, is_causal=False):
-            mask = whole_mask(query, mask, is_causal)
-            output, recorded[name] = attention(query, key, value, mask)
-            return output
+    def record_as(name: str, computed: AttentionFunction) -> AttentionFunction:
+        def record(query, key, value, mask=None, is_causal=False, **drops):
+            whole = whole_mask(query, mask, is_causal)
+            recorded[name] = attention(query, key, value, whole)[1]
+            return computed(query, key, value, mask=mask, is_causal=is_causal, **drops)
 
         return record
 
     modules = {n: m for n, m in model.named_modules() if isinstance(m, MultiHeadAttention)}
     functions = {name: module.attention_function for name, module in modules.items()}
     for name, module in modules.items():
-        module.attention_function = record_as(name)
+        module.attention_function = record_as(name, functions[name])
     try:
         yield recorded
     finally:

@@ -98,12 +98,13 @@ class Seq2Seq(nn.Module, ABC):
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Within this context the model does not drop anything; afterwards it is as it was."""
-    was_training = model.training
+    were_training = [module for module in model.modules() if module.training]
     model.eval()
     try:
         yield
     finally:
-        model.train(was_training)
+        for module in were_training:
+            module.training = True
 
 
 def num_parameters(model: nn.Module) -> int:

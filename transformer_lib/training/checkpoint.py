@@ -109,10 +109,12 @@ def load_checkpoint(
     return progress
 
 
-def save_model(path: Path, parameters: dict[str, Tensor], averaged: int = 1) -> None:
-    """The weights alone, and of how many checkpoints they are the mean."""
+def save_model(
+    path: Path, parameters: dict[str, Tensor], averaged: int = 1, step: int | None = None
+) -> None:
+    """The weights alone, of how many checkpoints they are the mean, and the last one's step."""
     tensors = {MODEL + name: _copy(tensor) for name, tensor in parameters.items()}
-    _write(path, tensors, {"averaged": averaged})
+    _write(path, tensors, {"averaged": averaged} | ({} if step is None else {"step": step}))
 
 
 def read_progress(path: Path) -> dict[str, Any]:
@@ -164,6 +166,11 @@ def checkpoints_in(folder: Path) -> list[Path]:
         if (match := re.fullmatch(r"step-(\d+)\.safetensors", path.name))
     }
     return [named[step] for step in sorted(named)]
+
+
+def step_of(checkpoint: Path) -> int:
+    """The step after which it was saved, by its name."""
+    return int(checkpoint.stem.removeprefix("step-"))
 
 
 def _write(path: Path, tensors: dict[str, Tensor], progress: dict[str, Any]) -> None:

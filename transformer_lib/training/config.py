@@ -11,7 +11,7 @@ from transformer_lib.training.schedule import ScheduleName
 Count = Annotated[int, Field(ge=1)]
 
 
-@dataclass(frozen=True, config=ConfigDict(extra="forbid", strict=True))
+@dataclass(frozen=True, config=ConfigDict(extra="forbid", strict=True, allow_inf_nan=False))
 class TrainingConfig:
     """How long and how to train. Give ``steps`` or ``minutes``.
 
@@ -24,7 +24,7 @@ class TrainingConfig:
     )
     minutes: Annotated[
         float | None,
-        Field(gt=0, allow_inf_nan=False, description="length of training in minutes"),
+        Field(gt=0, description="length of training in minutes"),
     ] = None
     batch_tokens: Annotated[
         Count,

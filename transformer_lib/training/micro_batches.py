@@ -15,6 +15,7 @@ from transformer_lib.data.batching import (
 )
 from transformer_lib.data.packing import packed_rows
 from transformer_lib.data.store import PairStore
+from transformer_lib.errors import UserError
 from transformer_lib.training.config import TrainingConfig
 from transformer_lib.training.distributed import Workers
 
@@ -44,10 +45,15 @@ def micro_batches(
     epoch: int = 0,
     position: int = 0,
 ) -> Iterator[MicroBatch]:
-    """Batches without end from number ``position`` of ``epoch``, where a step begins."""
+    """Batches without end from number ``position`` of ``epoch``, where a step begins.
+
+    Raises:
+        UserError: an epoch has none, since no pair fits into a row.
+    """
     on_gpu = device.type == "cuda"
     number = count()
     while True:
+        after = position
         plan = islice(_plan(pairs, config, (seed, epoch)), position, None)
         for after, rows in enumerate(plan, start=position + 1):
             batch = None
@@ -65,6 +71,10 @@ def micro_batches(
                 int(pairs.tgt.lengths[sentences].sum()),
                 epoch,
                 after,
+            )
+        if after == 0:
+            raise UserError(
+                f"no sentence pair fits into a row of training.row_tokens={config.row_tokens}"
             )
         epoch, position = epoch + 1, 0
 

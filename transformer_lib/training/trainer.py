@@ -26,6 +26,7 @@ from transformer_lib.training.checkpoint import (
     checkpoints_in,
     load_checkpoint,
     save_model,
+    step_of,
 )
 from transformer_lib.training.compilation import (
     compiled_layers,
@@ -139,7 +140,7 @@ class Trainer:
             UserError: the loss is not finite (the last checkpoint is kept), or the disk is full.
         """
         self.model.train()
-        self._launched = None
+        self._launched, self._should_stop = None, False
         self._started = time.perf_counter() - self.progress.seconds
         step, seconds = self.progress.step, self.progress.seconds
         interval = Interval()
@@ -202,7 +203,9 @@ class Trainer:
             self.progress = Progress(**state)
             self.metrics.read_until(self.progress.step, rewrite=self.workers.is_first)
             return
-        raise problem or UserError(f"{self.folder} has no checkpoint to resume from")
+        raise problem or UserError(
+            f"{self.folder} has no checkpoint to resume from; start it again without --resume"
+        )
 
     def _micro_batches(self) -> Iterator[MicroBatch]:
         progress = self.progress
@@ -363,7 +366,7 @@ class Trainer:
             return
         paths = checkpoints_in(self.folder)[-self.config.average_last :]
         weights = average(paths)
-        save_model(self.folder / "model.safetensors", weights, len(paths))
+        save_model(self.folder / "model.safetensors", weights, len(paths), step_of(paths[-1]))
         with torch.no_grad():
             for name, parameter in self.model.named_parameters():
                 parameter.copy_(weights[name])
