@@ -205,3 +205,15 @@ def test_code_without_line_numbers_is_checked():
     assert {line for _, _, line in code.co_lines()} == {None}
     text = repr(check(types.FunctionType(code, globals(), "attention")))
     assert "RuntimeError" in text
+
+
+def test_the_sum_may_be_made_in_place():
+    def encoder_layer(x, mask, self_attention, feed_forward, norm1, norm2):
+        states = self_attention(x, x, mask)
+        states += x
+        states = norm1(states)
+        change = feed_forward(states)
+        change += states
+        return norm2(change)
+
+    assert check(encoder_layer).passed

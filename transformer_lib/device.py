@@ -1,6 +1,5 @@
 """Which device and which precision a run uses."""
 
-import re
 from typing import Annotated, Literal
 
 import torch
@@ -10,8 +9,7 @@ from torch import Tensor
 from transformer_lib.errors import UserError
 
 Precision = Literal["auto", "fp32", "bf16"]
-DEVICE = r"^(auto|cpu|mps|cuda(:\d+)?)$"
-DeviceName = Annotated[str, Field(pattern=DEVICE)]
+DeviceName = Annotated[str, Field(pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")]
 
 
 def choose_device(name: str = "auto") -> torch.device:
@@ -20,13 +18,13 @@ def choose_device(name: str = "auto") -> torch.device:
     Raises:
         UserError: this machine, or this build of PyTorch, has no such device.
     """
-    if not re.match(DEVICE, name):
-        raise UserError(f"there is no device {name!r}; it is auto, cpu, cuda, cuda:N or mps")
     if name == "auto":
         if torch.cuda.is_available():
             return torch.device("cuda")
         return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
-    kind, _, number = name.partition(":")
+    kind, colon, number = name.partition(":")
+    if kind not in ("cpu", "cuda", "mps") or (colon and not number.isdecimal()):
+        raise UserError(f"there is no device {name!r}; it is auto, cpu, cuda, cuda:N or mps")
     if kind == "cpu":
         return torch.device("cpu")
     if kind == "mps" and torch.backends.mps.is_available():

@@ -168,11 +168,12 @@ def interpolated_encoding(length, d_model, trained):
 # %% test="test_interpolated_encoding" points=5
 def test_interpolated_encoding():
     encoding = interpolated_encoding(4, 6, 10)
-    assert encoding is not None, "not attempted yet"
+    assert encoding is not None, "not attempted yet, or a return is missing"
     assert encoding.shape == (4, 6), f"the shape is {tuple(encoding.shape)}"
+    assert encoding.dtype == torch.float32, f"its type is {encoding.dtype}"
     first = torch.tensor([math.sin(1), math.cos(1)])
+    assert torch.allclose(encoding[0, 1::2], torch.ones(3), atol=1e-6), "each second one is a cosine"
     assert torch.allclose(encoding[1, :2], first, atol=1e-5), "a short text keeps its positions"
-    assert torch.allclose(encoding[0, 1::2], torch.ones(3), atol=1e-6), "cos 0 is 1"
     twice = interpolated_encoding(8, 6, 4)
     assert torch.allclose(twice[2, :2], first, atol=1e-5), "in twice the length, 2 is in place 1"
 

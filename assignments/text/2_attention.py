@@ -38,8 +38,9 @@
 # there is no `check`, the visible test looks at a few things only: add tests of your own. The
 # grader runs the same and more.
 #
-# Use `torch`'s basic operations, not its ready-made attention. Hand in this one notebook, and do
-# not rename it; `transformer-lib verify-submission attention.ipynb` says whether it can be graded.
+# Use `torch`'s basic operations, not its ready-made attention; the grader notes it if you call
+# that. Hand in this one notebook, and do not rename it; `transformer-lib verify-submission
+# attention.ipynb` says whether it can be graded.
 
 # %%
 import math
@@ -156,7 +157,7 @@ def prefix_mask(prefix_lengths, length):
 # %% test="test_prefix_mask" points=4
 def test_prefix_mask():
     mask = prefix_mask(torch.tensor([2, 0]), 3)
-    assert mask is not None, "not attempted yet"
+    assert mask is not None, "not attempted yet, or a return is missing"
     assert mask.shape == (2, 1, 3, 3), f"the shape is {tuple(mask.shape)}"
     assert mask.dtype == torch.bool, f"the dtype is {mask.dtype}"
     assert mask[0, 0, 0].tolist() == [True, True, False], "the first position sees both of its two"
@@ -271,7 +272,7 @@ expect(
 def test_shape():
     module = GroupedQueryAttention(8, 4, 2)
     output = module(torch.randn(3, 5, 8), torch.randn(3, 4, 8), None)
-    assert output is not None, "not attempted yet"
+    assert output is not None, "not attempted yet, or a return is missing"
     assert output.shape == (3, 5, 8), f"the shape is {tuple(output.shape)}"
     other = module(torch.randn(3, 5, 8), torch.randn(3, 4, 8), None)
     assert not torch.allclose(output, other), "it depends on neither x nor memory"
@@ -395,8 +396,9 @@ print(f"row {row}: {gap[row]:.2f} below ln {seen[row].sum()}, scores {scores[row
 # none of this work: why, and what would a program have to do instead?
 #
 # **b.** A colleague replaces cap · tanh(s / cap) by `clamp(-cap, cap)`, “because it is the same and
-# cheaper”. Compare the two, and their gradients, at s = 0, at s = cap and at s = 3 · cap. What
-# could go wrong in training with the colleague's, and what experiment would show it?
+# cheaper”. Compare the two, and their gradients, at s = 0, at s = cap (with clamp: just below it
+# and just above) and at s = 3 · cap. What could go wrong in training with the colleague's, and what
+# experiment would show it?
 #
 # ### BEGIN MARK SCHEME
 # | points | for |

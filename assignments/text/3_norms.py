@@ -37,8 +37,9 @@
 # there is no `check`, the visible test looks at a few things only: add tests of your own. The
 # grader runs the same and more.
 #
-# Use `torch`'s basic operations, not its ready-made norms. Hand in this one notebook, and do not
-# rename it; `transformer-lib verify-submission norms.ipynb` says whether it can be graded.
+# Use `torch`'s basic operations, not its ready-made norms; the grader notes those that you call.
+# Hand in this one notebook, and do not rename it; `transformer-lib verify-submission norms.ipynb`
+# says whether it can be graded.
 
 # %%
 import torch
@@ -161,7 +162,7 @@ def test_masked_training():
     x, real = 5 + 3 * torch.randn(6, 7, 4), torch.ones(6, 7, dtype=torch.bool)
     real[:, 5:] = False
     output = MaskedBatchNorm(4)(x, real)
-    assert output is not None, "not attempted yet"
+    assert output is not None, "not attempted yet, or a return is missing"
     assert output.shape == (6, 7, 4), f"the shape is {tuple(output.shape)}"
     assert output[real].mean(dim=0).abs().max() < 1e-4, "real positions have a mean of 0"
     spread = output[real].std(dim=0, correction=0)
@@ -200,7 +201,7 @@ def test_masked_evaluation():
     norm = MaskedBatchNorm(4)
     norm.eval()
     x, real = torch.randn(2, 3, 4), torch.ones(2, 3, dtype=torch.bool)
-    assert norm(x, real) is not None, "not attempted yet"
+    assert norm(x, real) is not None, "not attempted yet, or a return is missing"
     assert torch.allclose(norm(x, real), x, atol=1e-4), "a new one changes next to nothing in use"
     norm.train()
     norm(x + 100, real)
@@ -272,18 +273,18 @@ verdict
 # which is DeepNorm's α for N sublayers (its smaller weights are left out here). Use `nn.LayerNorm`
 # and no dropout. Send one random batch of 32 vectors through, take the mean squared difference to
 # random targets as the loss (batch, targets and weights are the same for the three ways), run the
-# backward pass, and note the norms of the gradients at the
-# **first** sublayer's weights and at the **last** one's. Repeat this with three seeds, the first of
-# which is your `NUMBER`, and draw the mean of the first sublayer's norm over the depth, one
-# line for each way of combining, both axes logarithmic (`show(lines(series, labels, "xy"), "…")`
-# helps, with a sentence that replaces the picture). Below, give your seed and, for the three ways
-# at 32 sublayers, both norms as means over the seeds.
+# backward pass, and note the norms of the gradients at the **first** sublayer's weights and at the
+# **last** one's. Repeat this with three seeds, the first of which is your `NUMBER`, and draw the
+# mean of the first sublayer's norm over the depth, one line for each way of combining, both axes
+# logarithmic (`show(lines(series, labels, "xy"), "…")` helps, where `series` is `{name: (xs, ys)}`,
+# with a sentence that replaces the picture). Below, give your seed and, for the three ways at 32
+# sublayers, both norms as means over the seeds.
 #
 # What does the figure show, and why? Without a residual connection, is the gradient small at the
 # first sublayer only? In chapter 9 post-norm gave the *top* layer more; here it is the other way
-# round: what do these sublayers do that those did not? (What is the mean of a ReLU's outputs, and
-# what becomes of it in the norm?) The authors say that α bounds how much a sublayer can change what
-# goes through the stack: do your numbers agree, as far as they can tell?
+# round: what do these sublayers do that those did not? (What have their outputs in common, and what
+# becomes of it in the norm?) The authors say that α bounds how much a sublayer can change what goes
+# through the stack: do your numbers agree, as far as they can tell?
 #
 # ### BEGIN MARK SCHEME
 # | points | for |

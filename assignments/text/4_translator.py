@@ -266,9 +266,11 @@ class DecoderLayer(nn.Module):
 # %% [markdown]
 # Write `Translator(vocab_size, d_model, num_heads, num_layers)`: one `nn.Parameter` called `table`
 # (no `nn.Embedding`), (vocab_size, d_model), for the source, the target and the output (times
-# √d_model where it embeds, plus positions), and `num_layers` layers on each side, in lists called
-# `encoder` and `decoder`, so that the grader can load weights into your model. `model(src,
-# tgt_input)` returns the logits (batch, length, vocab_size).
+# √d_model where it embeds, plus positions), and `num_layers` layers on each side, in two
+# `nn.ModuleList`s called `encoder` and `decoder`, so that the grader can load weights into your
+# model. The table starts from normal numbers with the standard deviation 1/√d_model (chapter 10):
+# with larger ones the model hardly learns. `model(src, tgt_input)` returns the logits (batch,
+# length, vocab_size). The test below is only a start: what else would a wrong model show?
 
 # %% answer="Translator"
 class Translator(nn.Module):
@@ -296,11 +298,12 @@ class Translator(nn.Module):
 # %% test="test_translator" points=6
 def test_model():
     logits = Translator(11, 16, 2, 1)(torch.full((2, 3), 5), torch.full((2, 4), 6))
-    assert logits is not None, "not attempted yet"
+    assert logits is not None, "not attempted yet, or a return is missing"
     assert logits.shape == (2, 4, 11), f"the shape is {tuple(logits.shape)}"
     shapes = {name: tuple(p.shape) for name, p in Translator(11, 16, 2, 1).named_parameters()}
     names = {name.partition(".")[0] for name in shapes}
-    assert names == {"table", "encoder", "decoder"}, f"your parts are {sorted(names)}"
+    wanted = ["decoder", "encoder", "table"]
+    assert sorted(names) == wanted, f"your parts are {sorted(names)}, not {wanted}"
     assert shapes.get("table") == (11, 16), "table is one nn.Parameter, (vocab_size, d_model)"
 
 
@@ -343,14 +346,15 @@ expect(model(src, tgt), expected, "with the grader's weights, not its logits", a
 # `Translator` (its size is up to you), trains it for `steps` steps with teacher forcing on batches
 # drawn at random, with `Adam`, your `smooth_among_others` and a learning rate of your choice, and
 # returns the translations of `new_sources`, by `greedy_decode_batch`. Token numbers are below 30;
-# sentences have up to eight tokens.
+# sentences have up to eight tokens, and `BOS` and `EOS` are not among them.
 #
 # The grader makes up a language: every word has a secret counterpart, and the order is
 # reversed. It shows you 2,000 pairs, gives you 400 steps and 100 new sentences, and counts the
 # translations that are right to the last token. Eighty of them give all seven points, fewer give
 # their share, and fewer than ten give none. You have three minutes on one core. A warm-up helps.
 # Training also has luck: when fewer than 80 are right, the grader tries again with new languages,
-# three in all, and the best one counts.
+# three in all, and the best one counts. The test below only looks at the form of what you return:
+# make up a language of your own, and count.
 
 # %% answer="learn"
 def learn(sources, targets, steps, new_sources):
@@ -385,7 +389,7 @@ def learn(sources, targets, steps, new_sources):
 def test_learn():
     words = [[n, n + 1] for n in range(4, 28)]
     answers = learn(words, words, 20, words[:3])
-    assert answers is not None, "not attempted yet"
+    assert answers is not None, "not attempted yet, or a return is missing"
     assert len(answers) == 3, f"{len(answers)} translations of 3 sentences"
     assert all(isinstance(token, int) for answer in answers for token in answer), "lists of int"
 

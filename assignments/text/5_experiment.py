@@ -189,7 +189,7 @@ def crossing(budgets, scores_a, scores_b):
 # %% test="test_crossing" points=5
 def test_crossing():
     found = crossing([1.0, 2.0, 3.0], [10.0, 20.0, 30.0], [15.0, 21.0, 25.0])
-    assert found is not None, "not attempted yet"
+    assert found is not None, "not attempted yet, or a return is missing"
     assert 2 < found < 3, f"between the second and the third point, not at {found}"
 
 

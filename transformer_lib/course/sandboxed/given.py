@@ -143,7 +143,8 @@ class Attention(Part):
     """Attention of one head, called as ``attention(x, memory, mask)``; its field projects x."""
 
     def forward(self, x: Tensor, memory: Tensor, mask: Tensor | None) -> Tensor:
-        return _look(x @ self.fields[0], memory, mask)
+        # A copy that may be changed in place: the fused form needs its output to go backward.
+        return _look(x @ self.fields[0], memory, mask).clone()
 
 
 class Step(Part):

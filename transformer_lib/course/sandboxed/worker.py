@@ -123,6 +123,9 @@ class _Shell(InteractiveShell):
         self.outputs = _Outputs()
         super().__init__(**settings)
 
+    def enable_gui(self, gui: str | None = None) -> None:
+        """Nothing, as there are no windows: ``%matplotlib inline`` asks for none."""
+
     def _showtraceback(self, etype: Any, evalue: Any, stb: list[str]) -> None:
         self.outputs.add(
             {

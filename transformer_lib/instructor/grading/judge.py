@@ -9,6 +9,8 @@ import random
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
+from textwrap import shorten
 from typing import Any
 
 from transformer_lib.course.checks import check
@@ -207,15 +209,18 @@ def _judge_test(
     answers = {answer.grade_id for answer in master.answers_of(master.task_of(cell.grade_id))}
     try:
         with judge.sandbox.open(until) as connection:
+            shown: list[Any] = []  # by the answer's own cells
             for number, source, is_reference in _preparation(master, cells, cell):
                 if is_reference:
                     connection.ask("give", source)
                     connection.is_quiet = True
                 elif number not in left_out or cells[number].grade_id in answers:
-                    connection.ask("run", source, reply_bytes=MAX_SHOWN)
+                    text = connection.ask("run", source, reply_bytes=MAX_SHOWN)
+                    if cells[number].grade_id in answers and not connection.is_quiet:
+                        shown.append(text)
             if named := _ready_made(master, cell):
                 connection.ask("watch")
-            result = _Test(judge, cell).run(connection)
+            result = _Test(judge, cell, shown).run(connection)
             called = connection.ask("called", reply_bytes=MAX_TEXT) if named else []
             if type(called) is list:
                 result.remarks = [f"calls {name}" for name in sorted(named) if name in called]
@@ -262,9 +267,10 @@ def _preparation(
 class _Test:
     """A test cell of the master, run in this process with the student's functions in place."""
 
-    def __init__(self, judge: Judge, cell: Cell):
+    def __init__(self, judge: Judge, cell: Cell, shown: Sequence[Any]):
         master = judge.master
         self.cell = cell
+        self.shown = shown
         self.names = master.names_of(master.task_of(cell.grade_id))
         self.namespace = judge.environment(master.cells.index(cell))
         self.verdicts: list[Verdict] = []
@@ -275,6 +281,8 @@ class _Test:
         try:
             for name in sorted(self.names & loaded_names(self.cell.source)):
                 self.namespace[name] = remote(connection, name)
+        except NameError as error:
+            return _failed(self.cell, f"{error}{_raised(self.shown)}")
         except Exception as error:
             return _failed(self.cell, str(error))
         try:
@@ -311,6 +319,14 @@ class _Test:
         reason = failed[0].summary if failed else error
         mistakes = [id for verdict in failed for id in verdict.mistakes]
         return TestResult(points, self.cell.points, outputs, reason, mistakes)
+
+
+def _raised(shown: Sequence[Any]) -> str:
+    """Why an answer's cells define nothing, if that is because one of them raised something."""
+    for output in chain.from_iterable(map(_read_outputs, shown)):
+        if output["output_type"] == "error":
+            return shorten(f"; its cell raised {output['ename']}: {output['evalue']}", 300)
+    return ""
 
 
 TESTS = "<tests>"
