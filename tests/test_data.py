@@ -267,6 +267,20 @@ def test_damaged_prepared_text_says_what_to_do(toy_files, tmp_path, name):
         prepare(files_config(toy_files), toy_files, cache=tmp_path)
 
 
+def test_a_held_out_line_without_letters_holds_nothing_else_out(toy_files, tmp_path):
+    for name in ("train", "valid"):
+        for side in ("en", "de"):
+            text = (toy_files / f"{name}.{side}").read_text(encoding="utf-8")
+            (tmp_path / f"{name}.{side}").write_text("?!\n" + text, encoding="utf-8")
+    names = {
+        name: (str(tmp_path / f"{name}.en"), str(tmp_path / f"{name}.de"))
+        for name in ("train", "valid")
+    }
+    before = prepare(files_config(toy_files), toy_files, cache=tmp_path)
+    after = prepare(files_config(toy_files, **names), toy_files, cache=tmp_path)
+    assert len(after.train) == len(before.train) + 1
+
+
 def test_a_byte_order_mark_is_no_part_of_the_text(toy_files, tmp_path):
     for name in ("test.en", "test.de"):
         text = (toy_files / name).read_text(encoding="utf-8")

@@ -171,7 +171,9 @@ def test_empty_and_long_sentences_are_translated(monkeypatch):
         lambda model, src, extra: [[t for t in row if t > EOS] for row in src.tolist()],
     )
     sentences = ["abc", "", "b", "   ", "abcdefghij" * 3, "cc"]
-    with pytest.warns(UserWarning, match="sentence 5 has 30 tokens, more than the 8"):
+    with pytest.warns(
+        UserWarning, match="“abcdefghijabcdefghijabcdefghij” has 30 tokens, more than the 8"
+    ):
         result = translate(model, EchoTokenizer(), sentences, DecodingConfig(beam_size=1), 8)
     assert [r.replace(" ", "") for r in result] == ["abc", "", "b", "", "abcdefghij" * 3, "cc"]
     assert model.training is False

@@ -58,6 +58,10 @@ def test_lower_case_is_in_the_signature():
 
 
 def test_different_numbers_of_sentences_are_refused():
+    with pytest.raises(ValueError, match="there is nothing to score"):
+        bleu([], [])
+    with pytest.raises(ValueError, match="1 hypotheses, but 4 references"):
+        paired_bootstrap(["a"], ["a"] * 4, [["a"]] * 4)
     with pytest.raises(ValueError, match="1 hypotheses, but 4 references"):
         bleu(["Ja."], REFERENCES)
 

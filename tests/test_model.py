@@ -11,6 +11,7 @@ from torch import nn
 
 from transformer_lib.course.trained import load_trained
 from transformer_lib.decoding import DecodingConfig, translate
+from transformer_lib.device import choose_device
 from transformer_lib.errors import UserError
 from transformer_lib.evaluation.alignment import every_attention
 from transformer_lib.model import (
@@ -315,7 +316,7 @@ def test_a_frozen_part_stays_in_its_mode():
 
 def test_a_sentence_without_a_known_character_is_said_to_be():
     run = load_trained("transformer")
-    with pytest.warns(UserWarning, match="sentence 2 has no character that the model knows"):
+    with pytest.warns(UserWarning, match="“你好” has no character that the model knows"):
         run.translate(["a cat", "你好"])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -327,3 +328,11 @@ def test_looking_at_attention_leaves_the_mode_alone():
     run.model.train()
     every_attention(run.model, run.tokenizer, "a cat", "eine Katze")
     assert run.model.training
+
+
+def test_a_devices_number_is_understood_and_another_name_is_not(monkeypatch):
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    assert choose_device("mps:0").type == "mps"  # as PyTorch prints it
+    for name in ("cuda:x", "cuda:-1", "gpu", "cuda:"):
+        with pytest.raises(UserError, match=f"there is no device '{name}'; it is auto, cpu"):
+            choose_device(name)

@@ -319,9 +319,11 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(toy_config, tmp_path,
     train(experiment, tmp_path / "run")
     expected = losses(tmp_path / "run")
     newest = checkpoints_in(tmp_path / "run")[-1]
-    newest.write_bytes(newest.read_bytes()[:1000])
+    damaged = newest.read_bytes()[:1000]
+    newest.write_bytes(damaged)
     assert train(experiment, tmp_path / "run", resume=True)
     assert losses(tmp_path / "run") == expected
+    assert newest.with_suffix(".damaged").read_bytes() == damaged
     assert "trying the one before it" in capsys.readouterr().out
 
 

@@ -90,6 +90,7 @@ def open_prepared(folder: Path) -> PreparedData:
 def cleaner_of(config: DataConfig, splits: Splits) -> Cleaner:
     """What decides which training pairs are used: no held-out sentence is."""
     held_out = frozenset(map(sentence_key, splits.valid.sources + splits.test.sources))
+    held_out -= {""}  # of a line without a letter or digit
     return Cleaner(
         config.max_words,
         config.max_ratio,

@@ -75,15 +75,15 @@ def translate(
     for number, tokens in enumerate(pieces):
         if UNK in tokens and not tokenizer.decode([[t for t in tokens if t != UNK]])[0]:
             warnings.warn(
-                f"sentence {number + 1} has no character that the model knows; what it says about "
-                "it means nothing",
+                f"{_named(sentences[number])} has no character that the model knows; what it says "
+                "about it means nothing",
                 stacklevel=2,
             )
         split = _split(tokens, tokenizer, max_len)
         if len(split) > 1:
             warnings.warn(
-                f"sentence {number + 1} has {len(tokens)} tokens, more than the {max_len} that the "
-                f"model was trained on; translating it in {len(split)} parts",
+                f"{_named(sentences[number])} has {len(tokens)} tokens, more than the {max_len} "
+                f"that the model was trained on; translating it in {len(split)} parts",
                 stacklevel=2,
             )
         parts += split
@@ -111,6 +111,11 @@ def translate(
     for owner, text in zip(owners, tokenizer.decode(outputs), strict=True):
         translations[owner].append(text)
     return [" ".join(texts) for texts in translations]
+
+
+def _named(sentence: str) -> str:
+    """By its text: where sentences come one by one, or from a pipe, a number would say nothing."""
+    return f"“{sentence}”" if len(sentence) <= 40 else f"“{sentence[:40]}…”"
 
 
 def _in_precision(model: Seq2Seq, precision: Precision) -> Seq2Seq:

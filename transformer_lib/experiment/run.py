@@ -83,12 +83,15 @@ class Run:
 
     def translate(self, sentences: list[str], decoding: DecodingConfig | None = None) -> list[str]:
         """Translate with the experiment's search settings, or others."""
+        longest = self.experiment.data.max_len
+        if self.experiment.training.row_tokens is not None:
+            longest = min(longest, self.experiment.training.row_tokens)
         return translate(
             self.model,
             self.tokenizer,
             sentences,
             decoding or self.experiment.decoding,
-            self.experiment.data.max_len,
+            max(1, longest - 1),  # without the </s>, which counts in training
         )
 
 

@@ -30,16 +30,22 @@ def _reference_streams(references: Sequence[Sequence[str]]) -> list[Any]:
     return [[r[i] if i < len(r) else None for r in references] for i in range(most)]
 
 
+def _check_lengths(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:
+    if not hypotheses:
+        raise ValueError("there is nothing to score")
+    if len(hypotheses) != len(references):
+        raise ValueError(f"{len(hypotheses)} hypotheses, but {len(references)} references")
+
+
 def score(
     metric: Metric, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
 ) -> MetricScore:
     """Any of sacreBLEU's metrics on the whole corpus.
 
     Raises:
-        ValueError: there are not as many hypotheses as (lists of) references.
+        ValueError: there is none, or there are not as many hypotheses as (lists of) references.
     """
-    if len(hypotheses) != len(references):
-        raise ValueError(f"{len(hypotheses)} hypotheses, but {len(references)} references")
+    _check_lengths(hypotheses, references)
     result = metric.corpus_score(list(hypotheses), _reference_streams(references))
     return MetricScore(result.score, str(metric.get_signature()), str(result))
 
@@ -86,7 +92,12 @@ def paired_bootstrap(
     """Paired bootstrap resampling of BLEU (Koehn 2004), as sacreBLEU does it, with its fixed seed.
 
     Each interval is half the width of a 95% confidence interval around the score.
+
+    Raises:
+        ValueError: there is none, or there are not as many hypotheses as (lists of) references.
     """
+    for hypotheses in (hypotheses_a, hypotheses_b):
+        _check_lengths(hypotheses, references)
     test = PairedTest(
         [("A", list(hypotheses_a)), ("B", list(hypotheses_b))],
         {"BLEU": BLEU(references=_reference_streams(references))},

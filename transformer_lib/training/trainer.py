@@ -193,13 +193,18 @@ class Trainer:
             UserError: there is none.
         """
         problem = None
+        damaged: list[Path] = []
         for path in reversed(checkpoints_in(self.folder)):
             try:
                 state = load_checkpoint(path, self.model, self.optimizer)
             except UserError as error:
                 problem = error
                 tqdm.write(f"{error}; trying the one before it")
+                damaged.append(path)
                 continue
+            if self.workers.is_first:
+                for newer in damaged:  # or it would pass for the newest one again
+                    newer.rename(newer.with_suffix(".damaged"))
             self.progress = Progress(**state)
             self.metrics.read_until(self.progress.step, rewrite=self.workers.is_first)
             return
