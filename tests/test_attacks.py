@@ -466,10 +466,12 @@ LEAKS = {
         import inspect
         print(inspect.getsource(causal_mask))
         """,
-    "all code that is in memory": """
+    "all code in memory that is of no file": """
         import gc, types
         for thing in gc.get_objects():
-            if isinstance(thing, types.FunctionType): print(thing.__code__.co_consts)
+            if isinstance(thing, types.FunctionType):
+                code = thing.__code__
+                if code.co_filename[0] == "<": print(code.co_filename, code.co_consts)
         """,
     "files": """
         import os
