@@ -172,7 +172,7 @@ def test_interpolated_encoding():
     assert encoding.shape == (4, 6), f"the shape is {tuple(encoding.shape)}"
     assert encoding.dtype == torch.float32, f"its type is {encoding.dtype}"
     first = torch.tensor([math.sin(1), math.cos(1)])
-    assert torch.allclose(encoding[0, 1::2], torch.ones(3), atol=1e-6), "each second one is a cosine"
+    assert torch.allclose(encoding[0, 1::2], torch.ones(3), atol=1e-6), "odd places are cosines"
     assert torch.allclose(encoding[1, :2], first, atol=1e-5), "a short text keeps its positions"
     twice = interpolated_encoding(8, 6, 4)
     assert torch.allclose(twice[2, :2], first, atol=1e-5), "in twice the length, 2 is in place 1"
