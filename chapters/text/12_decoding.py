@@ -34,6 +34,7 @@
 # %%
 import math
 import re
+import warnings
 from itertools import product
 
 import numpy as np
@@ -769,15 +770,20 @@ for pair in ("I was alone. Where am I?", "Try it. They are here."):
 # %%
 for source in ("", "日本", "WHERE IS MY CAR?", "12345", "Wo ist mein Auto?"):
     (tokens,) = tokenizer.encode([source])
-    said = library_translate(library, tokenizer, [source])[0]
+    with warnings.catch_warnings(record=True) as noted:
+        warnings.simplefilter("always")
+        said = library_translate(library, tokenizer, [source])[0]
     print(f"{source:20}{' '.join(tokenizer.pieces(tokens)):32}→ {said}")
+    for note in noted:
+        print(f"warning: {note.message}")
 
 # %% [markdown]
 # Nothing in, nothing out: the library sees to that. All the others get something that looks like
 # German and has nothing to do with what was asked. Nobody taught the model to say “I do not know”:
 # it always says the likeliest German. Unknown letters side by side are one `<unk>`, however many
-# they are; capital letters fall apart into pieces that it has hardly ever seen; and German is not
-# English. Looking right is no sign of being right.
+# they are, and where there is nothing else the library warns; capital letters fall apart into
+# pieces that it has hardly ever seen; and German is not English. Looking right is no sign of being
+# right.
 #
 # ## Common mistakes
 #
