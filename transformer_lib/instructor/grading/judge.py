@@ -267,7 +267,7 @@ def _preparation(
 class _Test:
     """A test cell of the master, run in this process with the student's functions in place."""
 
-    def __init__(self, judge: Judge, cell: Cell, shown: Sequence[Any]):
+    def __init__(self, judge: Judge, cell: Cell, shown: Sequence[Any] = ()):
         master = judge.master
         self.cell = cell
         self.shown = shown
