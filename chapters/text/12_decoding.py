@@ -34,7 +34,6 @@
 # %%
 import math
 import re
-import warnings
 from itertools import product
 
 import numpy as np
@@ -768,6 +767,8 @@ for pair in ("I was alone. Where am I?", "Try it. They are here."):
 # **Strange input.**
 
 # %%
+import warnings
+
 for source in ("", "日本", "WHERE IS MY CAR?", "12345", "Wo ist mein Auto?"):
     (tokens,) = tokenizer.encode([source])
     with warnings.catch_warnings(record=True) as noted:
