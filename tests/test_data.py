@@ -257,10 +257,13 @@ def test_missing_and_truncated_files(toy_files, tmp_path):
         prepare(files_config(toy_files), toy_files, cache=tmp_path)
 
 
-@pytest.mark.parametrize("name", ["tokenizer.model", "src.tokens", "valid.json", "report.json"])
-def test_damaged_prepared_text_says_what_to_do(toy_files, tmp_path, name):
+@pytest.mark.parametrize("content", [b"{", b""])
+@pytest.mark.parametrize(
+    "name", ["tokenizer.model", "src.tokens", "src.offsets.npy", "valid.json", "report.json"]
+)
+def test_damaged_prepared_text_says_what_to_do(toy_files, tmp_path, name, content):
     prepared = prepare(files_config(toy_files), toy_files, cache=tmp_path)
-    (prepared.folder / name).write_bytes(b"{")
+    (prepared.folder / name).write_bytes(content)
     with pytest.raises(
         UserError, match=r"is damaged; delete that folder, and it is prepared again"
     ):

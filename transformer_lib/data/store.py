@@ -84,7 +84,7 @@ class TokenStore:
         try:
             offsets = np.load(folder / f"{name}.offsets.npy", allow_pickle=False)
             tokens = np.memmap(folder / f"{name}.tokens", dtype=_dtype(vocab_size), mode="r")
-        except (OSError, ValueError) as error:
+        except (OSError, EOFError, ValueError) as error:
             raise UserError(f"cannot read the tokens in {folder}: {error}") from error
         if len(tokens) != offsets[-1]:
             raise UserError(f"the tokens in {folder} are truncated")

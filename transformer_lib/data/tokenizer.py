@@ -33,8 +33,9 @@ class Tokenizer:
 
     def __init__(self, model: bytes):
         self.model = model
+        self._processor = sentencepiece.SentencePieceProcessor()
         try:
-            self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+            self._processor.LoadFromSerializedProto(model)
         except RuntimeError as error:
             raise UserError("this is not a SentencePiece model; prepare the data again") from error
         pieces = [self._processor.id_to_piece(i) for i in range(4)]
