@@ -31,6 +31,10 @@ from transformer_lib.training.compilation import compiled_layers
 from transformer_lib.training.config import TrainingConfig
 from transformer_lib.training.trainer import Trainer
 
+AS_ON_A_GPU = (
+    "training.compile=false",
+    "training.precision=bf16",
+)  # what autocast casts counts, too
 SYNCHRONIZATIONS = {"_local_scalar_dense", "nonzero", "masked_select", "equal"}
 VIEWS = {"view", "_unsafe_view", "t", "transpose", "permute", "expand", "slice", "split", "select",
          "unsqueeze", "squeeze", "detach", "alias", "as_strided", "split_with_sizes", "unbind",
@@ -77,7 +81,7 @@ def main() -> None:
             ("25,000 × 1", ["training.batch_tokens=25000"]),
             ("6,250 × 4", ["training.batch_tokens=6250", "training.accumulate=4"]),
         ):
-            chosen = load_config("wmt14_base", ["training.compile=false", *settings]).training
+            chosen = load_config("wmt14_base", [*AS_ON_A_GPU, *settings]).training
             trainer = trainer_of(data, folder, chosen)
             batches = trainer._micro_batches()
             work = [next(batches) for _ in range(chosen.accumulate)]
