@@ -61,8 +61,10 @@ def _bootstrap_cases(random: torch.Generator) -> dict[str, Case]:
         scores_a, scores_b = difficulty + 0.3 * torch.rand(2, sentences, generator=random)
         # Nearly equal in the mean, or one of them would win all samples in some draws.
         scores_b += scores_a.mean() - scores_b.mean() + 0.02 * torch.rand(1, generator=random)
-        indices = torch.randint(sentences, (samples, sentences), generator=random)
-        return scores_a, scores_b, indices
+        indices = torch.randint(sentences, (2 * samples, sentences), generator=random)
+        # In a near draw, rounding decides, and sums may be rounded otherwise than means.
+        clear = (scores_a - scores_b).double()[indices].mean(dim=1).abs() > 1e-5
+        return scores_a, scores_b, indices[clear][:samples]
 
     won_and_lost = torch.tensor([1.0, 0.0, 1.0, 0.0])  # half of the samples are a draw
     return {
