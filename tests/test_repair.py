@@ -350,3 +350,55 @@ def test_a_call_apart_says_what_it_returns():
         return str(x.grad.sum().item())
 
     assert apart(gradient, seconds=60) == "54000000.0"
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (
+            """
+            def embed(tokens, table):
+                emb = nn.Embedding.from_pretrained(table)
+                return emb(tokens) * math.sqrt(table.size(1))
+            """,
+            "line 2, `nn.Embedding.from_pretrained(table)`: autograd does not follow what happens "
+            "here",
+        ),
+        (
+            """
+            class LayerNorm(nn.Module):
+                def __init__(self, d_model):
+                    super().__init__()
+                    self.weight = nn.Parameter(torch.ones(d_model))
+                    self.bias = nn.Parameter(torch.zeros(d_model))
+
+                def forward(self, x):
+                    with torch.no_grad():
+                        mean = x.mean(-1, keepdim=True)
+                        deviation = (x.var(-1, correction=0, keepdim=True) + 1e-5).sqrt()
+                    return (x - mean) / deviation * self.weight + self.bias
+            """,
+            "line 8, `torch.no_grad()`: autograd does not follow what happens here",
+        ),
+    ],
+)
+def test_where_autograd_is_left_is_said_if_the_gradient_alone_is_wrong(source, said):
+    assert said in check(answer(source), seed=1).notes
+
+
+def test_a_mistake_is_known_even_if_an_argument_is_changed_besides():
+    source = """
+        def teacher_forcing(targets):
+            both = [targets.copy(), targets.copy()]
+            for row in both[0]:
+                row.insert(0, 2)
+            for row in both[1]:
+                row.append(3)
+            width = max(len(row) for row in targets)
+            return tuple(
+                torch.tensor([row + [PAD] * (width - len(row)) for row in rows]) for rows in both
+            )
+        """
+    verdict = check(answer(source), seed=1)
+    assert verdict.mistakes == ("M104",)
+    assert "your code writes into targets" in repr(verdict)

@@ -12,6 +12,7 @@ import torch
 
 from transformer_lib.course.checks.compare import ASPECTS, compare, listed
 from transformer_lib.course.checks.exercise import EXERCISES, Exercise
+from transformer_lib.course.checks.leaving import where_autograd_is_left
 from transformer_lib.course.checks.observe import (
     Case,
     NoEndError,
@@ -88,8 +89,11 @@ def judge(
         return Verdict(exercise.name, attempted=False)
     findings = tuple(_findings(exercise, trial, outcomes))
     diagnosis = Diagnosis()
-    if diagnose and any(finding.status == "failed" for finding in findings):
+    wrong = [finding.name for finding in findings if finding.status == "failed"]
+    if diagnose and wrong:
         diagnosis = _diagnosis(candidate, exercise, trial, outcomes)
+    if diagnose and wrong == ["gradient"] and (left := where_autograd_is_left(candidate)):
+        diagnosis = replace(diagnosis, notes=(*diagnosis.notes, left))
     return Verdict(
         exercise.name,
         findings,
@@ -114,11 +118,10 @@ def _diagnosis(
 ) -> Diagnosis:
     """One after another: the bank, what the numbers say, the code, two things at once."""
     mistakes = wrong_answers(exercise.name)
-    known = tuple(
-        mistake
-        for mistake in mistakes
-        if _all_alike(outcomes, trial.wrong[mistake.id], exercise.tolerance)
-    )
+    known = _known(exercise, trial, outcomes)
+    if not known:  # what it does to its arguments is said elsewhere
+        unchanged = {label: replace(outcome, changed=[]) for label, outcome in outcomes.items()}
+        known = _known(exercise, trial, unchanged)
     notes = tuple(_notes(candidate, exercise, trial, outcomes, bool(known)))
     if known:
         return Diagnosis(known, _hints(known), notes)
@@ -141,6 +144,14 @@ def _diagnosis(
         hint = f"{mistake.id}, but for {listed(cases)}: {mistake.hint}"
         return Diagnosis((mistake,), (hint,))
     return Diagnosis()
+
+
+def _known(exercise: Exercise, trial: Trial, outcomes: Outcomes) -> tuple[Misconception, ...]:
+    return tuple(
+        mistake
+        for mistake in wrong_answers(exercise.name)
+        if _all_alike(outcomes, trial.wrong[mistake.id], exercise.tolerance)
+    )
 
 
 def _hints(known: Iterable[Misconception]) -> tuple[str, ...]:

@@ -156,7 +156,7 @@ class Workshop:
 
     def _place(self, edit: Edit) -> str:
         line = getattr(edit.where, "lineno", 0)
-        said = _segment(edit.where, self.source)
+        said = segment(edit.where, self.source)
         if isinstance(edit.where, ast.Constant | ast.Name | ast.UnaryOp):
             whole = self._around(edit.where)
             if whole != said:
@@ -165,7 +165,7 @@ class Workshop:
 
     def _around(self, small: ast.AST, width: int = 60) -> str:
         """The largest expression or line around a part that is not too long."""
-        found = _segment(small, self.source)
+        found = segment(small, self.source)
         assert self.tree is not None
         around = [x for x in ast.walk(self.tree) if any(y is small for y in ast.walk(x))]
         for node in around:
@@ -247,7 +247,7 @@ def definition_of(candidate: Callable[..., Any]) -> tuple[Definition | None, str
     return found, source
 
 
-def _segment(node: ast.AST, source: str, width: int = 60) -> str:
+def segment(node: ast.AST, source: str, width: int = 60) -> str:
     """The text of a part of the code, in one line."""
     text = " ".join((ast.get_source_segment(source, node) or ast.unparse(node)).split())
     return text if len(text) <= width else f"{text[:width]}…"

@@ -880,3 +880,55 @@ def nothing_moved(attend):
     query, key, value = torch.randn(3, 1, 7, 8)
     moved = attend(query, key.flip(0), value.flip(0))
     return torch.allclose(attend(query, key, value), moved, atol=1e-5)
+
+
+@misconception(
+    "M547",
+    "attention",
+    title="the largest score of all, blocked ones included, is taken off",
+    source="an answer in a trial of the checks: softmax by hand, masked after the exponential",
+    effect="Where a blocked score is the largest by far, all that is allowed is rounded to 0.",
+    hint="With large scores your weights of a query add up to 0. You take the largest score of "
+    "each query off: may it be one that is blocked?",
+)
+def largest_of_all_taken_off(query, key, value, mask):
+    scores = _scores(query, key)
+    shares = (scores - scores.amax(dim=-1, keepdim=True)).exp()
+    if mask is not None:
+        shares = shares * mask
+    weights = shares / shares.sum(dim=-1, keepdim=True).clamp(min=1e-9)
+    return weights @ value, weights
+
+
+@misconception(
+    "M548",
+    "self_attention",
+    title="the channels of query, key and value are mixed",
+    source="an answer in a trial of the checks: one product for all three, cut as (d_k, 3)",
+    effect="Each of the three has channels of the others.",
+    hint="Your result has the right shape. If you multiply by all three matrices at once, in which "
+    "order do the columns of the product lie?",
+)
+def three_in_one_mixed(x, w_q, w_k, w_v):
+    joined = x @ torch.cat([w_q, w_k, w_v], dim=1)
+    query, key, value = joined.unflatten(-1, (-1, 3)).unbind(-1)
+    return _weights(_scores(query, key), None) @ value
+
+
+@misconception(
+    "M566",
+    "attention_weights",
+    title="a softmax that chooses its axis itself",
+    source="an answer in a trial of the checks: F.softmax without dim",
+    effect="PyTorch takes the first axis of three, and the second of four: weights of different "
+    "sentences, or of different heads, add up to 1.",
+    hint="Add up the weights of one query: they are not 1, but those of all sentences together "
+    "are. Along which axis does your softmax run, if you do not tell it?",
+)
+def weights_over_sentences(query, key):
+    return _scores(query, key).softmax(dim=0)
+
+
+@also("M566", "self_attention")
+def self_attention_over_sentences(x, w_q, w_k, w_v):
+    return weights_over_sentences(x @ w_q, x @ w_k) @ (x @ w_v)

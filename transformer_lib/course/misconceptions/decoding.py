@@ -301,3 +301,38 @@ def penalty_in_steps(length, alpha):
 @also("M124", "best_hypothesis")
 def best_by_plain_length(log_p, lengths, alpha):
     return max(range(len(log_p)), key=lambda i: log_p[i] / lengths[i] ** alpha)
+
+
+@misconception(
+    "M545",
+    "greedy_decode",
+    title="everything special is left out of the translation",
+    source="an answer in a trial of the checks: skip_special_tokens, as in Hugging Face's decode",
+    effect="An unknown word disappears without a trace.",
+    hint="Pieces are missing from your translation: <unk>, for one. Which two does the task leave "
+    "out, and where alone do they stand?",
+)
+def without_special_pieces(next_logits, max_len):
+    tokens = [BOS]
+    while len(tokens) <= max_len:
+        token = int(next_logits(tokens).argmax())
+        if token == EOS:
+            break
+        tokens.append(token)
+    return [token for token in tokens if token > EOS]
+
+
+@misconception(
+    "M553",
+    "greedy_decode",
+    title="the last token is cut off, whatever it is",
+    source="an answer in a trial of the checks: tokens[1:-1], as if </s> always came",
+    effect="A translation that ends at max_len loses a word.",
+    hint="Where the model says </s>, you are right; where max_len ends the translation, its last "
+    "token is missing. Is the last token always </s>?",
+)
+def last_token_cut_off(next_logits, max_len):
+    tokens = [BOS]
+    while len(tokens) <= max_len and tokens[-1] != EOS:
+        tokens.append(int(next_logits(tokens).argmax()))
+    return tokens[1:-1]

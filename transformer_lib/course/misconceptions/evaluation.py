@@ -266,3 +266,39 @@ def equal_counts_as_won(scores_a, scores_b, indices):
 def only_a_is_drawn(scores_a, scores_b, indices):
     a = scores_a[indices].double().mean(dim=1)
     return (a > scores_b.double().mean()).double().mean().item()
+
+
+@misconception(
+    "M562",
+    "corpus_bleu",
+    title="long output is rewarded",
+    source="an answer in a trial of the checks: exp(1 − r/c) without its limit",
+    effect="A translation that is too long gets more than its precision.",
+    hint="Where the output is longer than its reference, your score is higher than its precision. "
+    "What is the largest value that a penalty may have?",
+)
+def long_output_rewarded(hypotheses, references):
+    return _bleu(hypotheses, references, brevity=lambda c, r: math.exp(1 - r / c))
+
+
+@misconception(
+    "M563",
+    "corpus_bleu",
+    title="at least one n-gram in each sentence",
+    source="an answer in a trial of the checks: max(1, …), as in NLTK",
+    effect="Sentences that are too short to have four words lower the precision.",
+    hint="Only short sentences bring you down. How many runs of four words has a sentence of two, "
+    "and how many do you count?",
+)
+def one_at_least(hypotheses, references):
+    matches, totals = [0] * 4, [0] * 4
+    for hypothesis, reference in zip(hypotheses, references, strict=True):
+        for n in range(1, 5):
+            ours = ngram_counts(hypothesis, n)
+            matches[n - 1] += (ours & ngram_counts(reference, n)).total()
+            totals[n - 1] += max(1, ours.total())
+    if min(matches) == 0:
+        return 0.0
+    length, reference_length = sum(map(len, hypotheses)), sum(map(len, references))
+    mean = math.exp(sum(math.log(m / t) for m, t in zip(matches, totals, strict=True)) / 4)
+    return 100 * min(1.0, math.exp(1 - reference_length / length)) * mean

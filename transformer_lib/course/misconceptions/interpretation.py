@@ -167,3 +167,46 @@ def largest_head(weights):
     for layer in fused / fused.sum(dim=-1, keepdim=True):
         rollout = layer @ rollout
     return rollout
+
+
+@misconception(
+    "M558",
+    "attention_rollout",
+    title="the residual connection once, at the end",
+    source="an answer in a trial of the checks",
+    effect="With several layers, far too little stays where it was.",
+    hint="With one layer you are right. How often does a vector pass a residual connection?",
+)
+def residual_at_the_end(weights):
+    mean = weights.mean(dim=1)
+    total = mean[0]
+    for layer in mean[1:]:
+        total = layer @ total
+    return 0.5 * total + 0.5 * torch.eye(total.size(0), dtype=total.dtype)
+
+
+@misconception(
+    "M559",
+    "offset_share",
+    title="divided by length − offset, whatever the offset's sign",
+    source="an answer in a trial of the checks",
+    effect="Shares of the tokens before are too small, the shorter the sentence the more.",
+    hint="At offset 0 and to the right you are right, to the left too small. How many queries have "
+    "a key two places before them?",
+)
+def divided_without_the_absolute(weights, offset):
+    shares = weights.diagonal(offset, dim1=-2, dim2=-1).sum(dim=-1)
+    return shares / (weights.size(-1) - offset)
+
+
+@misconception(
+    "M560",
+    "offset_share",
+    title="the diagonal of the wrong axes",
+    source="an answer in a trial of the checks: diagonal() without axes takes the first two",
+    effect="A number for each key, not for each head.",
+    hint="You have a number for each key. Between which two axes does diagonal() look, unless it "
+    "is told?",
+)
+def diagonal_of_the_first_axes(weights, offset):
+    return weights.diagonal(offset).mean(dim=-1)

@@ -495,3 +495,17 @@ def only_the_next_token(model, length):
 )
 def changes_stay(model, length):
     return _leaks(model, length, lambda length: range(1, length), anew=False)
+
+
+@misconception(
+    "M565",
+    "padding_mask",
+    title="the first n positions, n the number of real tokens",
+    source="answers in trials of the checks: a mask from lengths, like tf.sequence_mask",
+    effect="Right if all padding is at the end; else real tokens are hidden, and padding is seen.",
+    hint="Where padding is in front, you allow it and hide real tokens. Do you ask each token what "
+    "it is, or only how many there are?",
+)
+def first_positions(tokens):
+    lengths = (tokens != PAD).sum(dim=1)
+    return (torch.arange(tokens.size(1)) < lengths[:, None])[:, None, None, :]

@@ -162,3 +162,12 @@ def last_position_only(src, tgt_input, src_embed, tgt_embed, encoder_layers, dec
     src_mask, tgt_mask = padding_mask(src), causal_mask(tgt_input.size(1))
     memory = _encode(src_embed(src), encoder_layers, src_mask)
     return _decode(tgt_embed(tgt_input), decoder_layers, memory, tgt_mask, src_mask)[:, -1] @ w.T
+
+
+@also("M14", "transformer")
+def both_masks_turned_round(
+    src, tgt_input, src_embed, tgt_embed, encoder_layers, decoder_layers, w
+):
+    src_mask, tgt_mask = ~padding_mask(src), ~causal_mask(tgt_input.size(1))
+    memory = _encode(src_embed(src), encoder_layers, src_mask)
+    return _decode(tgt_embed(tgt_input), decoder_layers, memory, tgt_mask, src_mask) @ w.T

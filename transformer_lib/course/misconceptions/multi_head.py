@@ -6,6 +6,7 @@ projection is a plain matrix, x·W.
 
 import torch
 
+from transformer_lib.course.misconceptions.attention import zeroed_scores
 from transformer_lib.course.misconceptions.bank import also, misconception
 from transformer_lib.model.multi_head import merge_heads, split_heads
 from transformer_lib.model.scaled_dot_product import attention
@@ -394,3 +395,22 @@ def queries_averaged(query, key, value):
     members = query.size(1) // key.size(1)
     together = query.unflatten(1, (-1, members)).mean(dim=2)
     return attention(together, key, value)[0].repeat_interleave(members, dim=1)
+
+
+@misconception(
+    "M546",
+    "merge_heads",
+    title="the sentences side by side, not the heads",
+    source="an answer in a trial of the checks: torch.cat over a loop through the tensor",
+    effect="The batch is gone, and each head is a sentence.",
+    hint="A loop over a tensor goes along its first axis, and so does list(). Which axis of yours "
+    "is that?",
+)
+def sentences_joined(heads):
+    return torch.cat(list(heads), dim=-1)
+
+
+@also("M37", "multi_head_attention")
+def heads_with_scores_set_to_zero(x, memory, w_q, w_k, w_v, w_o, num_heads, mask):
+    query, key, value = (split_heads(x, num_heads) for x in (x @ w_q, memory @ w_k, memory @ w_v))
+    return merge_heads(zeroed_scores(query, key, value, mask)[0]) @ w_o

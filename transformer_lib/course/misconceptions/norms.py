@@ -881,3 +881,37 @@ class RunningInTraining(_Running):
         output = super().forward(x)
         self.train(mode)
         return output
+
+
+@also("M423", "LayerNorm")
+class StatisticsDetached(_Norm):
+    def forward(self, x):
+        return statistics_detached(x, self.weight, self.bias, 1e-5)
+
+
+@misconception(
+    "M549",
+    "LayerNorm",
+    title="an epsilon of 10⁻³",
+    source="an answer in a trial of the checks: Keras' default",
+    effect="Nothing that one sees, except where a vector's numbers differ little: those are not "
+    "normalized.",
+    hint="Where the numbers of a vector are close to each other, yours come out much too small. "
+    "Which epsilon does the task ask for?",
+)
+class LargeEpsilon(_Norm):
+    def forward(self, x):
+        return _normalize(x, self.weight, self.bias, 1e-3, -1)
+
+
+@misconception(
+    "M550",
+    "rms_norm",
+    title="divided by the unbiased standard deviation",
+    source="an answer in a trial of the checks: x.var(-1) as it comes",
+    effect="The mean is taken off within the root, and the sum divided by d − 1.",
+    hint="You divide by more than the root of a mean of squares. What does x.var() do before it "
+    "squares, and by what does it divide?",
+)
+def unbiased_deviation(x, scale, eps):
+    return scale * x / torch.sqrt(x.var(dim=-1, keepdim=True) + eps)

@@ -52,7 +52,8 @@ def without_the_output_projection(length, d_model, d_ff):
     title="the scores, but not the weighted values",
     source="a plausible slip",
     effect="Half of what grows with the square of the length is missing.",
-    hint="Attention multiplies twice by a matrix of queries times keys: once to make it, and then?",
+    hint="Of what grows with the square of the length you have half. Attention multiplies twice by "
+    "a matrix of queries times keys: once to make it, and then? (An encoder computes all of it.)",
 )
 def scores_only(length, d_model, d_ff):
     mixing = length**2 * d_model
@@ -120,3 +121,15 @@ def divided_by_devices(gradients, tokens):
 )
 def divided_once_more(gradients, tokens):
     return (gradients / tokens[:, None]).sum(dim=0)
+
+
+@misconception(
+    "M564",
+    "encoder_layer_flops",
+    title="three matrices in the feed-forward network",
+    source="an answer in a trial of the checks: gate, up and down, as in Llama",
+    effect="Half as much again for the feed-forward network.",
+    hint="You have too much. How many matrices has the paper's feed-forward network?",
+)
+def gated(length, d_model, d_ff):
+    return _flops(4 * length * d_model**2, 2 * length**2 * d_model, 3 * length * d_model * d_ff)

@@ -489,3 +489,30 @@ def only_what_is_left(text, number, sentences):
 
 def _bytes_in(pieces):
     return {piece for piece in pieces if re.fullmatch("<0x[0-9A-F]{2}>", piece)}
+
+
+@misconception(
+    "M561",
+    "merge_pair",
+    title="the last symbol comes once more",
+    source="an answer in a trial of the checks: a loop over neighbors, and the last one after it",
+    effect="Where the pair is at the end, its second half is doubled.",
+    hint="At the end of some of your results is a symbol too many. Is the last symbol always left "
+    "when the loop over neighbors ends?",
+)
+def last_symbol_once_more(symbols, pair):
+    merged: list[str] = []
+    position = 0
+    while position < len(symbols) - 1:
+        joins = (symbols[position], symbols[position + 1]) == tuple(pair)
+        merged.append("".join(pair) if joins else symbols[position])
+        position += 2 if joins else 1
+    return merged + symbols[-1:]
+
+
+@also("M174", "apply_merges")
+def merges_replaced_in_the_text(word, merges):
+    text = " ".join(word)
+    for left, right in merges:
+        text = text.replace(f"{left} {right}", left + right)
+    return text.split()

@@ -4,6 +4,7 @@ What is right about them is in :mod:`transformer_lib.training` and :mod:`transfo
 """
 
 import torch
+import torch.nn.functional as F
 
 from transformer_lib.course.misconceptions.bank import also, misconception
 from transformer_lib.decoding.search import pad_sequences
@@ -504,3 +505,102 @@ def labels_filled_with_minus_100(targets):
 def end_in_the_last_column(targets):
     read = pad_sequences([[BOS, *t] for t in targets])
     return read, torch.cat([read[:, 1:], torch.full((len(targets), 1), EOS)], dim=1)
+
+
+@misconception(
+    "M551",
+    "noam_rate",
+    title="constant after the warm-up",
+    source="an answer in a trial of the checks: the minimum of step and warmup_steps",
+    effect="The rate never falls.",
+    hint="Up to the peak you are right. What becomes of your rate after it?",
+)
+def never_falls(step, d_model, warmup_steps):
+    return d_model**-0.5 * min(step, warmup_steps) * warmup_steps**-1.5
+
+
+@misconception(
+    "M552",
+    "noam_rate",
+    title="d_model in one of the two branches only",
+    source="an answer in a trial of the checks: a pair of brackets left out",
+    effect="The branches meet at step = √d_model-th of the warm-up, at a rate that is too high.",
+    hint="After the peak you are right, before it you are √d_model times too high. Of what is the "
+    "minimum taken, and what is outside of it?",
+)
+def width_in_one_branch(step, d_model, warmup_steps):
+    return min(d_model**-0.5 * step**-0.5, step * warmup_steps**-1.5)
+
+
+@misconception(
+    "M554",
+    "plan_batches",
+    title="the size reckoned with the longest so far",
+    source="an answer in a trial of the checks: the new sentence is looked at after the decision",
+    effect="Batches are too large wherever a sentence is longer than those before it.",
+    hint="Some batches of yours are too large, by one sentence. How wide is the batch once the new "
+    "sentence, which is the longest, is in it?",
+)
+def longest_so_far(lengths, batch_tokens):
+    batches: list[list[int]] = []
+    for number in sorted(range(len(lengths)), key=lambda i: lengths[i]):
+        if batches and (len(batches[-1]) + 1) * lengths[batches[-1][-1]] <= batch_tokens:
+            batches[-1].append(number)
+        else:
+            batches.append([number])
+    return batches
+
+
+@misconception(
+    "M555",
+    "plan_batches",
+    title="numbers looked up by the length",
+    source="an answer in a trial of the checks: lengths.index(n)",
+    effect="Of sentences of one length the first is trained on again and again, the others never.",
+    hint="Of sentences of one length, the same number comes again and again. What does "
+    "lengths.index(n) give for the second of them?",
+)
+def looked_up_by_length(lengths, batch_tokens):
+    batches: list[list[int]] = []
+    for length in sorted(lengths):
+        if batches and (len(batches[-1]) + 1) * length <= batch_tokens:
+            batches[-1].append(lengths.index(length))
+        else:
+            batches.append([lengths.index(length)])
+    return batches
+
+
+@misconception(
+    "M556",
+    "plan_batches",
+    title="an empty batch",
+    source="an answer in a trial of the checks: the batch is put away before anything is in it",
+    effect="A batch of no sentence, which most code for training cannot use.",
+    hint="One of your batches is empty. What is put away if already the first sentence is too "
+    "long, and what if there is none?",
+)
+def an_empty_batch(lengths, batch_tokens):
+    batches: list[list[int]] = [[]]
+    for number in sorted(range(len(lengths)), key=lambda i: lengths[i]):
+        if (len(batches[-1]) + 1) * lengths[number] > batch_tokens:
+            batches.append([])
+        batches[-1].append(number)
+    return batches
+
+
+@misconception(
+    "M557",
+    "label_smoothing",
+    title="the divergence, not the cross-entropy",
+    source="common: F.kl_div, as in The Annotated Transformer",
+    effect="The gradient is the same; the number is lower by the entropy of the smoothed labels, "
+    "and cannot be compared with others' losses.",
+    hint="Your loss is too small by the same number everywhere. What does F.kl_div take off the "
+    "cross-entropy?",
+)
+def divergence(logits, labels, smoothing):
+    kept, right = logits[labels != PAD], labels[labels != PAD]
+    vocab_size = logits.size(-1)
+    wanted = torch.full_like(kept, smoothing / vocab_size)
+    wanted[torch.arange(len(right)), right] += 1 - smoothing
+    return F.kl_div(kept.log_softmax(dim=-1), wanted, reduction="batchmean")

@@ -95,9 +95,12 @@ def _continuation_cases(random: torch.Generator) -> dict[str, Case]:
         scores = -3 * torch.rand(hypotheses, generator=random)
         return scores, torch.randn(hypotheses, vocab_size, generator=random).log_softmax(dim=-1)
 
+    scores, log_p = arguments(3, 9)
     return {
         "values": Case(*arguments(3, 9), 3),
         "the first step": Case(*arguments(1, 9), 4),
+        "fewer pieces than hypotheses": Case(*arguments(4, 3), 4),
+        "long hypotheses": Case(scores - 120.0, log_p, 3),
     }
 
 

@@ -67,7 +67,7 @@ def _position_cases(random: torch.Generator) -> dict[str, Case]:
         return tokens, table, torch.randn(9, d_model, generator=random), FixedDropout()
 
     return {
-        "values": Case(*arguments(3, 5, 6)),
+        "values": Case(*arguments(3, 5, 6), gradient=True),
         "a batch of one": Case(*arguments(1, 4, 8)),
         "as many sentences as tokens": Case(*arguments(4, 4, 6)),
     }

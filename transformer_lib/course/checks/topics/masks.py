@@ -36,7 +36,7 @@ def _length_cases(random: torch.Generator) -> dict[str, Case]:
     return {
         "values": Case(int(torch.randint(4, 9, (), generator=random))),
         "one position": Case(1),
-        "a long text": Case(130),
+        "a long text": Case(300),
     }
 
 

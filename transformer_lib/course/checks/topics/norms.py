@@ -13,6 +13,12 @@ from transformer_lib.model.normalization import LayerNorm
 from transformer_lib.model.normalization import layer_norm as norm_of_the_library
 
 
+def _far_from_zero(x: Tensor) -> Tensor:
+    # By ±1 apart in turn, along both axes, or by chance only rounding were left of some numbers.
+    apart = 1 - 2 * (torch.arange(6)[:, None] + torch.arange(6) + 1).fmod(2).view(2, 3, 6)
+    return 0.1 * x + apart + 100.0
+
+
 def _cases(random: torch.Generator) -> dict[str, Case]:
     def arguments(*shape: int, dtype: torch.dtype = torch.float32):
         x = 2 + 3 * torch.randn(shape, generator=random, dtype=dtype)
@@ -20,9 +26,7 @@ def _cases(random: torch.Generator) -> dict[str, Case]:
         return x, scale, shift
 
     x, scale, shift = arguments(2, 3, 6)
-    # By ±1 apart in turn, along both axes, or by chance only rounding were left of some numbers.
-    apart = 1 - 2 * (torch.arange(6)[:, None] + torch.arange(6) + 1).fmod(2).view(2, 3, 6)
-    small, far = 0.01 * x, 0.1 * x + apart + 100.0
+    small, far = 0.01 * x, _far_from_zero(x)
     x[0, 1] = 3.0  # its mean is 3 to the last bit, in whatever order one adds
     x[1, 0] = 0.0
     return {
@@ -91,6 +95,7 @@ def _module_cases(random: torch.Generator) -> dict[str, Case]:
         "a batch of one": Case(x(1, 5, 8)),
         "two axes": Case(x(4, 5)),
         "a small deviation": Case(0.002 * x(2, 3, 6)),
+        "far from zero": Case(_far_from_zero(x(2, 3, 6))),
         "a vector of equal numbers": Case(torch.full((2, 3, 4), 3.0)),
     }
 
