@@ -143,6 +143,20 @@ def test_every_reference_of_a_held_out_sentence_is_kept(tatoeba):
     assert tatoeba.test.references[tatoeba.test.sources.index(source)] == expected
 
 
+def test_what_a_killed_process_left_of_preparing_goes_when_the_text_is_prepared(
+    tmp_path, toy_files
+):
+    first = prepare(files_config(toy_files), toy_files, cache=tmp_path)
+    left = first.folder.with_name(f".{first.folder.name}.0a1b2c3d")
+    first.folder.rename(left)
+    (left / "report.json").unlink()
+    others = first.folder.with_name(".files-of-another-text.0a1b2c3d")
+    others.mkdir()
+    again = prepare(files_config(toy_files), toy_files, cache=tmp_path)
+    assert again.folder == first.folder
+    assert (left.exists(), others.exists()) == (False, True)
+
+
 def test_preparing_twice_is_the_same_and_done_once(tmp_path, toy_files):
     first = prepare(files_config(toy_files), toy_files, cache=tmp_path / "a")
     stamp = (first.folder / "report.json").stat().st_mtime_ns

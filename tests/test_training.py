@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from filelock import FileLock
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
@@ -654,3 +655,42 @@ def test_a_longer_budget_continues_a_finished_run(toy_config, tmp_path):
     steps = [r["step"] for r in read_metrics(tmp_path / "run") if r["kind"] == "validation"]
     assert steps == [5, 10, 15, 20, 30, 40]
     assert load_run(tmp_path / "run").experiment.training.steps == 40
+
+
+def test_of_two_trainings_into_one_folder_the_second_one_is_turned_away(toy_config, tmp_path):
+    """FileLock counts within a process, so the second one is another process."""
+    arguments = [sys.executable, "-m", "transformer_lib", "train", str(toy_config)]
+    second = []
+
+    def start_another(trainer, record):
+        if not second:
+            also = [*arguments, "--out", tmp_path / "run"]
+            second.append(subprocess.run(also, capture_output=True, text=True))
+
+    assert train(load_config(str(toy_config)), tmp_path / "run", on_validation=start_another)
+    assert second[0].returncode == 2
+    assert second[0].stderr.startswith(f"error: another process is writing into {tmp_path / 'run'}")
+    assert len(second[0].stderr.splitlines()) == 1
+
+
+def test_a_cache_that_cannot_be_locked_does_not_keep_anybody_from_training(
+    toy_config, tmp_path, monkeypatch
+):
+    train(load_config(str(toy_config), ["training.steps=20"]), tmp_path / "run")
+
+    def cannot(*args, **kwargs):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(FileLock, "acquire", cannot)
+    assert train(load_config(str(toy_config)), tmp_path / "run", resume=True)
+
+
+def test_a_run_that_cannot_go_on_is_left_as_it_was(toy_config, tmp_path):
+    run = tmp_path / "run"
+    train(load_config(str(toy_config), ["training.steps=20"]), run)
+    for checkpoint in checkpoints_in(run):
+        checkpoint.write_bytes(b"damaged")
+    before = (run / "experiment.json").read_text()
+    with pytest.raises(UserError):
+        train(load_config(str(toy_config)), run, resume=True)
+    assert (run / "experiment.json").read_text() == before

@@ -104,6 +104,16 @@ def test_both_sides_are_read_in_step(archives):
     assert pairs == list(made_up_pairs(PAIRS, 302, seed=2))
 
 
+@pytest.mark.parametrize("record", ["{", "[]", ""])
+def test_a_damaged_record_of_what_was_verified_is_made_anew(archives, cache, record):
+    path = cache / "downloads" / "wmt14" / "verified.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(record)
+    for archive in wmt14.TRAIN[:2]:
+        verified(archive, archives)
+    assert set(json.loads(path.read_text())) == {archive.name for archive in wmt14.TRAIN[:2]}
+
+
 def test_an_archive_that_changed_is_refused(archives, tmp_path):
     archive = wmt14.TRAIN[0]
     verified(archive, archives)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 from platformdirs import user_cache_path
 
 from transformer_lib.errors import UserError
@@ -37,6 +37,33 @@ def locked(path: Path) -> Iterator[None]:
         lock.acquire()
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror or error}") from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def claimed(folder: Path) -> Iterator[None]:
+    """One process of this machine at a time writes into ``folder``; others are turned away.
+
+    Where the cache cannot be written, or its file system knows no locks, nobody is.
+
+    Raises:
+        UserError: another process has it.
+    """
+    key = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:12]
+    lock = FileLock(cache_folder() / "locks" / f"{folder.name}-{key}.lock")
+    try:
+        Path(lock.lock_file).parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire(blocking=False)
+    except Timeout as error:
+        raise UserError(
+            f"another process is writing into {folder}; wait until it has ended, or choose another "
+            "folder with --out"
+        ) from error
+    except (OSError, NotImplementedError):
+        pass
     try:
         yield
     finally:

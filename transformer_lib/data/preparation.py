@@ -58,7 +58,8 @@ def prepare(
     if not _is_complete(folder):
         with locked(folder):  # of two processes one prepares, the other one waits and finds it done
             if not _is_complete(folder):
-                shutil.rmtree(folder, ignore_errors=True)
+                for left in [folder, *folder.parent.glob(f".{folder.name}.*")]:  # by a kill
+                    shutil.rmtree(left, ignore_errors=True)
                 with new_folder(folder, "another one with TRANSFORMER_LIB_CACHE") as making:
                     _make(config, load_corpus(config, files), making)
     return open_prepared(folder)

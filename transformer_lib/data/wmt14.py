@@ -24,7 +24,7 @@ from tqdm.auto import tqdm
 from transformer_lib.data.cleaning import Pair
 from transformer_lib.data.download import download
 from transformer_lib.errors import UserError
-from transformer_lib.files import cache_folder, read_lines, sha256, write_text
+from transformer_lib.files import cache_folder, locked, read_lines, sha256, write_text
 from transformer_lib.progress import progress_is_shown
 
 ATTEMPTS = 4
@@ -122,8 +122,7 @@ def read_archive(archive: Archive, folder: Path | None = None) -> Iterator[Pair]
 def verified(archive: Archive, folder: Path | None = None) -> Path:
     """The archive's file, once it is known to be whole; a damaged download is fetched again."""
     record = downloads() / "verified.json"
-    known: dict[str, str] = json.loads("\n".join(read_lines(record))) if record.exists() else {}
-    checksum = known.get(archive.name)
+    checksum = _known(record).get(archive.name)
     if folder is not None:
         path = folder / archive.name
         found = _check(path, archive, checksum)
@@ -145,8 +144,18 @@ def verified(archive: Archive, folder: Path | None = None) -> Path:
                     raise
                 tqdm.write(f"{error}; fetching it again")
     if checksum is None:
-        write_text(record, json.dumps({**known, archive.name: found}, indent=2) + "\n")
+        with locked(record):
+            write_text(record, json.dumps({**_known(record), archive.name: found}, indent=2) + "\n")
     return path
+
+
+def _known(record: Path) -> dict[str, str]:
+    """The SHA-256 of each archive that was verified before; nothing, if that cannot be read."""
+    try:
+        known = json.loads("\n".join(read_lines(record))) if record.exists() else {}
+    except ValueError:
+        return {}
+    return known if isinstance(known, dict) else {}
 
 
 def _check(path: Path, archive: Archive, checksum: str | None) -> str:

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from dataclasses import dataclass as plain_dataclass
 from functools import partial
@@ -23,7 +24,7 @@ from transformer_lib.experiment.config import (
     experiment_to_json,
 )
 from transformer_lib.experiment.validation import validate
-from transformer_lib.files import atomic_path, read_lines, write_text
+from transformer_lib.files import atomic_path, claimed, read_lines, write_text
 from transformer_lib.model.rnn import RNNConfig, build_rnn
 from transformer_lib.model.seq2seq import Seq2Seq, num_parameters
 from transformer_lib.model.transformer import Transformer, build_transformer
@@ -129,14 +130,18 @@ def train(
         announce: called before anything takes long, with a line that says what is trained on what.
 
     Raises:
-        UserError: the folder holds another run, or preparing or training fails.
+        UserError: the folder holds another run, or another process is training into it; preparing
+            or training fails.
     """
     device = choose_device(experiment.training.device)
     if experiment.data.corpus == "files":
         experiment = replace(experiment, data=with_absolute_paths(experiment.data, files))
         files = None
     model = build_model(experiment, experiment.data.vocab_size)  # wrong sizes show at once
-    with joined_workers(device) as workers:
+    with (
+        joined_workers(device) as workers,
+        claimed(folder) if workers.is_first else nullcontext(),
+    ):
         if resume:
             _read_info(folder)
         elif not was_restarted() and workers.is_first:
@@ -152,10 +157,8 @@ def train(
             resume = True
         if resume:
             _check_same(folder, experiment, data)
-        if workers.is_first:
-            if not resume:
-                _start(folder, experiment, data, model, workers.count)
-            write_text(folder / "experiment.json", experiment_to_json(experiment))
+        elif workers.is_first:
+            _start(folder, experiment, data, model, workers.count)
         trainer = Trainer(
             model,
             data.train,
@@ -171,6 +174,8 @@ def train(
         elif experiment.training.counted_start:
             assert isinstance(model, Transformer)  # an Experiment sees to that
             start_from_counts(model, data.train, experiment.seed)
+        if resume and workers.is_first:  # now that it can go on
+            write_text(folder / "experiment.json", experiment_to_json(experiment))
         return trainer.train()
 
 
@@ -285,6 +290,7 @@ def _start(
         data_report=data.report,
     )
     write_text(folder / "run.json", _INFO.dump_json(info, indent=2).decode())
+    write_text(folder / "experiment.json", experiment_to_json(experiment))
 
 
 def _check_same(folder: Path, experiment: Experiment, data: PreparedData) -> None:
