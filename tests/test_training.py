@@ -160,6 +160,19 @@ def test_tensorboard_shows_what_the_metrics_say(toy_config, tmp_path):
     assert shown == [(r["step"], pytest.approx(r["loss"], rel=1e-6)) for r in written]
 
 
+def test_tensorboard_forgets_what_a_resumed_run_does_again(toy_config, tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    run, settings = tmp_path / "run", ["training.tensorboard=true", "training.keep_checkpoints=3"]
+    train(load_config(str(toy_config), [*settings, "training.steps=20"]), run)
+    checkpoints_in(run)[-1].unlink()  # as if it had been killed before its last checkpoint
+    train(load_config(str(toy_config), settings), run, resume=True)
+    events = EventAccumulator(str(run / "tensorboard")).Reload()
+    steps = [r["step"] for r in read_metrics(run) if r["kind"] == "validation"]
+    assert [event.step for event in events.Scalars("validation/loss")] == steps
+    assert len(set(steps)) == len(steps)
+
+
 def test_two_runs_from_one_seed_are_the_same(toy_config, tmp_path):
     for name in ("a", "b"):
         train(load_config(str(toy_config)), tmp_path / name)

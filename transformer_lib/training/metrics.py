@@ -29,32 +29,38 @@ class MetricsLog:
     def __init__(self, folder: Path, tensorboard: bool = False):
         self.folder = folder
         self.records: list[Record] = []
-        self._writer = _summary_writer(folder / "tensorboard") if tensorboard else None
+        self._make_writer = _summary_writer() if tensorboard else None
+        self._writer: Any = None
+        self._first_step = 0
 
     def add(self, record: Record, curves: dict[str, float]) -> None:
         """Append a record; ``curves`` are the values in it that TensorBoard plots."""
         self.records.append(record)
         with (self.folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
-        if self._writer is not None:
+        if self._make_writer is not None:
+            if self._writer is None:  # of what another start has written, nothing from here on counts
+                log_dir = str(self.folder / "tensorboard")
+                self._writer = self._make_writer(log_dir, purge_step=self._first_step)
             for name, value in curves.items():
                 self._writer.add_scalar(f"{record['kind']}/{name}", value, record["step"])
             self._writer.flush()
 
     def read_until(self, step: int, rewrite: bool) -> None:
         """Take up the records of a run that goes on from ``step``; later ones are forgotten."""
+        self._first_step = step + 1
         self.records[:] = [r for r in read_metrics(self.folder) if r["step"] <= step]
         if rewrite:
             text = "".join(json.dumps(record) + "\n" for record in self.records)
             write_text(self.folder / "metrics.jsonl", text)
 
 
-def _summary_writer(folder: Path) -> Any:
+def _summary_writer() -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
         raise UserError("training.tensorboard needs `pip install tensorboard`") from error
-    return SummaryWriter(str(folder))
+    return SummaryWriter
 
 
 class Interval:
