@@ -885,11 +885,11 @@ def nothing_moved(attend):
 @misconception(
     "M547",
     "attention",
-    title="the largest score of all, blocked ones included, is taken off",
+    title="the largest score is subtracted, even if it is a blocked one",
     source="an answer in a trial of the checks: softmax by hand, masked after the exponential",
     effect="Where a blocked score is the largest by far, all that is allowed is rounded to 0.",
-    hint="With large scores your weights of a query add up to 0. You take the largest score of "
-    "each query off: may it be one that is blocked?",
+    hint="With large scores some queries' weights add up to 0. You subtract each query's largest "
+    "score: may that be the score of a blocked key?",
 )
 def largest_of_all_taken_off(query, key, value, mask):
     scores = _scores(query, key)
@@ -922,8 +922,8 @@ def three_in_one_mixed(x, w_q, w_k, w_v):
     source="an answer in a trial of the checks: F.softmax without dim",
     effect="PyTorch takes the first axis of three, and the second of four: weights of different "
     "sentences, or of different heads, add up to 1.",
-    hint="Add up the weights of one query: they are not 1, but those of all sentences together "
-    "are. Along which axis does your softmax run, if you do not tell it?",
+    hint="Add up the weights of one query: they are not 1. Along which axis does F.softmax run if "
+    "you do not tell it?",
 )
 def weights_over_sentences(query, key):
     return _scores(query, key).softmax(dim=0)

@@ -400,7 +400,7 @@ def queries_averaged(query, key, value):
 @misconception(
     "M546",
     "merge_heads",
-    title="the sentences side by side, not the heads",
+    title="sentences joined instead of heads",
     source="an answer in a trial of the checks: torch.cat over a loop through the tensor",
     effect="The batch is gone, and each head is a sentence.",
     hint="A loop over a tensor goes along its first axis, and so does list(). Which axis of yours "

@@ -52,8 +52,8 @@ def without_the_output_projection(length, d_model, d_ff):
     title="the scores, but not the weighted values",
     source="a plausible slip",
     effect="Half of what grows with the square of the length is missing.",
-    hint="Of what grows with the square of the length you have half. Attention multiplies twice by "
-    "a matrix of queries times keys: once to make it, and then? (An encoder computes all of it.)",
+    hint="You have half of what grows with the square of the length. Two products of attention do: "
+    "one makes the matrix of queries times keys, and the other? (An encoder computes all of it.)",
 )
 def scores_only(length, d_model, d_ff):
     mixing = length**2 * d_model
@@ -129,7 +129,7 @@ def divided_once_more(gradients, tokens):
     title="three matrices in the feed-forward network",
     source="an answer in a trial of the checks: gate, up and down, as in Llama",
     effect="Half as much again for the feed-forward network.",
-    hint="You have too much. How many matrices has the paper's feed-forward network?",
+    hint="You count too much. How many matrices has the paper's feed-forward network?",
 )
 def gated(length, d_model, d_ff):
     return _flops(4 * length * d_model**2, 2 * length**2 * d_model, 3 * length * d_model * d_ff)

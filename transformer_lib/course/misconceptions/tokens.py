@@ -497,7 +497,7 @@ def _bytes_in(pieces):
     title="the last symbol comes once more",
     source="an answer in a trial of the checks: a loop over neighbors, and the last one after it",
     effect="Where the pair is at the end, its second half is doubled.",
-    hint="At the end of some of your results is a symbol too many. Is the last symbol always left "
+    hint="Some of your results end with a symbol too many. Is the last symbol always left "
     "when the loop over neighbors ends?",
 )
 def last_symbol_once_more(symbols, pair):

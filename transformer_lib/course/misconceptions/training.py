@@ -524,9 +524,9 @@ def never_falls(step, d_model, warmup_steps):
     "noam_rate",
     title="d_model in one of the two branches only",
     source="an answer in a trial of the checks: a pair of brackets left out",
-    effect="The branches meet at step = √d_model-th of the warm-up, at a rate that is too high.",
-    hint="After the peak you are right, before it you are √d_model times too high. Of what is the "
-    "minimum taken, and what is outside of it?",
+    effect="The peak comes too early, at warmup_steps/∛d_model, and is too high.",
+    hint="From warmup_steps on you are right, in the first steps you are √d_model times too high. "
+    "Of what is the minimum taken, and what is outside of it?",
 )
 def width_in_one_branch(step, d_model, warmup_steps):
     return min(d_model**-0.5 * step**-0.5, step * warmup_steps**-1.5)
@@ -535,7 +535,7 @@ def width_in_one_branch(step, d_model, warmup_steps):
 @misconception(
     "M554",
     "plan_batches",
-    title="the size reckoned with the longest so far",
+    title="the size computed from the longest so far",
     source="an answer in a trial of the checks: the new sentence is looked at after the decision",
     effect="Batches are too large wherever a sentence is longer than those before it.",
     hint="Some batches of yours are too large, by one sentence. How wide is the batch once the new "
@@ -595,8 +595,8 @@ def an_empty_batch(lengths, batch_tokens):
     source="common: F.kl_div, as in The Annotated Transformer",
     effect="The gradient is the same; the number is lower by the entropy of the smoothed labels, "
     "and cannot be compared with others' losses.",
-    hint="Your loss is too small by the same number everywhere. What does F.kl_div take off the "
-    "cross-entropy?",
+    hint="Your loss is too small by the same number everywhere. What does F.kl_div subtract from "
+    "the cross-entropy?",
 )
 def divergence(logits, labels, smoothing):
     kept, right = logits[labels != PAD], labels[labels != PAD]
