@@ -39,7 +39,7 @@ class MetricsLog:
         with (self.folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
         if self._make_writer is not None:
-            if self._writer is None:  # of what another start has written, nothing from here on counts
+            if self._writer is None:  # later points of an earlier start are forgotten
                 log_dir = str(self.folder / "tensorboard")
                 self._writer = self._make_writer(log_dir, purge_step=self._first_step)
             for name, value in curves.items():
