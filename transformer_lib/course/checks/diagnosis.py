@@ -92,8 +92,9 @@ def judge(
     wrong = [finding.name for finding in findings if finding.status == "failed"]
     if diagnose and wrong:
         diagnosis = _diagnosis(candidate, exercise, trial, outcomes)
-    if diagnose and wrong == ["gradient"] and (left := where_autograd_is_left(candidate)):
-        diagnosis = replace(diagnosis, notes=(*diagnosis.notes, left))
+        left = where_autograd_is_left(candidate) if wrong == ["gradient"] else ""
+        if left and not diagnosis.known:
+            diagnosis = replace(diagnosis, notes=(*diagnosis.notes, left))
     return Verdict(
         exercise.name,
         findings,

@@ -9,7 +9,7 @@ from transformer_lib.course.misconceptions.bank import misconception
 from transformer_lib.metrics.bleu import ngram_counts
 
 
-def _bleu(hypotheses, references, most=4, clip=True, brevity=None, mean=None):
+def _bleu(hypotheses, references, most=4, clip=True, brevity=None, mean=None, least=0):
     matches, totals = [0] * most, [0] * most
     for hypothesis, reference in zip(hypotheses, references, strict=True):
         for n in range(1, most + 1):
@@ -18,7 +18,7 @@ def _bleu(hypotheses, references, most=4, clip=True, brevity=None, mean=None):
                 ours & theirs if clip else Counter({g: c for g, c in ours.items() if g in theirs})
             )
             matches[n - 1] += found.total()
-            totals[n - 1] += ours.total()
+            totals[n - 1] += max(least, ours.total())
     if min(matches) == 0:
         return 0.0
     precisions = [m / t for m, t in zip(matches, totals, strict=True)]
@@ -291,14 +291,4 @@ def long_output_rewarded(hypotheses, references):
     "and how many do you count?",
 )
 def one_at_least(hypotheses, references):
-    matches, totals = [0] * 4, [0] * 4
-    for hypothesis, reference in zip(hypotheses, references, strict=True):
-        for n in range(1, 5):
-            ours = ngram_counts(hypothesis, n)
-            matches[n - 1] += (ours & ngram_counts(reference, n)).total()
-            totals[n - 1] += max(1, ours.total())
-    if min(matches) == 0:
-        return 0.0
-    length, reference_length = sum(map(len, hypotheses)), sum(map(len, references))
-    mean = math.exp(sum(math.log(m / t) for m, t in zip(matches, totals, strict=True)) / 4)
-    return 100 * min(1.0, math.exp(1 - reference_length / length)) * mean
+    return _bleu(hypotheses, references, least=1)
