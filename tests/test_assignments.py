@@ -75,7 +75,9 @@ def test_text_twin_master_and_release_agree(path, release):
     assert content(nbformat.read(release, 4)) == content(released(twin, path.stem))
 
 
-def test_the_release_holds_no_solution_no_hidden_test_and_no_marking_scheme(release, master):
+def test_the_release_holds_no_solution_no_hidden_test_and_no_marking_scheme(
+    release, master, tmp_path
+):
     text = nbformat.writes(nbformat.read(release, 4))
     for mark in ("SOLUTION", "HIDDEN", "MARK SCHEME"):
         assert mark not in text
@@ -86,6 +88,9 @@ def test_the_release_holds_no_solution_no_hidden_test_and_no_marking_scheme(rele
     assert well_formed
     personal = any('STUDENT = "..."' in cell.source for cell in nbformat.read(release, 4).cells)
     assert ("write your user name" in text) == personal
+    blank = tmp_path / release.name
+    blank.write_text(release.read_text("utf-8").replace('"...\\"', '"  \\"'), encoding="utf-8")
+    assert ("write your user name" in verify(blank)[0]) == personal
 
 
 def test_the_release_runs_to_its_end_with_nothing_attempted(release):

@@ -782,6 +782,7 @@ def test_a_personal_number_is_the_same_for_everybody_who_computes_it():
         ({"STUDENT": "ada"}, "it is the notebook of another cohort"),
         ({"STUDENT": "ben"}, "the name in it is another one"),
         ({}, "no name was filled in"),
+        ({"STUDENT": "  "}, "no name was filled in"),
     ],
 )
 def test_the_number_is_the_student_s_own_whatever_was_typed(template, given, remark):

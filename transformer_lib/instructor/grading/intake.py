@@ -299,8 +299,9 @@ def verify(path: Path) -> tuple[str, bool]:
     done = len(answers) - len(open_ones)
     line = f"✓ {path.name} is well-formed; {done} of {len(answers)} answers are there"
     line += f", open: {', '.join(open_ones)}" if open_ones else ""
-    if typed_in(notebook, "STUDENT") == NOBODY:
-        line += "; STUDENT is still “...”: write your user name, or your numbers are another's"
+    student = typed_in(notebook, "STUDENT")
+    if student is not None and student.strip() in ("", NOBODY):
+        line += f"; STUDENT is “{student}”: write your user name, or your numbers are another's"
     return line, True
 
 

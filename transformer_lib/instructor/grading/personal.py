@@ -50,7 +50,7 @@ def personalize(
         return []
     cell.source = _with(cell.source, STUDENT=student, COHORT=cohort)
     name, of = typed_in(submission, "STUDENT"), typed_in(submission, "COHORT")
-    if name == NOBODY:
+    if name is not None and name.strip() in ("", NOBODY):
         said = "no name was filled in"
     elif name is not None and name.strip().casefold() != student.strip().casefold():
         said = "the name in it is another one"
