@@ -31,10 +31,8 @@ from transformer_lib.training.compilation import compiled_layers
 from transformer_lib.training.config import TrainingConfig
 from transformer_lib.training.trainer import Trainer
 
-AS_ON_A_GPU = (
-    "training.compile=false",
-    "training.precision=bf16",
-)  # what autocast casts counts, too
+AS_ON_A_GPU = ("training.compile=false", "training.precision=bf16")
+"""What autocast casts counts, too."""
 SYNCHRONIZATIONS = {"_local_scalar_dense", "nonzero", "masked_select", "equal"}
 VIEWS = {"view", "_unsafe_view", "t", "transpose", "permute", "expand", "slice", "split", "select",
          "unsqueeze", "squeeze", "detach", "alias", "as_strided", "split_with_sizes", "unbind",

@@ -21,6 +21,10 @@ def cache_folder() -> Path:
     return Path(chosen) if chosen else user_cache_path("transformer-lib", appauthor=False)
 
 
+def _lock(name: str) -> FileLock:
+    return FileLock(cache_folder() / "locks" / f"{name}.lock")
+
+
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """One process at a time makes ``path``; others wait here. Its folder is made if need be.
@@ -30,7 +34,7 @@ def locked(path: Path) -> Iterator[None]:
     Raises:
         UserError: a folder cannot be written.
     """
-    lock = FileLock(cache_folder() / "locks" / f"{path.name}.lock")
+    lock = _lock(path.name)
     try:
         for folder in (path.parent, Path(lock.lock_file).parent):
             folder.mkdir(parents=True, exist_ok=True)
@@ -53,7 +57,7 @@ def claimed(folder: Path) -> Iterator[None]:
         UserError: another process has it.
     """
     key = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:12]
-    lock = FileLock(cache_folder() / "locks" / f"{folder.name}-{key}.lock")
+    lock = _lock(f"{folder.name}-{key}")
     try:
         Path(lock.lock_file).parent.mkdir(parents=True, exist_ok=True)
         lock.acquire(blocking=False)

@@ -12,9 +12,9 @@ from transformer_lib.model.multi_head import merge_heads, split_heads
 from transformer_lib.model.scaled_dot_product import attention
 
 
-def _heads(x, memory, w_q, w_k, w_v, num_heads, mask, scale=1.0):
+def _heads(x, memory, w_q, w_k, w_v, num_heads, mask, scale=1.0, attend=attention):
     query, key, value = (split_heads(x, num_heads) for x in (x @ w_q, memory @ w_k, memory @ w_v))
-    return attention(query * scale, key, value, mask)[0]
+    return attend(query * scale, key, value, mask)[0]
 
 
 @misconception(
@@ -412,5 +412,5 @@ def sentences_joined(heads):
 
 @also("M37", "multi_head_attention")
 def heads_with_scores_set_to_zero(x, memory, w_q, w_k, w_v, w_o, num_heads, mask):
-    query, key, value = (split_heads(x, num_heads) for x in (x @ w_q, memory @ w_k, memory @ w_v))
-    return merge_heads(zeroed_scores(query, key, value, mask)[0]) @ w_o
+    heads = _heads(x, memory, w_q, w_k, w_v, num_heads, mask, attend=zeroed_scores)
+    return merge_heads(heads) @ w_o

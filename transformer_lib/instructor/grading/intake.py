@@ -300,9 +300,14 @@ def verify(path: Path) -> tuple[str, bool]:
     line = f"✓ {path.name} is well-formed; {done} of {len(answers)} answers are there"
     line += f", open: {', '.join(open_ones)}" if open_ones else ""
     student = typed_in(notebook, "STUDENT")
-    if student is not None and student.strip() in ("", NOBODY):
+    if is_left_open(student):
         line += f"; STUDENT is “{student}”: write your user name, or your numbers are another's"
     return line, True
+
+
+def is_left_open(name: str | None) -> bool:
+    """Whether a name is as it was released, or blank."""
+    return name is not None and name.strip() in ("", NOBODY)
 
 
 def typed_in(notebook: NotebookNode, name: str) -> str | None:

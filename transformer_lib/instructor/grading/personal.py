@@ -13,7 +13,7 @@ from nbformat import NotebookNode
 from nbgrader.preprocessors import NbGraderPreprocessor
 from traitlets import Unicode
 
-from transformer_lib.instructor.grading.intake import NOBODY, PERSONAL, typed_in
+from transformer_lib.instructor.grading.intake import NOBODY, PERSONAL, is_left_open, typed_in
 from transformer_lib.personal import personal_number
 
 EXPRESSION = re.compile(r"\{\{(.+?)\}\}")
@@ -50,7 +50,7 @@ def personalize(
         return []
     cell.source = _with(cell.source, STUDENT=student, COHORT=cohort)
     name, of = typed_in(submission, "STUDENT"), typed_in(submission, "COHORT")
-    if name is not None and name.strip() in ("", NOBODY):
+    if is_left_open(name):
         said = "no name was filled in"
     elif name is not None and name.strip().casefold() != student.strip().casefold():
         said = "the name in it is another one"
