@@ -352,6 +352,35 @@ def test_average_is_the_mean_of_the_last_checkpoints(toy_config, tmp_path):
         average_checkpoints(tmp_path / "run", 9)
 
 
+def test_to_write_checkpoints_takes_one_thread(tmp_path):
+    """With a second team of threads, OpenMP lets those of training sleep between operations."""
+    program = """
+import sys
+from pathlib import Path
+
+import psutil
+import torch
+
+from transformer_lib.training.checkpoint import CheckpointWriter
+
+torch.set_num_threads(2)
+model = torch.nn.Linear(512, 512)
+optimizer = torch.optim.Adam(model.parameters())
+threads = psutil.Process().num_threads
+model(torch.randn(512, 512)).sum().backward()
+optimizer.step()
+before = threads()
+with CheckpointWriter(Path(sys.argv[1]), keep=3) as writer:
+    for step in range(5):
+        writer.save(model, optimizer, {"step": step})
+        writer.wait()
+        print(threads() - before)
+"""
+    arguments = [sys.executable, "-c", program, str(tmp_path)]
+    done = subprocess.run(arguments, capture_output=True, text=True)
+    assert done.stdout.split() == ["1"] * 5, done.stderr[-2000:]
+
+
 @pytest.mark.long
 def test_compiled_once_for_all_lengths():
     """In a process of its own, since the checks of shapes in these tests cannot be compiled."""
