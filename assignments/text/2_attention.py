@@ -327,17 +327,17 @@ expect(
 # %% [markdown] question="q_masks"
 # ## 5 · Three masks on scores of your own (4 points, graded by hand)
 #
-# With your `NUMBER` as the seed, draw random queries and keys for 12 positions of 16
-# channels, the queries three times as large as `torch.randn` gives them, and values of any kind.
-# Compute the weights with your `capped_attention`: without a mask, with a prefix of 5, and with a
-# window of 3 and one global token, each with a cap of 50 and with a cap of 1. Show the three with
-# cap 50 as heat maps side by side, axes labeled (`heat_map(axes, weights, "weight", vmin=0,
-# vmax=1)` helps, in `plt.subplots(1, 3, layout="constrained")`). Print for all six the mean over
-# the rows of the entropy −Σ w ln w. Below, give your seed and the six entropies. Explain the order
-# of the masks (or why yours come in another one) by how many keys a row can see, and the effect of
-# the cap by what it does to your largest score. With the window and cap 50, for which row is the
-# entropy furthest below ln n, where n is the number of keys that it can see, and which scores make
-# it so?
+# With your `NUMBER` as the seed, draw random queries and keys for 12 positions of 16 channels, the
+# queries three times as large as `torch.randn` gives them, and values of any kind. Compute the
+# weights with your `capped_attention`: without a mask, with a prefix of 5, and with a window of 3
+# and one global token, each with a cap of 50 and with a cap of 1. Show the three with cap 50 as
+# heat maps side by side, axes labeled (`heat_map(axes, weights, "weight", vmin=0, vmax=1)` helps,
+# in `plt.subplots(1, 3, layout="constrained")`). Print for all six the mean over the rows of the
+# entropy −Σ w ln w, where 0 · ln 0 counts as 0. Below, give your seed and the six entropies.
+# Explain the order of the masks (or why yours come in another one) by how many keys a row can see,
+# and the effect of the cap by what it does to your largest score. With the window and cap 50, for
+# which row is the entropy furthest below ln n, where n is the number of keys that it can see, and
+# which scores make it so?
 #
 # ### BEGIN MARK SCHEME
 # | points | for |

@@ -19,9 +19,9 @@
 # %% [markdown]
 # # Assignment 3 · Norms and residual connections
 #
-# Variants of what you built in chapters 8 and 9: a norm between layer norm and instance norm, the
-# backward pass of another one, batch norm adapted to sentences, and two more places for a norm.
-# Then you measure what reaches the first layer, and plan an experiment. Allow about three hours.
+# Variants of what you built in chapters 8 and 9: layer norm in groups of channels, the backward
+# pass of another one, batch norm adapted to sentences, and two more places for a norm. Then you
+# measure what reaches the first layer, and plan an experiment. Allow about three hours.
 #
 # | task | what | points |
 # |---|---|---|
@@ -63,9 +63,11 @@ NUMBER
 # %% [markdown]
 # ## 1 · Group norm (5 points)
 #
-# The channels of each position are divided into `num_groups` groups of neighbors, and each group
-# is normalized by its own mean and biased variance. `scale` and `shift` have one number per
-# channel, as in layer norm; `x` is (batch, length, d_model), and `eps` is added to the variance.
+# The channels of each position are divided into `num_groups` groups of neighbors, and each group is
+# normalized by its own mean and biased variance. `scale` and `shift` have one number per channel,
+# as in layer norm; `x` is (batch, length, d_model), and `eps` is added to the variance. (The group
+# norm of images, which chapter 8 mentions, also averages over the positions. Here each position
+# stands alone, as in layer norm, so that none sees another.)
 
 # %% answer="group_norm" ready_made="group_norm layer_norm batch_norm rms_norm"
 def group_norm(x, scale, shift, num_groups, eps):

@@ -44,7 +44,8 @@
 # tries your function on new numbers each time and tells you what is wrong, if something is. The
 # grader does the same and tries a few things more. A task that builds on an earlier one is graded
 # with a right answer to the earlier one, so a mistake costs you only once. Task 8 is not run again:
-# what you see when you hand in is what is graded.
+# what you see when you hand in is what is graded. Write the loss of task 4 with basic operations;
+# the grader notes it if you call a ready-made one.
 #
 # Hand in this one notebook, and do not rename it; `transformer-lib verify-submission
 # translator.ipynb` says whether it can be graded.
@@ -113,8 +114,10 @@ verdict
 # %% [markdown]
 # ## 2 · A layer of the decoder (4 points)
 #
-# Self-attention under `tgt_mask`, attention to `memory` under `memory_mask`
-# (`cross(x, memory, mask)`), the feed-forward network; `norms` is a list of three.
+# Three sublayers, each with a residual connection and its own of the three `norms` after the sum,
+# as in task 1: self-attention under `tgt_mask`, attention to `memory` under `memory_mask`, the
+# feed-forward network. `attention` and `cross` are called as in task 1, as `cross(x, memory,
+# mask)`.
 
 # %% answer="decoder_layer"
 def decoder_layer(x, memory, tgt_mask, memory_mask, attention, cross, feed_forward, norms):
@@ -134,11 +137,11 @@ verdict
 # %% [markdown]
 # ## 3 · From tokens to logits (5 points)
 #
-# `transformer` gets the tokens of both sides, two embedding functions, two lists of layers, called
-# as `layer(x, mask)` and `layer(x, memory, tgt_mask, memory_mask)`, and the matrix of the output,
-# (vocab_size, d_model). Padding of the source (`PAD`) must not be looked at, nor anything later in
-# the target. Masks are `True` where one may look, with shapes (batch, 1, 1, src_len) and (length,
-# length).
+# `transformer` gets the tokens of both sides, two embedding functions, which return (batch, length,
+# d_model) with positions added, two lists of layers, called as `layer(x, mask)` and `layer(x,
+# memory, tgt_mask, memory_mask)`, and the matrix of the output, (vocab_size, d_model). Padding of
+# the source (`PAD`) must not be looked at, nor anything later in the target. Masks are `True` where
+# one may look, with shapes (batch, 1, 1, src_len) and (length, length).
 
 # %% answer="transformer"
 def transformer(
@@ -440,8 +443,8 @@ short[:3], len(short)
 # Train a `Translator` on a few thousand of the short ones, for a minute or two: make a vocabulary
 # of the words of both sides (leave out pairs with rare ones), draw the loss over the steps, and
 # print ten translations of sentences that it was **not** trained on, beside the reference. Then
-# describe in a few sentences what it has learned and what not, with examples, and say what a better
-# tokenizer would change.
+# describe in a few sentences what it has learned and what not, with examples. What happens to a
+# word that is not in your vocabulary, and what would a better tokenizer change?
 #
 # ### BEGIN MARK SCHEME
 # | points | for |

@@ -48,14 +48,16 @@
 # | 6 | the explanation | 12 |
 #
 # **How it works.** Tasks 1 to 3 are functions, as in the other assignments: write your code where
-# it says `# your code`, and `check(…)` tells you what is wrong. Tasks 4 to 6 are graded by hand.
-# They are not run again: what you see when you hand in is what is graded.
+# it says `# your code`, and `check(…)` tells you what is wrong. Tasks 1 and 2 go without ready-made
+# scores and tests, such as sacreBLEU's; the grader notes those that you call. Tasks 4 to 6 are
+# graded by hand. They are not run again: what you see when you hand in is what is graded.
 #
 # **Without a GPU** you use the bundled corpus and some minutes for each model; that is enough for a
 # real result. **With a GPU**, take WMT14 and more time: write `wmt14_base_fast` and `wmt14_rnn`
-# into `CONFIGS` in task 4, nothing else (the page “Run it on your GPU”, `docs/gpu.md` of the
-# course, says what it takes). `transformer_lib/experiment/configs` holds what there is, and a
-# configuration of your own is a small file.
+# into `CONFIGS` in task 4. A step of the first has 100,000 source tokens and one of the second
+# 25,000, so hold tokens or minutes equal, not steps (the page “Run it on your GPU”, `docs/gpu.md`
+# of the course, says what it takes). `transformer_lib/experiment/configs` holds what there is, and
+# a configuration of your own is a small file.
 #
 # Hand in this one notebook, and do not rename it; `transformer-lib verify-submission
 # experiment.ipynb` says whether it can be graded.
@@ -81,10 +83,10 @@ from transformer_lib.training.metrics import read_metrics
 # %% [markdown]
 # ## 1 · BLEU with several references (5 points)
 #
-# What a person writes is one translation of many. Where there are several, BLEU can be fairer.
-# `multi_bleu(hypotheses, references)` gets a list of sentences, each a list of tokens, and for each
-# of them a list of one or more references, which are lists of tokens as well. BLEU is that of
-# chapter 13, 100 times the geometric mean of the four n-gram precisions, counted over the whole
+# A reference is one right translation of many. Where there are several references, BLEU can be
+# fairer. `multi_bleu(hypotheses, references)` gets a list of sentences, each a list of tokens, and
+# for each of them a list of one or more references, which are lists of tokens as well. BLEU is that
+# of chapter 13, 100 times the geometric mean of the four n-gram precisions, counted over the whole
 # corpus, times exp(1 − r/h) if the output of length *h* is shorter than *r*; without a single match
 # for some *n* it is 0. But an n-gram is right as often as it occurs in the reference that has it
 # most often, and *r* is the sum of the lengths of those references that are closest in length to
@@ -234,7 +236,7 @@ CONFIGS = {"Transformer": "cpu_tatoeba_transformer", "RNN": "cpu_tatoeba_rnn"}
 
 # %% manual="experiment_training" points=5 tags=["nbval-ignore-output"]
 ### BEGIN SOLUTION
-# Equal tokens: both draw the same batches, so equal steps are equal tokens.
+# Equal tokens: these two draw the same batches, so equal steps are equal tokens.
 STEPS = 20  # so that the notebook runs in a test; 2,000 and more give a translator
 
 folder = Path(tempfile.mkdtemp())  # choose a folder of your own, so that you find the runs again
@@ -317,7 +319,8 @@ assert judged.sentences == 20
 # are, and what the machine is good at. Then argue against yourself: name at least three things that
 # could be wrong with your result (threats to validity: seeds, tuning, test set, metric), and what
 # each could change. And say what you would expect on the 4.5 million sentences of WMT14, where the
-# paper reports 27.3 BLEU for the base model against 24.6 for the best RNN of its time.
+# paper reports 27.3 BLEU for the base model against 24.6 for GNMT, a deep RNN, and 26.0 for an RNN
+# with a mixture of experts.
 #
 # ### BEGIN MARK SCHEME
 # | points | for |
@@ -340,10 +343,10 @@ assert judged.sentences == 20
 #
 # What could be wrong: one seed each, and single runs differ by a point or two; the learning rates
 # were tuned by the course, more for one than for the other, perhaps; the test sentences come from
-# the same source as the training data and are short; BLEU with one reference counts a good
-# paraphrase as an error; and minutes on this machine are not minutes on another.
+# the same source as the training data and are short; most sentences have one reference only, and a
+# good paraphrase counts as an error; and minutes on this machine are not minutes on another.
 #
-# On WMT14 I expect the Transformer ahead, as in the paper. The sentences are three times as long,
+# On WMT14 I expect the Transformer ahead, as in the paper. The sentences are several times as long,
 # so the path between distant words matters; there is enough text to learn an order from; and on a
 # GPU all positions are worked on at once, while an RNN has to wait for each one before the next.
 

@@ -15,17 +15,17 @@
 #
 # In 2017 the paper [“Attention Is All You Need”](https://arxiv.org/abs/1706.03762) described a
 # translation model of a few simple parts. Nearly every large language model since then is made of
-# the same parts. In this course you write all of them, assemble them into a Transformer of your
-# own, train it, break it, and judge the result.
+# parts of the same kind. In this course you write all of them, assemble them into a Transformer of
+# your own, train it, break it, and judge the result.
 #
 # You need a laptop; no GPU, and no network once the course is installed.
 #
 # ## The map
 #
-# An arrow leads from a chapter to one that uses its ideas (chapters 2 and 4 also use attention as a
-# black box, before chapter 5 opens it). Colors: green is the overview,
-# blue the ideas, orange the model, and pink what you do with it. Each dot is an exercise, and
-# a filled one is an exercise that you have done: run the cell again from time to time.
+# An arrow leads from a chapter to one that uses its ideas (chapters 1 to 4 also use finished parts,
+# before a later chapter opens them). Colors: green is the overview, blue the ideas, orange the
+# model, and pink what you do with it. Each dot is an exercise, and a filled one is an exercise that
+# you have done: run the cell again from time to time.
 
 # %%
 from IPython.display import Markdown

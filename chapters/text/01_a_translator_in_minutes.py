@@ -21,7 +21,7 @@
 # - turn a model that knows the next token into one that translates, with a loop of your own,
 # - translate your own sentences and look at where the model looked.
 #
-# Reading takes about half an hour, computing less than two minutes. No network is needed.
+# Reading takes about half an hour, computing about two minutes. No network is needed.
 #
 # **Predict first.** The model below will train for 300 steps. It has never seen a word of either
 # language before. Out of ten everyday sentences that it has not seen in training, how many will it
@@ -92,14 +92,13 @@ print(f"{len(data.valid):,} sentences to watch the training with")
 print(f"{len(data.test):,} sentences to judge it by")
 
 # %% [markdown]
-# Not every pair is used. Every pair whose English side is also in the validation or the
-# test set had to go, whatever
-# its German side says: a model that has seen the question deserves no credit for knowing the
-# answer. And two pairs went because one side is several times as long as the other, which usually
-# means that they do not say the same thing.
+# Not every pair is used. 1,977 pairs are those of the 1,500 English sentences that are kept for
+# validation and test, with all their translations: a model that has seen the question deserves no
+# credit for knowing the answer. And two pairs went because one side is several times as long as the
+# other, which usually means that they do not say the same thing.
 #
-# Here are the first test sentences. Many have several correct translations, and the test set keeps
-# them all:
+# Here are the first test sentences. Some have several translations in the collection, and the test
+# set keeps them all:
 
 # %%
 pd.DataFrame(
@@ -123,9 +122,9 @@ for sentence in ("Where is the station?", "Wo ist der Bahnhof?", "The hedgehog s
 
 # %% [markdown]
 # *Where*, *is*, *the*, *Wo*, *ist* and *der* are one piece each. *station* takes two, and
-# *Bahnhof*, which every tourist knows, takes five: in these 48,000 sentences it is not frequent
-# enough. The hedgehog is broken into nothing but fragments. The model can still read such words,
-# but it has to learn what the fragments mean together.
+# *Bahnhof*, which every tourist knows, takes five: in these 48,000 pairs it is not frequent enough.
+# The hedgehog is broken into nothing but fragments. The model can still read such words, but it has
+# to learn what the fragments mean together.
 #
 # How long is a sentence, then?
 
@@ -146,7 +145,8 @@ show(
 #
 # Two encoder and two decoder layers, and each token is a vector of 192 numbers. The paper's base
 # model has six of each and 512 numbers. Apart from the size, this experiment differs from the
-# drawing in two ways: each norm comes *before* its sublayer, which trains more easily (chapter 9),
+# paper's model in two ways: each norm, which brings the vectors to a standard size, comes *before*
+# its **sublayer** (an attention or a feed-forward network), which trains more easily (chapter 9),
 # and the two embeddings and the output projection are three tables, where the paper has one
 # (chapter 3). Both are settings of the experiment.
 
@@ -227,8 +227,8 @@ translations
 
 # %% [markdown]
 # Read each column from top to bottom. From early on nearly all of these are German words in German
-# order, with a full stop; the right ones come, and some that came go again. How much does the
-# decoder listen to the encoder by then? The two losses show it:
+# order, with the right mark at the end; the right ones come, and some that came go again. How much
+# does the decoder listen to the encoder by then? The two losses show it:
 
 # %% tags=["nbval-ignore-output"]
 steps = list(listening)
@@ -249,8 +249,8 @@ assert wrong[-1] - right[-1] > 1.5 * (wrong[1] - right[1]), (
 
 # %% [markdown]
 # Before training both are near 8.7, a little worse than ln 4000, because random scores prefer some
-# pieces. After the first 60 steps the loss is about 5 even with the wrong source: that much can be
-# known about a German sentence without the English: which words are frequent, and which word
+# pieces. After the first 60 steps the loss is about 5 even with the wrong source. That much can be
+# known about a German sentence without the English, namely which words are frequent and which word
 # follows which. The right source is worth about 1 nat at that point. From then on the upper curve
 # hardly moves, and the lower one goes on falling, until the source is worth about 2.6 nats per
 # token. (The upper curve does not measure how much German the decoder knows: one that trusts its
@@ -419,14 +419,16 @@ for source, said in zip(sentences, run.translate(sentences)):
     print(f"{source}\n    {said}\n")
 
 # %% [markdown]
-# Compare with the data: the model has never met a sentence as long as the last one, and *hedgehog*
-# in pieces only. But it also fails with frequent words in short sentences, after 300 steps.
+# Compare with the data: the model has never met a sentence as long as the last one, nor the word
+# *hedgehog*, whose pieces it knows from other words only. But it also fails with frequent words in
+# short sentences, after 300 steps.
 #
 # ## Where does it look?
 #
 # Before each token that it produces, the decoder weighs the source tokens: how much of each should
 # go into the decision? These **attention weights** are numbers between 0 and 1, and those of one
-# target token add up to 1. Here they are for one sentence, as a mean over both layers and all four
+# target token add up to 1. Each layer weighs the source four times, independently: with four
+# **heads** (chapter 6). Here are the weights for one sentence, as a mean over both layers and all
 # heads:
 
 # %% tags=["nbval-ignore-output"]

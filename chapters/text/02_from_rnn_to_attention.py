@@ -13,9 +13,9 @@
 # %% [markdown]
 # # 2 · From the RNN to attention
 #
-# Before the Transformer, neural translation was done by recurrent networks. Attention was invented
-# for them, to mend a weakness that you will see with your own eyes in this chapter. Then the
-# Transformer kept the remedy and dropped the patient. By the end you can
+# Before the Transformer, neural translation was mostly done by recurrent networks. Attention was
+# invented for them, to mend a weakness that you will see with your own eyes in this chapter. Then
+# the Transformer kept the remedy and dropped the patient. By the end you can
 #
 # - write an LSTM and a sequence-to-sequence model, and show where its bottleneck is,
 # - distinguish what a model cannot hold from what it has not learned,
@@ -55,7 +55,7 @@ from transformer_lib.timing import fastest
 # (Hochreiter and Schmidhuber 1997; the forget gate is by Gers, Schmidhuber and Cummins 2000) keeps
 # two vectors, the state $h$ and the cell $c$, and decides with three gates, numbers between 0 and 1
 # for each **channel** (each of the numbers of a vector), what to keep of the cell ($f$), what to
-# let in ($i$) and what to show ($o$):
+# let in ($i$) of a candidate $g$, and what to show ($o$); ⊙ is the product channel by channel:
 #
 # $$\begin{aligned}
 # i &= \sigma(W_i x_t + U_i h_{t-1} + b_i) & f &= \sigma(W_f x_t + U_f h_{t-1} + b_f)\\ o &=
@@ -69,9 +69,9 @@ from transformer_lib.timing import fastest
 #
 # ●●○ · 20 minutes · what an encoder is made of
 #
-# PyTorch stacks the four matrices $W$ into one, in the order i, f, g, o, and likewise
-# the four $U$ and $b$: `w` is (4 · d_h, d_x), `u` is (4 · d_h, d_h), `b` is (4 · d_h). `x` is
-# (batch, d_x), `h` and `c` are (batch, d_h). Return the new `h` and the new `c`.
+# PyTorch stacks the four matrices $W$ into one, in the order i, f, g, o, and likewise the four $U$
+# and $b$: `w` is (4 · d_h, d_x), `u` is (4 · d_h, d_h), `b` is (4 · d_h), the sum of PyTorch's two
+# biases. `x` is (batch, d_x), `h` and `c` are (batch, d_h). Return the new `h` and the new `c`.
 #
 # What passes its `check` is kept in `my_transformer.py` beside this notebook; after a first try,
 # `solution("lstm_step")` in a cell of its own shows one way.
@@ -256,10 +256,10 @@ print("the same logits")
 # sentence ([Cho et al. 2014](https://arxiv.org/abs/1409.1259)).
 #
 # But is it too narrow, or is it only hard to learn to use? These are two different faults. 32
-# letters out of eleven are $32 \log_2 11 = 111$ bits, and 128 numbers of 32 bits could hold that
-# many times over. So give the same network more training, or more width with the same training, and
-# see which helps. The share of right letters in strings of 32, as the mean ± the standard
-# deviation of five seeds:
+# letters out of eleven are $32 \log_2 11 = 111$ bits, and 128 numbers of 32 bits, 4,096 bits in
+# all, could hold many times as much. So give the same network more training, or more width with the
+# same training, and see which helps. The share of right letters in strings of 32, as the mean ± the
+# standard deviation of five seeds:
 
 # %%
 def measure(steps, width, seed):
@@ -334,13 +334,15 @@ check_experiment("reading_backwards", runs, conclusion)
 #
 # $$e_j = h^\top W s_j$$
 #
-# This is one matrix product for all pairs, and no tanh. (“General” in their paper, which also tries
-# the product without $W$, “dot”, and a form like Bahdanau's, “concat”.) The scores are not the only
-# difference; look at the drawing above. Bahdanau's decoder asks with its *old* state, and the
-# context goes *into* the step that makes the new one; his encoder reads in both directions. Luong's
-# decoder makes its step first, asks with the *new* state, and joins state and context afterwards.
-# (Letters: here $h$ is the decoder's state, as in Luong's paper; in Bahdanau's, $s$ is, and $h_j$
-# are the encoder's.)
+# These are two matrix products for all pairs together, and no tanh. (“General” in their paper,
+# which also tries the product without $W$, “dot”, and a form like Bahdanau's, “concat”.) The scores
+# are not the only difference; look at the drawing above. Bahdanau's decoder asks with its *old*
+# state, and the context goes *into* the step that makes the new one; his encoder reads in both
+# directions. Luong's decoder makes its step first, asks with the *new* state, and joins state and
+# context afterwards. (His best models also give the result to the next step, which he calls input
+# feeding; we leave that out, so that attention for all steps can be computed at once.) (Letters:
+# here $h$ is the decoder's state, as in Luong's paper; in Bahdanau's, $s$ is, and $h_j$ are the
+# encoder's. And $c$, which was the LSTM's cell, is the context from here on.)
 #
 # You write both scores and Luong's join. Memory and queries come in batches: `query` is (batch,
 # queries, d_model), `memory` is (batch, keys, d_model).
@@ -350,9 +352,9 @@ check_experiment("reading_backwards", runs, conclusion)
 # ●○○ · 10 minutes · scores by a product
 #
 # $\text{softmax}(h^\top W s)\,s$, as in Luong's paper, without dividing by $\sqrt d$: `query` holds
-# the states h, `memory` the states s. `mask`, (batch, keys), is True where there is a word and
-# False where there is padding. Return the contexts, (batch, queries, d_model), and the weights,
-# (batch, queries, keys).
+# the states h, `memory` the states s, and `weight` is W, (d_model, d_model). `mask`, (batch, keys),
+# is True where there is a word and False where there is padding. Return the contexts, (batch,
+# queries, d_model), and the weights, (batch, queries, keys).
 
 # %%
 def luong_attention(query, memory, weight, mask):
@@ -373,8 +375,9 @@ check(luong_attention)
 #
 # ●○○ · 10 minutes · scores by a small network
 #
-# $v^\top\tanh(W_1 h + W_2 s)$, with matrices on the right: `query @ w_query` and
-# `memory @ w_memory` have the shape (batch, …, hidden). The mask and what you return are as before.
+# $v^\top\tanh(W_1 h + W_2 s)$, with matrices on the right: `query @ w_query` and `memory @
+# w_memory` have the shape (batch, …, hidden), and `v` is (hidden,). The mask and what you return
+# are as before.
 
 # %%
 def bahdanau_attention(query, memory, w_query, w_memory, v, mask):
@@ -412,9 +415,10 @@ check(attentional_state)
 # </details>
 #
 # The library's layers compute the same, except that `LuongAttention` also divides by $\sqrt d$
-# (chapter 5 says why). Its `query.weight` holds $W^\top$, times $\sqrt d$, because `nn.Linear`
-# multiplies by the transpose of its weight. Last comes the attentional state, which follows a step
-# of Luong's decoder, computed by your parts from random states:
+# (chapter 5 says why). Its `query.weight` holds $W^\top$, because `nn.Linear` multiplies by the
+# transpose of its weight, times $\sqrt d$, which undoes that division. The last lines compute the
+# attentional state, which follows each step of Luong's decoder, from random states and with your
+# functions:
 
 # %%
 luong_attention, bahdanau_attention = mine("luong_attention"), mine("bahdanau_attention")
@@ -438,7 +442,8 @@ print("state", tuple(h.shape), "and context", tuple(context.shape), "→", tuple
 
 # %% [markdown]
 # You have just met the attention of the Transformer: $W^\top h$ is the query, and $s_j$ is both key
-# and value. Does it cure the forgetfulness? The same letters, the same training:
+# and value. Does it cure the forgetfulness? The same letters, the same training (to keep the model
+# small, state and context go into the output layer as they are, without the tanh):
 
 # %% tags=["nbval-ignore-output"]
 attentive = train(LuongAttention)
@@ -573,9 +578,10 @@ assert influences["LSTM, forget bias +0"][32] < 1e-4 * influences["LSTM, forget 
 # In a fresh LSTM four tenths of the influence are lost with every word, and next to nothing arrives
 # from 32 words away. That is a matter of initialization, though: with 1 added to the bias of the
 # forget gates it is a fifth per word, with 2 less than a tenth, and in the trained translator about
-# a sixth. What remains is that in an LSTM a long way has to be *kept open*, channel by channel,
-# while in self-attention every word is one step away, near or far. The paper's table 1 calls this
-# the **maximum path length**: $O(n)$ against $O(1)$.
+# a sixth (here on sentences read one after another, longer than any text that it met in training).
+# What remains is that in an LSTM a long way has to be *kept open*, channel by channel, while in
+# self-attention every word is one step away, near or far. The paper's table 1 calls this the
+# **maximum path length**: $O(n)$ against $O(1)$.
 #
 # ## Time
 #
@@ -625,10 +631,10 @@ assert min(ratios) > 0, "nothing was measured: run this cell again"
 
 # %% [markdown]
 # By the count, the two lines should meet at $n = 2d = 512$. When this page was written, on two CPU
-# cores, the LSTM took about twice as long for sentences of 16 words, and they met near 512. A CPU
-# is the place where the LSTM suffers least, since a single step keeps two cores busy. On a device
-# with thousands of cores most of them wait while it takes step after step; that is the argument of
-# the paper's introduction.
+# cores, the LSTM took about twice as long for sentences of 16 words, and the lines met near 512. A
+# CPU is the place where the LSTM suffers least, since a single step keeps two cores busy. On a
+# device with thousands of cores most of them wait while it takes step after step; that is the
+# argument of the paper's introduction.
 #
 # ## Where the RNN is the cheaper one
 #
@@ -645,11 +651,11 @@ for length in (10, 100, 1000, 10_000):
 pd.DataFrame(rows, columns=["tokens so far", "LSTM keeps", "self-attention keeps"])
 
 # %% [markdown]
-# And where there is little time to train? Not that we can show. On the bundled text, after three
-# minutes each on two CPU cores, the LSTM has 53.3 BLEU and the Transformer 52.1, a difference that
-# chance alone could make. Where the processor has matrix units, which suit a Transformer, it was
-# the other way round (the project's file `benchmarks/RESULTS.md`). Chapter 15 puts both on equal
-# terms and shows where their curves cross.
+# Is the RNN also better where there is little time to train? We cannot show that it is. On the
+# bundled text, after three minutes each on two CPU cores, the LSTM has 53.3 BLEU and the
+# Transformer 52.1, a difference that chance alone could make. Where the processor has matrix units,
+# which suit a Transformer, it was the other way round (the project's file `benchmarks/RESULTS.md`).
+# Chapter 15 puts both on equal terms and shows where their curves cross.
 #
 # ## Common mistakes
 #
@@ -672,7 +678,8 @@ print(f"flipped as a whole:     states differ by {(naive - alone).abs().max():.2
 print(f"within its own length:  states differ by {(careful - alone).abs().max():.2f}")
 
 # %% [markdown]
-# So a sentence would be translated differently depending on what else is in its batch.
+# In the first way, a sentence would be translated differently, depending on what else is in its
+# batch.
 #
 # **Attention to padding.** Attention has the same problem: whatever is not masked gets a share.
 # Half of this memory is padding, and a fresh attention gives nearly half of its weight to it:

@@ -215,9 +215,10 @@ show_chart(merge_explorer(cut, SENTENCES, merges, shown=8))
 # %% [markdown]
 # ## SentencePiece
 #
-# The library leaves this to [SentencePiece](https://github.com/google/sentencepiece), which does
-# the same faster: it recounts only what a merge has changed. Its pieces are numbered in the
-# order in which they were learned, so we can compare. Do its first hundred merges agree with ours?
+# The library leaves this to [SentencePiece](https://github.com/google/sentencepiece), whose BPE
+# mode does the same faster: it recounts only what a merge has changed. Its pieces are numbered in
+# the order in which they were learned, so we can compare. Do its first hundred merges agree with
+# ours?
 
 # %%
 letters = {letter for sentence in text for letter in sentence}
@@ -259,8 +260,8 @@ print(tokenizer.pieces(tokenizer.encode(["</s>"])[0]), "but the token itself is"
 # Need anything be unknown? Every text is a sequence of bytes (UTF-8), and there are only 256 of
 # them. GPT-2's tokenizer merges bytes instead of letters from the start; SentencePiece can spell
 # what it does not know in bytes (`byte_fallback`), as the first two Llamas do. Write the second:
-# each of the `symbols` that is in the set `vocabulary` stays, any other becomes its bytes, each as
-# a piece like `<0xD0>`.
+# each of the `symbols` that is in the set `vocabulary` stays, any other, of however many letters,
+# becomes its bytes, each as a piece like `<0xD0>`. Return one list of pieces.
 
 # %%
 def byte_fallback(symbols, vocabulary):
@@ -394,11 +395,12 @@ for word in ("car", "mother", "bought", "him", "kaufte", "Hund", "Monday"):
 # ## Times √d_model
 #
 # “In the embedding layers, we multiply those weights by √d_model”, says section 3.4, and no more.
-# Why? The same table is used twice. At the end of the model, the score (**logit**) of each piece is
-# the dot product of the decoder's state with the piece's row. The numbers in a state have size 1,
-# so the dot product of a state with a row whose numbers have size σ has size
-# $\sigma\sqrt{d_{model}}$. That should not be more than about 1 at the start, so that hardly any
-# piece is preferred; hence rows start with $\sigma = 1/\sqrt{d_{model}}$. (So they do in the
+# Why? The same table is used three times, for source, target and output: these are **tied
+# weights**. At the end of the model, the score (**logit**) of each piece is the dot product of the
+# decoder's state with the piece's row. The numbers in a state have size 1 (root mean square; a norm
+# sees to that, chapter 8), so the dot product of a state with a row whose numbers have size σ has
+# size $\sigma\sqrt{d_{model}}$. That should not be more than about 1 at the start, so that hardly
+# any piece is preferred; hence rows start with $\sigma = 1/\sqrt{d_{model}}$. (So they do in the
 # authors' program, Tensor2Tensor, and in this library; the paper does not say.) At the beginning of
 # the model, though, the row is added to a position, whose numbers have size 0.7. Next to it such a
 # row is almost nothing:
@@ -420,8 +422,8 @@ print(f"rows / √d_model: {rms(rows / math.sqrt(d_model)):.3f}")
 
 # %% [markdown]
 # Multiplied by the root, word and position are about equally large. The last line is what you get
-# if you follow the comment in one published notebook (chapter 16): it says “divide” above code that
-# multiplies, and the position would be 360 times as large as the word.
+# if you follow the comment in one published notebook (chapter 16): the comment says “divide”, the
+# code below it multiplies. The position would be 360 times as large as the word.
 #
 # ### Embed
 #
@@ -530,8 +532,9 @@ assert min(shares[0], 1 - shares[1], 1 - shares[2]) > 0.9, (
 # The connections around the sublayers (chapter 9) carry the row of the token that was read through
 # to the end, and there no row fits it better than itself; but only where the root has made the row
 # large enough to be heard. So a model that is tied and scaled begins as a parrot and first has to
-# unlearn that. Does it catch up? It and the model with three tables, trained sixteen times as long,
-# three seeds each, with the loss on sentences that they have not read:
+# unlearn that. Does it catch up? Here it is beside the model with three tables, both trained
+# sixteen times as long, with three seeds each; the table adds the loss on sentences that they have
+# not read:
 
 # %%
 from transformer_lib.training.config import TrainingConfig
@@ -570,11 +573,12 @@ mean_and_spread(runs.rename(columns=lambda name: name.replace(", read", ", in tr
 # %% [markdown]
 # It does not, within 2,400 steps. A loss in training is taken on each batch before the step on it,
 # so in the first pass over the text, which takes 780 steps, these batches are as new to the models
-# as the others: after 600 steps the tied one is more than half a nat behind on both. At the end,
-# when the fourth pass has begun, it is four tenths of a nat behind in training, and a quarter on
-# sentences that neither has read. So part of the lead of the model with more parameters is
-# memorization by then, and part is not: on so little text tying costs some quality, which is why
-# the translator of chapter 1 has three tables. What does tying give in return? Here are the
+# as the unread sentences: after 600 steps the tied one is more than half a nat behind on both. At
+# the end, when the fourth pass has begun, it is four tenths of a nat behind in training, and a
+# quarter on sentences that neither has read. So part of the lead of the model with more parameters
+# is memorization by then, and part is not: in so short a training tying costs some quality, which
+# is why the translator of chapter 1 has three tables. The Transformer that comes with the course,
+# which was trained for much longer, has one. What does tying give in return? Here are the
 # parameters of the paper's base model, built without allocating memory, on PyTorch's device `meta`:
 
 # %%

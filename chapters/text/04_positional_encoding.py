@@ -24,11 +24,11 @@
 #
 # Reading takes about forty minutes, computing less than one.
 #
-# **Predict first.** Three small models learn the same game on sequences of 16 tokens: at each
-# position, say which token came three places earlier. One gets sinusoids, one learns a vector for
-# each position, and one gets no positions at all. Then the sequences grow to 32 tokens. What share
-# of the answers does each get right, on the first 16 positions and on the rest? Write six numbers
-# down. (The result surprised us too.)
+# **Predict first.** Three small models learn the same game on sequences of 16 tokens: from the
+# fourth token on, say which token came three places earlier. One gets sinusoids, one learns a
+# vector for each position, and one gets no positions at all. Then the sequences grow to 32 tokens.
+# What share of the answers does each get right, up to position 15, the last one of the short
+# sequences, and beyond it? Write six numbers down. (The result surprised us too.)
 
 # %%
 import math
@@ -96,12 +96,12 @@ print("dog becomes the same vector, at place 1 and at place 4")
 # ## A number for each place?
 #
 # The first idea, adding the position itself (0, 1, 2, …, 500), swamps the word, whose vector has
-# numbers around 1. Dividing by the sentence's length makes "one place further on" mean something
+# numbers around 1. Dividing by the sentence's length makes “one place further on” mean something
 # different in each sentence. What we want is a vector for each position that
 #
 # 1. stays as small as a word's vector, however long the sentence,
 # 2. is different for every position,
-# 3. makes "k places further on" mean the same thing everywhere.
+# 3. makes “k places further on” mean the same thing everywhere.
 #
 # Computers count with small numbers too: with bits. The last bit changes at every step, the one
 # before it at every second step, the one before that at every fourth. Each bit is a wave and, from
@@ -157,8 +157,8 @@ for pos in range(3):
 #
 # ●●○ · 15 minutes · the positions of the paper's model
 #
-# `length` is the number of positions, counted from
-# 0, `d_model` is even; return a tensor of shape (length, d_model) in single precision.
+# The positions are 0 to `length` − 1, and `d_model` is even; return a tensor of shape (length,
+# d_model) in single precision.
 
 # %%
 def positional_encoding(length, d_model):
@@ -318,9 +318,9 @@ columns = ["d_model", "slowest wave", "with d_model − 2", "largest difference 
 pd.DataFrame(rows, columns=columns)
 
 # %% [markdown]
-# With few channels the two tables differ by as much as waves can, and share only the fastest pair;
-# with 512 they differ a little. When you load weights from elsewhere, compare the position table
-# first.
+# The two tables share only the fastest pair. With few channels the others differ by almost as much
+# as waves can, by 2; with 512 they differ a little. When you load weights from elsewhere, compare
+# the position table first.
 #
 # ## Positions in the scores instead
 #
@@ -354,7 +354,7 @@ check(rotary)
 #
 # </details>
 #
-# Does the score depend on the distance alone? One query and one key, moved along together:
+# Do the positions matter only by their distance? One query and one key, moved along together:
 
 # %%
 rotary = mine("rotary")
@@ -405,8 +405,8 @@ def sequences(count, length):
     return tokens, tokens[:, :-BACK]  # the answers, from position BACK on
 
 # %% [markdown]
-# And ALiBi, where the head sees no later token, as in the ALiBi paper. With a slope of 0 only that
-# causal mask is left, which shows what is due to the mask and what to the slope:
+# ALiBi takes part, too, with a head that sees no later token, as in the ALiBi paper. With a slope
+# of 0 only that causal mask is left, which shows what is due to the mask and what to the slope:
 
 # %%
 class AlibiAttention(nn.Module):
@@ -426,8 +426,8 @@ class AlibiAttention(nn.Module):
         return self.output(weights @ value)
 
 # %% [markdown]
-# In `LookBack`, `start` is the position of the first token; `starts` below says from how many it is
-# drawn. Here it is always 0, and we will need it in a moment.
+# In `LookBack`, `start` is the position of the first token, drawn from the first `starts`
+# positions. In this experiment `starts` is 1, so that it is always 0; the next one varies it.
 # Training takes a few seconds for each kind of position. One run may be luck, so each is repeated
 # with five seeds. The results come with the course; if you change the program, your machine
 # measures them again:
@@ -470,9 +470,10 @@ runs = over_seeds(by_position, {kind: [kind] for kind in KINDS}, "04_longer_than
 shares = {kind: runs.loc[runs["case"] == kind, "3":] for kind in KINDS}
 for kind, share in shares.items():
     inside, beyond = share.loc[:, :"15"].mean(axis=1), share.loc[:, "16":].mean(axis=1)
+    first, last = share["3"].mean(), share["15"].mean()
     print(
-        f"{kind:10} up to position 15: {inside.mean():4.0%} ± {inside.std():.0%}, "
-        f"beyond: {beyond.mean():3.0%} ± {beyond.std():.0%}"
+        f"{kind:10} up to position 15: {inside.mean():4.0%} ± {inside.std():.0%} (from {first:.0%} "
+        f"at 3 to {last:.0%} at 15), beyond: {beyond.mean():3.0%} ± {beyond.std():.0%}"
     )
     assert beyond.max() < 0.5, "not as on our machines: restart the kernel and run all cells"
 show(
@@ -482,8 +483,8 @@ show(
     ),
     "Share of right answers by position: with sinusoids and with learned positions all are right "
     "up to the training length and hardly any beyond it; without positions few are right anywhere. "
-    "The causal mask alone brings a quarter up to the training length and fewer beyond it, ALiBi "
-    "a quarter on both sides.",
+    "With the causal mask alone the share falls from position to position, with ALiBi it rises to a "
+    "quarter and stays there.",
 )  # fmt: skip
 
 # %% [markdown]
@@ -491,12 +492,13 @@ show(
 # better than chance, because it can guess a token that occurs more than once. With learned
 # positions it plays perfectly as far as it was trained. From position 16 on it meets vectors that
 # no training step has touched, and guesses. A head without any positions but with a causal mask
-# does as well as ALiBi up to position 15 on average, so that part may be the mask's; but the more
-# tokens it sees, the less often it guesses right. ALiBi does not notice how long the sequence is,
-# because distant tokens get next to no weight, and a longer sequence adds only such tokens. It says
-# *near*, not *where*, and one such head, with one slope, does not learn to count to three.
+# does about as well as ALiBi up to position 15 on average, but not for the same reason: it falls
+# all the way, for the more tokens it sees, the less often it guesses right, while ALiBi rises and
+# then stays where it is. It hardly notices how long the sequence is: with each place farther back a
+# token has a tenth less weight, and what a longer sequence adds changes little. It says *near*, not
+# *where*, and one such head, with one slope, does not learn to count to three.
 #
-# And the sinusoids? **They fail just as suddenly.** The rotation that means "three places back" is
+# And the sinusoids? **They fail just as suddenly.** The rotation that means “three places back” is
 # there, and it would be right everywhere. But nothing in training asked for it. Sixteen positions
 # can be connected correctly by very many matrices, and gradient descent found one of the others.
 # That a solution can be represented does not mean that it is learned.
@@ -523,10 +525,12 @@ mean_and_spread(runs)
 # Now there is a difference. Both play well where they were trained, even on sequences twice as long
 # as any they met. Where neither has been, the learned vectors are noise and the sinusoids still
 # work, a little less well the farther away: what works at a hundred places at once works at most
-# others. It is not the longer training: after as many steps that always begin at position 0 they
-# are right in less than half of the places everywhere (last row).
-# Had you trusted the folklore ("sinusoids extrapolate") or the first experiment alone ("they do
-# not"), you would have been wrong either way.
+# others. It is not the longer training: after as many steps that always begin at position 0,
+# sinusoids are right in less than half of the places everywhere (last row; its first number has
+# trained positions in it, up to 15). Far out they are right more often than a model without
+# positions, with which 14% are right: something of the rotation has been learned, but it is not
+# reliable. Had you trusted the folklore (“sinusoids extrapolate”) or the first experiment alone
+# (“they do not”), you would have been wrong either way.
 #
 # ### Does rotary go further?
 #
@@ -566,8 +570,8 @@ check_experiment("rotary_beyond", runs, conclusion)
 #
 # Positions are added to embeddings, which have first been multiplied by √d_model (chapter 3 says
 # why). Dropout comes last. `tokens` is (batch, length), `table` holds a row for each piece of the
-# vocabulary, `positions` a row for each position, more of them than the sentence may need;
-# `dropout` is a function from tensor to tensor (chapter 11 shows what it is good for).
+# vocabulary, `positions` a row for each position, perhaps more than the sentence needs; `dropout`
+# is a function from tensor to tensor (chapter 11 shows what it is good for).
 
 # %%
 def embed_with_positions(tokens, table, positions, dropout):
@@ -631,8 +635,8 @@ for name, positions in {"right": sinusoidal_positions(100, 64), "wrong": wrong}.
 # 4. Interleaved or in halves is a matter of order; d_model − 2 in the exponent is another encoding.
 # 5. Learned positions end where training ended. Sinusoids go further only if training made the
 #    model use the rotation; being able to represent it is not enough.
-# 6. Rotary encoding turns queries and keys, so that scores depend on distances alone; ALiBi
-#    subtracts the distance.
+# 6. Rotary encoding turns queries and keys, so that positions enter the scores only as distances;
+#    ALiBi subtracts a multiple of the distance.
 #
 # Now you can do **assignment 1**: relative, learned and interpolated positions, and the sinusoids
 # with a base of your own.

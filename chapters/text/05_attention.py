@@ -18,7 +18,8 @@
 # it all costs, and how far a picture of attention can be trusted. By the end you can
 #
 # - compute attention on paper and in code,
-# - say why there are three projections, and construct one that makes a head look where you want,
+# - say why there are three projections, and construct two of them so that a head looks where you
+#   want,
 # - say why the scores are divided by $\sqrt{d_k}$, with the numbers that show it,
 # - tell which part of a layer gets expensive when sentences get long,
 # - read an attention picture without reading too much into it.
@@ -53,7 +54,7 @@ from transformer_lib.timing import fastest
 # Attention is a soft look-up: it does not have to pick one entry. You come with a **query**; every
 # word has a **key**, which says what is to be found there, and a **value**, which is what you get.
 # In a dictionary exactly one key fits and you get its value. Here every key fits more or less, and
-# you get a mixture of all values, in which those of the best-fitting keys prevail.
+# you get a mixture of all values, in which those of the best-fitting keys dominate.
 #
 # Take the sentence *she eats fish*, with vectors of four channels that we choose ourselves. Suppose
 # that the word *eats* asks for what is eaten. Its query is
@@ -110,8 +111,8 @@ show_chart(lookup_explorer(WORDS, keys, values, start=(2, 2)))
 #
 # ●○○ · 10 minutes · scores become shares, even where they are large
 #
-# The softmax of each row of `scores`, without `torch.softmax`. Scores can be large, and gradients
-# have to get through, so compute with tensors.
+# The softmax of each row of `scores`, (queries, keys), without `torch.softmax`. Scores can be
+# large, and gradients have to get through, so compute with tensors.
 
 # %%
 def softmax(scores):
@@ -135,7 +136,7 @@ check(softmax)
 # Every word asks. Write the queries as rows of a matrix $Q$, keys and values as rows of $K$ and
 # $V$: then $QK^\top$ holds, in row *i* and column *j*, the score of query *i* with key *j*. `query`
 # is (batch, queries, d_k), `key` is (batch, keys, d_k). Return the weights of scaled dot-product
-# attention, (batch, queries, keys). Use your `softmax`, or PyTorch's.
+# attention, (batch, queries, keys). Use PyTorch's `softmax`, or yours if it takes a batch, too.
 
 # %%
 softmax = mine("softmax")
@@ -362,7 +363,8 @@ WIDTHS = (4, 16, 64, 256, 512)
 
 def random_weights(d_k, scale):
     q, k = torch.randn(2000, 1, d_k), torch.randn(2000, 16, d_k)
-    return softmax(scale * (q @ k.mT))
+    scores = scale * (q @ k.mT)[:, 0]  # a row for each query
+    return softmax(scores)[:, None]
 
 
 for d_k in WIDTHS:
@@ -451,7 +453,7 @@ assert without[-1] < 0.6 * with_root[-1], (
 #
 # The first grows with the length, the second with its square. They are equal at $n = 2d$: with the
 # paper's 512 channels, for a text of 1024 tokens. So in translation, where sentences have about 30
-# tokens, the famous quadratic term is three per cent of the other, and for whole books it is
+# tokens, the famous quadratic term is three percent of the other term, and for whole books it is
 # everything. Let us measure both parts for $d = 256$:
 
 # %%
@@ -493,9 +495,8 @@ print(f"counted, the lines cross at n = 2d = 512; on this machine before n = {lo
 # The count leaves the softmax out, which carries $n^2$ numbers to memory and back; the third line
 # shows what the two products alone take. Between the last two lengths the time grew by more than
 # the square predicts, in the products as well as in the softmax: perhaps the numbers no longer fit
-# into the cache. (Kernels that never write them down, such as PyTorch's
-# `scaled_dot_product_attention` on a GPU, move the crossing to the right. They do not change the
-# $n^2$.)
+# into the cache. (Programs that never write these $n^2$ numbers to memory, such as PyTorch's
+# `scaled_dot_product_attention` on a GPU, move the crossing to the right. The products remain.)
 #
 # ## What does “it” mean?
 #
@@ -547,7 +548,7 @@ table.map("{:.0%}".format)
 # at the street. So choose the right head, and you have a picture that tells a story. To know
 # whether the story is true, change what it depends on. In the same sentence with *wide* instead of
 # *tired*, *it* is the street. If these heads know what *it* is, they must now look elsewhere. And
-# if they look at a *place* and not at a word, they must look elsewhere when the two nouns change
+# if they look at a *place* and not at a word, they must look at the other noun when the two change
 # places, which is the third sentence:
 
 # %%
@@ -596,10 +597,10 @@ for name, weights in {"right": right, "wrong": wrong}.items():
 # others gets less than its share: look at the smallest sum.
 #
 # **The root of what?** One published explanation calls the divisor “the square root of 8 divided by
-# 64” and means √64 = 8. Taken literally, it is $\sqrt{8}/64 = 0.04$, and scores that should be
-# divided by 8 are multiplied by 23. And in code with heads it is easy to take the wrong width, that
-# of the model instead of that of a head. Here is what each divisor does to the winner's share among
-# 16 random keys, for $d_k = 64$ and 8 heads:
+# 64” and means √64 = 8. Read as $\sqrt{8}/64 = 0.04$, it multiplies by 23 the scores that should be
+# divided by 8. (Read as $\sqrt{8/64} = 0.35$, it is wrong as well.) And in code with heads it is
+# easy to take the wrong width, that of the model instead of that of a head. Here is what each
+# divisor does to the winner's share among 16 random keys, for $d_k = 64$ and 8 heads:
 
 # %%
 divisors = {
@@ -627,7 +628,8 @@ for name, divisor in divisors.items():
 #    themselves first.
 # 3. Dot products of random vectors have variance d_k. Divided by √d_k they stay around 1; otherwise
 #    softmax picks one key by chance, and the wider the head, the less gradient is left.
-# 4. Projections cost 8nd², attention 4n²d: the square matters only for texts longer than 2d tokens.
+# 4. Projections cost 8nd², attention 4n²d: the square is the larger part from 2d tokens on (and
+#    from 6d, if the feed-forward network is counted as well: chapter 15).
 # 5. A head's picture is a measurement, not an explanation. Change what it should depend on, and see
 #    whether it changes.
 # 6. A wrong axis or a wrong divisor raises no error; sums and shares show it.

@@ -53,8 +53,8 @@ from transformer_lib.course.trained import load_trained
 # ## Two questions, one answer
 #
 # Why is one head not enough? The output of attention is *one* mixture of values for each query. If
-# a word needs something from two places, the mixture has both in it, half and half, and nobody can
-# tell afterwards which half came from where. (Try it: 7 is the mean of which two numbers?)
+# a word needs something from two places, the mixture has both in it. If it is half and half, nobody
+# can tell afterwards which half came from where: ½(*fish* + *cat*) is ½(*cat* + *fish*).
 #
 # The opening question turns this into a game. One layer, 64 channels, and only the number of heads
 # varies:
@@ -125,7 +125,7 @@ show(
         ("heads", "share of right answers (five seeds)"),
         {name: shares[name]["std"] for name in shares.columns.levels[0]},
     ),
-    "Share of right answers to each question: one head answers one of them always and the other "
+    "Share of right answers to each question: one head answers one of them nearly always, the other "
     "one by chance; two heads answer both nearly always, four and eight a little less surely.",
 )
 one, two = (questions[runs["case"] == heads] for heads in ("1", "2"))
@@ -133,9 +133,11 @@ assert one.sum(axis=1).max() < 1.2, "not as on our machines: restart the kernel 
 assert two.min(axis=None) > 0.9, "not as on our machines: restart the kernel and run all cells"
 
 # %% [markdown]
-# For one head, it pays more to look at one place sharply than at two in a blur. Two heads are
-# enough for two questions. With more and narrower heads, some seeds learn the second question only
-# in part within 250 steps: look at the spread.
+# In 250 steps, one head settles on one place and gives up the other. That is what training finds,
+# not what is best: half of its weight on either place would leave two candidates for each answer, a
+# loss of ln 2 = 0.7 for both questions, where it now has about 0 for one and ln 20 = 3.0 for the
+# other. Two heads are enough for two questions. With more and narrower heads, some seeds learn one
+# of the two only in part: look at the spread.
 #
 # ## Four steps
 #
@@ -229,11 +231,11 @@ check(merge_heads)
 # ●●○ · 20 minutes · a sublayer of your Transformer
 #
 # Attention from the positions of `x`, (batch, queries, d_model), to those of `memory`, (batch,
-# keys, d_model). Return the output alone, which is like `x`. All four matrices are (d_model,
-# d_model). `mask` is either None or True where a key may be attended to; its axes are (batch,
-# heads, queries, keys), and any of them may have length 1 instead. Build it from your `split_heads`
-# and `merge_heads`; `attention(query, key, value, mask)` of the library, imported above, returns
-# the output and the weights.
+# keys, d_model). Return the output alone, which has the shape of `x`. All four matrices are
+# (d_model, d_model). `mask` is either None or True where a key may be attended to; its axes are
+# (batch, heads, queries, keys), and any of them may have length 1 instead. Build it from your
+# `split_heads` and `merge_heads`; `attention(query, key, value, mask)` of the library, imported
+# above, returns the output and the weights.
 
 # %%
 split_heads, merge_heads = mine("split_heads"), mine("merge_heads")
@@ -333,7 +335,8 @@ print("one matrix of", tuple(fused.shape), "in transformer_lib.model.MultiHeadAt
 #
 # - `"rows"`: PyTorch's `nn.MultiheadAttention` has (3 · d_model, d_model), the rows of W^Q first,
 #   then those of W^K and W^V, and computes `x @ weight.T`;
-# - `"columns"`: GPT-2 has (d_model, 3 · d_model) and computes `x @ weight`;
+# - `"columns"`: GPT-2 has (d_model, 3 · d_model), the columns of W^Q first, then those of W^K and
+#   W^V, and computes `x @ weight`;
 # - `"heads"`: GPT-NeoX has (3 · d_model, d_model) and computes `x @ weight.T`; the rows are ordered
 #   by head: the d_k query rows of head 0, its key rows, its value rows, then those of head 1.
 #
@@ -393,19 +396,21 @@ mean_and_spread(heads[["case", "seed", "BLEU"]].replace("as it is", "4 heads"))
 
 # %% [markdown]
 # One head seems to be about a point behind four: the difference is a little more than twice its
-# standard error, which with three seeds is not yet certain. Four and eight are not told apart. And
-# one head translates.
+# standard error, which with three seeds is not yet certain. This experiment does not tell four and
+# eight apart. And even one head translates.
 #
-# ### Fewer keys than queries
+# ### Fewer heads of keys than of queries
 #
 # ●●○ · 25 minutes · the form of attention in most large models today
 #
-# When a model writes, it keeps the keys and values of everything so far (chapter 12), and with many
-# heads they fill the memory. So several query heads share one head of keys and values: all of them
-# in multi-query attention ([Shazeer 2019](https://arxiv.org/abs/1911.02150)), small groups of them
-# in grouped-query attention ([Ainslie et al. 2023](https://arxiv.org/abs/2305.13245)). `query` is
-# (batch, heads, queries, d_k), `key` and `value` have fewer heads, `groups`; adjacent query heads
-# share. Return the output, (batch, heads, queries, d_v).
+# When a model writes, it keeps the keys and values of everything so far (chapter 12), $2
+# d_\text{model}$ numbers per token and layer, and with long texts they fill the memory. With fewer
+# heads of keys and values there are fewer of them. So several query heads share one head of keys
+# and values: all of them in multi-query attention ([Shazeer
+# 2019](https://arxiv.org/abs/1911.02150)), small groups of them in grouped-query attention
+# ([Ainslie et al. 2023](https://arxiv.org/abs/2305.13245)). `query` is (batch, heads, queries,
+# d_k), `key` and `value` have `groups` heads, a divisor of the number of query heads; adjacent
+# query heads share. Return the output, (batch, heads, queries, d_v).
 
 # %%
 def grouped_query_attention(query, key, value):
@@ -455,8 +460,8 @@ with_and_without = variants("as it is", "without W^O")
 mean_and_spread(with_and_without[["case", "seed", "BLEU"]].replace("as it is", "with W^O"))
 
 # %% [markdown]
-# The two are not told apart. (The feed-forward network that follows mixes all channels anyway,
-# which may be why.)
+# This experiment does not tell the two apart. (The feed-forward network that follows mixes all
+# channels anyway, which may be why.)
 #
 # ## What heads look for
 #
@@ -474,9 +479,10 @@ show(
 )
 
 # %% [markdown]
-# They differ; that much can be seen. One sentence invites any story, so let us count. In large
-# models some heads nearly always look at the token before, or at the one after ([Voita et al.
-# 2019](https://arxiv.org/abs/1905.09418)). Do ours?
+# They differ; that much can be seen. One sentence invites any story, so let us count. In
+# translators of the paper's size some heads nearly always have their largest weight on the token
+# before, or on the one after ([Voita et al. 2019](https://arxiv.org/abs/1905.09418)). Do ours have
+# such a habit?
 #
 # ### How much goes to a neighbor?
 #
@@ -517,8 +523,9 @@ print("weight on </s>:", *shown, f"(if all were alike: {uniform:.0%})")
 # %% [markdown]
 # All eight give it more than its share, some more than twice as much. (In BERT, [Clark et al.
 # 2019](https://arxiv.org/abs/1906.04341) found the same of its separator, and argue that a head
-# looks there when it finds nothing.) We leave it out, so that what is left adds up to 1 again, and
-# put a baseline beside the measures: what a head would give that looks at all words alike.
+# looks there when it finds nothing.) We leave it out and divide by what is left, so that each row
+# adds up to 1 again, and put a baseline beside the measures: what a head would give that looks at
+# all words alike.
 
 # %%
 def words_only(weights):
@@ -550,9 +557,9 @@ show(
 
 # %% [markdown]
 # A head that looks at all words alike gives 17% to each. Two heads of layer 2 have a habit: head 2
-# gives the *next* token 31%, head 4 the *previous* one 29%, nearly twice as much. Head 1 of layer 1
-# gives the first token of the sentence 30%. No head looks much at the token itself, which the
-# residual connection (chapter 9) passes on in any case.
+# gives the *next* token 31%, head 4 the *previous* one 29%, nearly twice as much: a habit, but far
+# from “nearly always”. Head 1 of layer 1 gives the first token of the sentence 30%. No head looks
+# much at the token itself, which the residual connection (chapter 9) passes on in any case.
 #
 # (Divide the sum along the diagonal by the number of tokens instead of the number of pairs, and
 # every neighbor's share comes out too small. Leave `</s>` in as well, and the two mistakes
@@ -560,8 +567,8 @@ show(
 #
 # ### Words, or places?
 #
-# Do heads also prefer certain *words*? These get the most from head 1 of layer 1, each in so many
-# sentences:
+# Do heads also prefer certain *words*? These get the most from head 1 of layer 1; beside each
+# stands the number of sentences with it:
 
 # %%
 favorites = Counter(pieces[weights[0].mean(dim=0).argmax()] for weights, pieces in words)
@@ -587,14 +594,14 @@ mean_gains = {kind: torch.stack(values).mean(dim=0).numpy() for kind, values in 
 pd.DataFrame(mean_gains, index=names)[sorted(mean_gains)].round(2)
 
 # %% [markdown]
-# (1 is the share that every word would get from a head without preferences.) First hold the word
-# and change the position: head 1 of layer 1 favors whatever comes first, subject or not, and gives
-# the same words less than their share elsewhere. It depends on position, and no other head does so
-# as much. Now hold the position and change the word: heads 2 and 3 of layer 1, and all of layer 2,
-# give subject words less than other words get in the same position: about half at the front, and
-# six to eight tenths later. That is a preference for words, and not the one we expected. (The
-# subject words at the front are mostly *I* and *Tom*; later ones are often objects, such as *you*
-# and *it*.)
+# (1 is the share that every word would get from a head without preferences.) First hold the kind of
+# word and change the position: head 1 of layer 1 favors whatever comes first, subject or not, and
+# gives words of the same kind less than their share elsewhere. It depends on position, and of the
+# heads that favor the front, it does so most. Now hold the position and change the word: heads 2
+# and 3 of layer 1, and all of layer 2, give subject words less than other words get in the same
+# position: about half at the front, and six to eight tenths later. That is a preference for words,
+# and not the one we expected. (The subject words at the front are mostly *I* and *Tom*; later ones
+# are often objects, such as *you* and *it*.)
 #
 # A preference for words can be the shadow of a preference for positions, or the other way round;
 # only a comparison in which one of the two is held fixed tells them apart.
@@ -658,7 +665,8 @@ for lines in zip(*kinds):
 #
 # ## Summary
 #
-# 1. A head gives one mixture per query. To look at two places and keep them apart takes two heads.
+# 1. A head gives one mixture per query. Two heads can look at two places and keep them apart; one,
+#    in our game, learned to look at one of them.
 # 2. Split the channels, attend, put the heads side by side, multiply by W^O: 4d² parameters,
 #    however many heads.
 # 3. Heads as an axis, heads in the batch, letters of einsum, Q, K and V in one matrix: one result.

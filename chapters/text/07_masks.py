@@ -26,8 +26,8 @@
 #
 # **Predict first.** A trained translator uses a padding mask in two places: where the encoder looks
 # at the source, and where the decoder looks at the encoder's output. We translate 200 sentences in
-# one batch and leave the mask out in the first place, in the second, and in both. How many of the
-# 200 translations change in each case?
+# one batch: first without the mask in the encoder, then without it where the decoder looks at the
+# encoder's output, then without both. How many of the 200 translations change in each case?
 
 # %%
 import math
@@ -133,9 +133,9 @@ print("shape", tuple(causal_mask(5).shape))
 print(as_text(causal_mask(5)[0, 0]))
 
 # %% [markdown]
-# (A description that says “an upper triangle”, without saying whether its ones allow or block, can
-# be read both ways. One of the five in chapter 16 does, and a reader may well build the mirror
-# image.)
+# (A description that says “an upper triangle of zeros”, without saying whether zero allows or
+# blocks, can be read both ways. One of the five published descriptions that chapter 16 compares
+# does, and a reader may well build the mirror image.)
 #
 # ### Both
 #
@@ -191,9 +191,10 @@ of_words = weights["no mask"][0][:5]
 print(f"without a mask, padding gets {of_words[:, 5:].sum() / 5:.0%} in the first sentence's rows")
 
 # %% [markdown]
-# Without a mask, padding takes a large share: in training it was always masked, so nothing taught
-# the model to look away. With the mask, what is blocked gets exactly zero, and the rest grows so
-# that each row still adds up to 1: a mask acts *before* the softmax.
+# Without a mask, padding takes nearly the share that it would get from a head that looks at all
+# keys alike, 4 of 9: in training it was always masked, so nothing taught the model to look away.
+# With the mask, what is blocked gets exactly zero, and the rest grows so that each row still adds
+# up to 1: a mask acts *before* the softmax.
 #
 # ## What happens without
 #
@@ -269,9 +270,10 @@ with torch.no_grad():
 # %% [markdown]
 # With the wrong polarity, query 1 sees exactly the future and nothing else. The last query has no
 # future: all its keys are blocked, and its weights are NaN. So here the loss would be NaN at once.
-# But ask the same module for no weights (`need_weights=False`, as `nn.TransformerEncoderLayer`
-# does), and in training the row is zero: nothing complains, and a decoder trained like this reads
-# what it must predict. The next section says when each happens.
+# But tell the same module not to return its weights (`need_weights=False`, as
+# `nn.TransformerEncoderLayer` does), and in training the row's output is zero: nothing complains,
+# and a decoder trained like this reads what it must predict. The next section says when each
+# happens.
 #
 # A third form, found in older code, is a float mask that is **added** to the scores: 0 where
 # allowed, −∞ where not. Each converter fits on one line:
@@ -295,8 +297,10 @@ print(additive(allowed)[0, 0].numpy())
 # ## −1e9 is not −∞
 #
 # Four of the five descriptions of chapter 16 block with a large negative number, −10⁹ or −2³²+1.
-# After the softmax nothing is left of it. Is it the same as −∞? A row of scores
-# with its last two keys blocked, and a row in which all are, in three number formats:
+# After the softmax nothing is left of it. Is it the same as −∞? A row of scores with its last two
+# keys blocked, and a row in which all are, in three number formats: float32 and the two of half its
+# size, bfloat16, which has the range of float32, and float16 (**fp16**), which has more digits and
+# a small range:
 
 # %%
 scores = torch.tensor([1.0, 2.0, 3.0, 4.0])
@@ -318,8 +322,8 @@ for dtype in (torch.float32, torch.bfloat16, torch.float16):
 pd.DataFrame(rows)
 
 # %% [markdown]
-# As long as one key is allowed, all of them agree. The differences are at the edges. In **fp16**
-# the largest number is 65,504. −10⁹ does not exist there: `masked_fill` refuses it, and an additive
+# As long as one key is allowed, all of them agree. The differences are at the edges. In fp16 the
+# largest number is 65,504. −10⁹ does not exist there: `masked_fill` refuses it, and an additive
 # mask silently becomes −∞. And a row in which **everything** is blocked depends on who computes it:
 
 # %%
@@ -358,9 +362,10 @@ for name, output in answers.items():
 # this in the version of PyTorch that this page was made with. The zeros are rather new: the
 # versions before 2.5 returned NaN there, too.)
 #
-# Does such a row occur? In a sentence that was emptied by cleaning; in a padded query under padding
-# *and* causal masks when padding comes first; with an error in the mask. NaN at least shows, and
-# yet it is the worst choice, because it spreads, even if the loss does not use the row:
+# Does such a row occur? In a sentence that was emptied by cleaning, where no `</s>` is added (here
+# it always is); in a padded query under padding *and* causal masks when padding comes first; with
+# an error in the mask. NaN at least shows, and yet it is the worst choice, because it spreads, even
+# if the loss does not use the row:
 
 # %%
 for name, fill in {"−∞": -torch.inf, "smallest number": torch.finfo(torch.float32).min}.items():
@@ -372,8 +377,8 @@ for name, fill in {"−∞": -torch.inf, "smallest number": torch.finfo(torch.fl
 
 # %% [markdown]
 # The unused row's NaN is multiplied by a gradient of 0 on the way back, and NaN times 0 is NaN. One
-# empty sentence in a batch, and after the next step nearly every weight of the model is NaN. Does
-# it help to replace the NaN after the softmax? That depends on how the −∞ came in:
+# such row in a batch, and after the next step nearly every weight of the model is NaN. Does it help
+# to replace the NaN after the softmax? That depends on how the −∞ came in:
 
 # %%
 nowhere = torch.tensor([[False] * 4, [True] * 4])
@@ -470,7 +475,7 @@ with torch.no_grad():
 show(mask_gallery(), ALTERNATIVE)
 
 # %% [markdown]
-# - A **window** lets each token see only the last few ([Beltagy et al.
+# - A **window** lets each token see only its neighbors, in a decoder the last few ([Beltagy et al.
 #   2020](https://arxiv.org/abs/2004.05150)). In a program that does not compute what is blocked,
 #   the work then grows with the length and not with its square; a boolean mask alone saves nothing.
 #   Through several layers information still travels further.
@@ -623,7 +628,7 @@ assert min(losses["lower triangle"]) > 2.9 and max(losses["one too many"]) < 2.0
 # ## Common mistakes
 #
 # **Masked after the softmax.** The weights of blocked keys become zero, as they should; the others
-# do not grow, so that a row adds up to less than 1, and to the less, the more is blocked:
+# do not grow, so that a row adds up to less than 1: the more is blocked, the smaller the sum:
 
 # %%
 weights = (q @ k.mT / math.sqrt(8)).softmax(dim=-1)
@@ -650,8 +655,8 @@ print("masked after the softmax: leaks at", leaks(leaky, 6))
 
 # %% [markdown]
 # **Queries masked instead of keys.** `(tokens != PAD)[:, None, :, None]` has one axis in the wrong
-# place. Padded rows see nothing, which is of no use, and everybody sees padding. Other mistakes
-# with masks are in the [list of mistakes](../docs/misconceptions.md).
+# place. The rows of padding see nothing, which helps nobody, and every real token still sees the
+# padding. Other mistakes with masks are in the [list of mistakes](../docs/misconceptions.md).
 #
 # ## Summary
 #
@@ -663,7 +668,7 @@ print("masked after the softmax: leaks at", leaks(leaky, 6))
 # 4. −1e9 does not fit into fp16. A fully blocked row is NaN, zero or a mean, depending on who
 #    computes it; zero is right, and a NaN spreads through the gradient even from an unused row.
 # 5. Change the future one token at a time, watch the past: the test that finds leaks. On random
-#    data a loss clearly below ln V is a leak.
+#    data a loss clearly below the logarithm of the number of tokens is a leak.
 #
 # Now you can do **assignment 2**, which asks for attention with other masks.
 #

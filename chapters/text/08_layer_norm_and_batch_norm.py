@@ -87,9 +87,9 @@ for name, (_, values) in curves.items():
     print(f"{name:18} after 30 layers {values[-1]:.3g}")
 
 # %% [markdown]
-# With a factor of 1 one can do without, and there are ways to start like that (chapter 10). But
-# weights change in training, and the factor with them. With a norm after each layer, the next layer
-# does not notice the factor. (The first such norm, batch norm, was introduced with another
+# With a factor of 1 one can do without a norm, and there are ways to start like that (chapter 10).
+# But weights change in training, and the factor with them. With a norm after each layer, the next
+# layer does not notice the factor. (The first such norm, batch norm, was introduced with another
 # explanation, [Ioffe and Szegedy 2015](https://arxiv.org/abs/1502.03167) on “internal covariate
 # shift”, which later measurements did not bear out: [Santurkar et al.
 # 2018](https://arxiv.org/abs/1805.11604).) Where in a Transformer the norm stands, and what goes
@@ -130,8 +130,8 @@ for dim, what in {1: "rows", 0: "columns"}.items():
 # feature 1, where dividing by $n$ gives 2. If you recompute an example and get other numbers, the
 # mistake need not be yours.
 #
-# In a formula, with a learned scale γ and shift β for each feature, so that the network can undo
-# what does not suit it ([Ba et al. 2016](https://arxiv.org/abs/1607.06450)):
+# In a formula, with a learned scale γ and shift β for each feature, so that no channel is bound to
+# mean 0 and deviation 1 ([Ba et al. 2016](https://arxiv.org/abs/1607.06450)):
 #
 # $$\text{LN}(x) = \gamma\,\frac{x - \mu}{\sqrt{\sigma^2 + \varepsilon}} + \beta \qquad
 # \mu = \frac1d\sum_i x_i \quad \sigma^2 = \frac1d\sum_i (x_i - \mu)^2$$
@@ -256,9 +256,10 @@ show(
 #
 # ●●○ · 25 minutes · why training mode and evaluation mode are two programs
 #
-# A module for (batch, length, d_model). In training mode it normalizes as `batch_norm` does, with
-# ε = 10⁻⁵, and moves a running mean (at first 0) and a running variance (at first 1) a tenth of the
-# way towards the batch's. For the running variance it divides by n − 1, as `nn.BatchNorm1d` does.
+# A module for (batch, length, d_model). In training mode it normalizes as `batch_norm` does, with ε
+# = 10⁻⁵, and moves a running mean (at first 0) and a running variance (at first 1) a tenth of the
+# way towards the batch's. Both are saved with the module (`state_dict`), and no gradient flows into
+# them. For the running variance it divides by n − 1, as `nn.BatchNorm1d` does; n is batch · length.
 # In evaluation mode it uses the running ones and changes nothing. Scale and shift as in your
 # `LayerNorm`.
 
@@ -316,7 +317,8 @@ for name, norm in {"layer norm": LayerNorm(8), "batch norm": BatchNorm(8)}.items
 #
 # One layer each of encoder and decoder, 150 steps on the bundled text, all alike but for the norm,
 # five times each, with different random weights and the sentences in a different order. Two more
-# kinds have batch norm in the encoder only, where it can see no future, and in the decoder only:
+# kinds have batch norm in the encoder only, where it can see no future, and in the decoder only;
+# the other stack then keeps layer norm. As in the paper, the norm comes after the residual sum:
 
 # %% tags=["nbval-ignore-output"]
 data = prepare(DataConfig())
@@ -438,9 +440,9 @@ mean_and_spread(runs)
 #
 # The next two rows say where the trouble is. With batch norm in the encoder only, it is gone; with
 # batch norm in the decoder only, all of it is there. What is special about the decoder? Its means
-# contain the future, which use does not have. And where lengths are mixed, two fifths of its block
-# are padding, which enters the means. Which of the two does the harm, and in which mode, this
-# experiment does not tell; in assignment 3 you plan one that does.
+# contain the future, which use does not have. Padding enters them, too, where lengths are mixed,
+# but it enters the encoder's almost as much and does little harm there. Which of the two does the
+# harm, and in which mode, this experiment does not tell; in assignment 3 you plan one that does.
 #
 # And no norm at all? In evaluation mode, the one that is used, it does best of all here. This model
 # of one layer needs none.
@@ -448,9 +450,9 @@ mean_and_spread(runs)
 # ## Variants that look alike
 #
 # **Biased or unbiased.** The formula divides by $d$. `torch.std` divides by $d - 1$ unless told
-# otherwise, and so do the lecture and The Annotated Transformer, whose classes a well-known
-# illustrated description uses; they also add ε to the standard deviation, and not to the variance
-# inside the root. How far is that from `nn.LayerNorm`?
+# otherwise, and so do The Annotated Transformer and two of the five descriptions of chapter 16, the
+# lecture among them; they also add ε to the standard deviation, and not to the variance inside the
+# root. How far is that from `nn.LayerNorm`?
 
 # %%
 def unbiased(x, eps=1e-6):
@@ -489,10 +491,10 @@ for name, x in {"constant": constant, "nearly constant": nearly}.items():
 # **Without the mean.** Many language models leave the mean alone and divide by the root of the mean
 # square: $\gamma\,x/\sqrt{\frac1d\sum_i x_i^2 + \varepsilon}$, **RMSNorm** ([Zhang and Sennrich
 # 2019](https://arxiv.org/abs/1910.07467)). It is cheaper, and hardly anything is lost: if the mean
-# is close to 0, subtracting it makes no difference. Is it? In our trained translator, what share of
-# the mean square of each norm's input is due to its mean? (A **hook** is a function that a module
-# calls before its `forward`, with what goes in, or after it. So one can look into a model without
-# changing it.)
+# is close to 0, subtracting it makes no difference. Is it close to 0? In the encoder of our trained
+# translator, what share of the mean square of each norm's input is due to its mean? (A **hook** is
+# a function that a module calls before its `forward`, with what goes in, or after it. In this way
+# one can look into a model without changing it.)
 
 # %%
 trained = load_trained("transformer")
@@ -521,8 +523,8 @@ for name, share in shares.items():
 print(f"{'random numbers of 192 channels':40}{1 / 192:.1%}")
 
 # %% [markdown]
-# Next to nothing: one or two hundredths at most, not far from what random numbers have. (That is
-# after training with layer norms, for which the mean has no meaning.)
+# Next to nothing: two hundredths at most, not far from what random numbers have. (That is after
+# training with layer norms, for which the mean has no meaning.)
 #
 # ### RMSNorm
 #
@@ -554,10 +556,10 @@ check(rms_norm)
 #
 # ●●● · 40 minutes · what autograd does for you
 #
-# $y = \gamma\,\hat x + \beta$ with $\hat x = (x - \mu)/\sqrt{\sigma^2 + \varepsilon}$. `upstream`
-# is $\partial L/\partial y$, with the shape of `x`. Return the gradients with respect to `x`,
-# `scale` and `shift`, without autograd, which is switched off here. Remember that μ and σ depend on
-# every x of the row.
+# $y = \gamma\,\hat x + \beta$ with $\hat x = (x - \mu)/\sqrt{\sigma^2 + \varepsilon}$. `x` is
+# (batch, length, d_model), and `upstream` is $\partial L/\partial y$, with the same shape. Return
+# the gradients with respect to `x`, `scale` and `shift`, without autograd, which is switched off
+# here. Remember that μ and σ depend on every x of the row.
 
 # %%
 def layer_norm_backward(x, upstream, scale, eps):
@@ -621,8 +623,8 @@ for mistake in wrong_answers("layer_norm"):
 # 2. Layer norm: one token, all its channels. Batch norm: one channel, all tokens of the batch.
 # 3. With batch norm in training mode a token's result depends on padding, on the other sentences
 #    and on the future; in evaluation mode it depends on running means that are those of no batch.
-# 4. The variance divides by d, and ε goes inside the root; other variants differ by a factor of
-#    √((d−1)/d), or on constant rows. RMSNorm leaves the mean alone.
+# 4. For the variance the sum of squares is divided by d, and ε goes inside the root; other variants
+#    differ by a factor of √((d−1)/d), or on constant rows. RMSNorm leaves the mean alone.
 # 5. The gradient with respect to a norm's input has no mean and no component along x̂.
 #
 # Assignment 3, after the next chapter, has two more norms, and a question that this one leaves

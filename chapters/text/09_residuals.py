@@ -13,9 +13,9 @@
 # %% [markdown]
 # # 9 · Residuals, and where the norm goes
 #
-# $x + f(x)$ is the smallest idea in the Transformer, and hardly any deep one is trained without it.
-# Where the norm is placed looks like a detail. It decides whether training starts at all.
-# By the end you can
+# $x + f(x)$ is the smallest idea in the Transformer, and hardly any deep network is trained without
+# it. Where the norm is placed looks like a detail. It decides whether training starts at all. By
+# the end you can
 #
 # - write the forms that are found in practice, and say which of them is a bug,
 # - tell by experiments which form somebody else's block has,
@@ -53,10 +53,10 @@ from transformer_lib.course.figures.residual_forms import ALTERNATIVE, residual_
 # ## Why x + f(x)
 #
 # A layer computes something and passes it on. Twenty layers in a row: what the first one knew
-# reaches the last one only through nineteen others, and the gradient has to travel back the same
-# way. A **residual connection** ([He et al. 2015](https://arxiv.org/abs/1512.03385)) lets a layer
-# *add* to what it was given instead of replacing it, and the derivative of $x + f(x)$ is
-# $1 + f'(x)$: whatever $f$ does, the 1 is there.
+# reaches the last one only through the eighteen in between, and the gradient has to travel back the
+# same way. A **residual connection** ([He et al. 2015](https://arxiv.org/abs/1512.03385)) lets a
+# layer *add* to what it was given instead of replacing it, and the derivative of $x + f(x)$ is $1 +
+# f'(x)$: whatever $f$ does, the 1 is there.
 
 # %%
 def gradient_at_the_bottom(residual, gain, layers, d=64, draws=20):
@@ -144,8 +144,8 @@ show(residual_forms(), ALTERNATIVE)
 # chapter shows what that does.
 #
 # In each of the exercises `sublayer`, `norm` and `dropout` are functions of one tensor, and dropout
-# is applied to the sublayer's output (section 5.4; in training, **dropout** sets random numbers to
-# zero, for reasons that chapter 11 gives). What passes its `check` is kept in
+# is applied to the sublayer's output (section 5.4; in training, **dropout** sets some numbers,
+# chosen at random, to zero, for reasons that chapter 11 gives). What passes its `check` is kept in
 # `my_transformer.py` beside this notebook. After a first try, `solution("post_norm")` in a cell of
 # its own shows one way.
 #
@@ -552,12 +552,11 @@ means.loc[[case for case in cases if "0.004" in case]].round(2)
 
 # %% [markdown]
 # At a rate of 0.004, up to six layers, post-norm does nearly as well as pre-norm, without any
-# warm-up. At eight it begins to depend on the seed, and at twelve it is over with all six: the
-# collapse is sudden. With a higher rate it comes at fewer layers; with a lower one everything
-# learns more slowly, and nothing collapses within this range. Pre-norm learns at every depth,
-# though sixteen layers do worse than two after these 150 steps. The game needs a single layer, and
-# a deep stack takes longer to train; what depth is good for shows on tasks that are harder than
-# this one.
+# warm-up. At eight it begins to depend on the seed, and at twelve all six collapse: the change is
+# sudden. With a higher rate it comes at fewer layers; with a lower one everything learns more
+# slowly, and nothing collapses within this range. Pre-norm learns at every depth, though sixteen
+# layers do worse than two after these 150 steps. The game needs a single layer, and a deep stack
+# takes longer to train; what depth is good for shows on tasks that are harder than this one.
 #
 # The paper has both: post-norm, and a schedule that warms up for 4,000 steps (chapter 11). Combine
 # the paper's norm with a schedule that lacks a warm-up, and somewhere you meet this collapse; the
@@ -595,16 +594,17 @@ mean_and_spread(runs[["case", "seed", "loss"]])
 # %% [markdown]
 # No: without it the mean is even lower, by less than the seeds differ. The final norm is there so
 # that the numbers at the top have the same size at every depth; GPT-2, T5 and Llama have it.
-# Post-norm ends in a norm anyway and needs no other.
+# Post-norm ends in a norm anyway and needs no other; the forms whose free path reaches the end
+# usually have one.
 #
 # ## A stack of 32
 #
 # Is post-norm lost at depth? [Wang et al. 2022](https://arxiv.org/abs/2203.00555) trained a
-# thousand layers of it, with a warm-up and with two changes that they call **DeepNorm**. The sum is
-# $\text{LN}(\alpha x + f(x))$ with $\alpha > 1$, so that each norm shrinks less of what came
-# before. And some matrices begin smaller, by a factor $\beta$: those of the feed-forward network,
-# those of the values, and the output projection of attention. For an encoder of N layers, $\alpha =
-# (2N)^{1/4}$ and $\beta = (8N)^{-1/4}$.
+# thousand layers of it, with a warm-up and with two changes. The sum is $\text{LN}(\alpha x +
+# f(x))$ with $\alpha > 1$, so that each norm shrinks what came before less; they call this
+# **DeepNorm**. And some matrices begin smaller, by a factor $\beta$: those of the feed-forward
+# network, those of the values, and the output projection of attention. For an encoder of N layers,
+# $\alpha = (2N)^{1/4}$ and $\beta = (8N)^{-1/4}$.
 #
 # ### Make it train
 #
@@ -653,8 +653,8 @@ mean_and_spread(places)
 #
 # **The bug that looks like pre-norm.** It has been in this chapter from the beginning: `x =
 # norm(x)`, and then `x + f(x)`. At sixteen layers without a warm-up it does not learn; with a
-# warm-up it does, and nobody notices. What shows it at any depth is the first
-# experiment of `which_form`: with a sublayer that returns nothing, does `x` come out as it went in?
+# warm-up it does, and nobody notices. What shows it at any depth is an experiment of `which_form`:
+# with a sublayer that returns zeros, does `x` come out as it went in?
 
 # %%
 x = 5.0 + torch.randn(1, 2, 8)
@@ -664,7 +664,8 @@ for form in FORMS:
 
 # %% [markdown]
 # **Dropout on the sum.** Section 5.4 puts it on the sublayer's output. On $x + f(x)$ it also drops
-# parts of the free path, once in each sublayer, and after a few layers few channels are left:
+# parts of the free path, once in each sublayer, so that less and less of what entered the stack
+# gets through, and in a deep one hardly anything:
 
 # %%
 torch.manual_seed(0)

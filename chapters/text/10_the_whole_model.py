@@ -25,7 +25,7 @@
 #
 # Reading takes about forty minutes, computing about one.
 #
-# **Predict first.** “Attention is all you need”, says the paper. Its base model has about 63
+# **Predict first.** “Attention is all you need”, says the paper. Its base model has about 65
 # million parameters, in three groups: embeddings, attention, feed-forward networks. What share
 # belongs to attention? And which group could you take out of a trained model with the least harm?
 
@@ -57,10 +57,10 @@ from transformer_lib.vocabulary import BOS, EOS, PAD
 #
 # $$\text{FFN}(x) = \max(0, xW_1 + b_1)\,W_2 + b_2$$
 #
-# Two linear layers with a ReLU between them, the hidden one about four times as wide as the model.
-# It works on each position by itself, with the same weights at all of them. Attention moves
-# information between positions and takes means of it; it can hardly compute anything with it.
-# Computing is done here: at each position, with what attention has brought there.
+# Two linear layers with a ReLU between them; there are usually four times as many hidden units
+# between them as d_model. It works on each position by itself, with the same weights at all of
+# them. Attention moves information between positions and takes means of it; it can hardly compute
+# anything with it. Computing is done here: at each position, with what attention has brought there.
 #
 # ### A network for every position
 #
@@ -170,8 +170,9 @@ assert known["with ReLU"][-1].min() > 0.95 and known["without ReLU"].max() < 0.3
 #
 # And in a model that has learned to translate? We take the small trained Transformer of the course,
 # let it read 500 test sentences, and look at the hidden units of the encoder's second feed-forward
-# network: which pieces wake which unit? (A **hook** is a function that a module calls after its
-# `forward`, with what went in and what came out. So one can look into a model without changing it.)
+# network: which pieces wake which unit? (A **hook**, chapter 8, is here a function that a module
+# calls after its `forward`, with what went in and what came out. If it returns something, that
+# takes the place of what came out; if not, nothing changes.)
 
 # %%
 trained = load_trained("transformer")
@@ -247,18 +248,18 @@ for name, found in {"as they stand": wakes, "shuffled": shuffled}.items():
 # %% [markdown]
 # Much of it is a dictionary. Nearly half of these units belong to a single piece, and hardly any
 # does after shuffling. Others respond to a few that have something in common: *laughed, laugh*;
-# *else, yet, still*. Some tell no story (unit 419). More than a third of all
-# units never wake on these sentences, and nearly all of these do not wake in training either. They
-# are **dead**: the input of their ReLU is negative whatever comes, so that neither an output nor a
-# gradient gets through.
+# *else, yet, still*. Some tell no story (unit 419). More than a third of all units never wake on
+# these sentences, and nearly all of these do not wake on a quarter of the training text either.
+# They seem to be **dead**: where the input of a ReLU is negative whatever comes, neither an output
+# nor a gradient gets through.
 #
 # Those were the keys. A value is what a unit adds to the state when it wakes. After the last layer
-# of the decoder only the final norm and the output table follow. The norm takes off the mean,
-# divides by the spread, which makes an effect larger or smaller but favors no other pieces, and
-# multiplies by its weight. The first and the last can be put into the values, and then they can be
-# read: which pieces do they make more likely? Here are the ten units with the sharpest values,
-# among those that wake at thirty positions or more of the right translations, and the pieces at
-# which each is most active:
+# of the decoder only the final norm and the output table follow. The norm subtracts the mean,
+# divides by the spread and multiplies by its weight. The division makes all effects larger or
+# smaller alike; subtraction and weight can be applied to the values beforehand. Multiplied by the
+# output table, a value then says which pieces it makes more likely. Here are the ten units with the
+# sharpest values, among those that wake at thirty positions or more of the right translations, and
+# the pieces at which each is most active:
 
 # %%
 encoded = tokenizer.encode([german[0] for german in test.references[:500]])
@@ -400,7 +401,7 @@ print(f"BLEU with the mean over words alone: {without(networks, of_words)[0]:.1f
 # average.
 #
 # This says what *this trained model* relies on. A model trained without a part might learn to do
-# without it (chapter 14 has more on that).
+# without it; that is another experiment. (Chapter 14 switches off single heads.)
 #
 # ## Putting it together
 #
@@ -418,8 +419,8 @@ show(architecture(), ALTERNATIVE)
 # %% [markdown]
 # The drawing is the paper's, with post-norm. The model that you build now has pre-norm, because the
 # weights that you will load were trained that way: each branch begins with a norm, and each stack
-# ends with one more. Five modules, from the inside out. They are made of your parts from earlier
-# chapters; where one is missing, the course lends its own:
+# ends with one more. Four more modules, from the inside out. They are made of your feed-forward
+# network and of your parts from earlier chapters; where one is missing, the course lends its own:
 
 # %%
 split_heads, merge_heads = mine("split_heads"), mine("merge_heads")
@@ -584,10 +585,11 @@ for name, tensor in state.items():
 #
 # ●●○ · 30 minutes · what one does when weights are published
 #
-# Return a dictionary with the same tensors under the names of *your* model. Three things are
-# different: the stacks are called `encoder.layers` and `encoder.final_norm`; each norm is inside
-# the residual connection of its sublayer; and queries, keys and values are projected by one matrix,
-# the rows of W^Q first, then those of W^K and W^V. `output_weight` and both `embed_tokens` are one
+# Return a new dictionary with the same tensors under the names of *your* model, and leave the given
+# one as it is. Three things are different: the layers and the norm after them are called
+# `encoder.layers` and `encoder.final_norm`, and likewise in the decoder; each norm is inside the
+# residual connection of its sublayer; and queries, keys and values are projected by one matrix, the
+# rows of W^Q first, then those of W^K and W^V. `output_weight` and both `embed_tokens` are one
 # table.
 
 # %%
@@ -602,7 +604,8 @@ check(convert)
 #
 # Go through the dictionary and let `name.replace(…)` do most of the work; some names give three
 # entries. The norm before the feed-forward network has another number in the encoder than in the
-# decoder. `print(list(Transformer(9, 4, 4, 1, 1, 0.0).state_dict()))` shows the names of yours.
+# decoder. `print(list(mine("Transformer")(9, 4, 4, 1, 1, 0.0).state_dict()))` shows the names of
+# yours.
 #
 # </details>
 #
@@ -754,8 +757,8 @@ for tied, tables in {"all": "one table", "output": "two tables", "none": "three 
 # %% [markdown]
 # The paper says 65 million for the base model and 213 million for the big one (table 3). Ours have
 # 63.1 and 214.2, with one table for both languages and the output; with two or three tables it
-# would be 82 or 101 million. So the paper's models shared their table. What makes up the small rest
-# is not known.
+# would be 82 or 101 million. So the counts agree with section 3.4, which says that all three uses
+# share one table. What makes up the small rest is not known.
 
 # %%
 for name, row in counts.iterrows():
@@ -785,11 +788,11 @@ for name, weight in {
 # %% [markdown]
 # With σ = 1 the numbers grow twentyfold in each layer. $1/\sqrt{n}$ keeps the size ([Glorot and
 # Bengio 2010](https://proceedings.mlr.press/v9/glorot10a.html) weigh it against the same condition
-# for the gradient on its way back). With PyTorch's, which the library's matrices and yours have,
-# each layer shrinks the numbers by a factor of $1/\sqrt 3$, 0.58. (A deep stack adds up many
-# branches; GPT-2 makes the last matrix of each branch smaller by the root of their number.) The
-# paper does not say what it did. What difference does it make? A small post-norm Transformer with
-# four layers on each side, 150 steps, the library's matrices multiplied by a factor:
+# for the gradient on its way back). With PyTorch's default, which the library's matrices and yours
+# have, each layer multiplies their size by $1/\sqrt 3 = 0.58$. (A deep stack adds up many branches;
+# GPT-2 makes the last matrix of each branch smaller by the root of their number.) The paper does
+# not say what it did. What difference does it make? A small post-norm Transformer with four layers
+# on each side, 150 steps, the library's matrices multiplied by a factor:
 
 # %% tags=["nbval-ignore-output"]
 from itertools import islice
@@ -878,11 +881,12 @@ assert loss["mean"].idxmin() == "1 ×" and loss["mean"]["10 ×"] > unigram - 0.3
 # %% [markdown]
 # Both sides cost a lot. At zero a branch never looks at its input: both of its matrices are zero,
 # and since the library's biases start at zero, too, neither gets a gradient. Only embeddings, norms
-# and the last biases learn. With a tenth of the size the mean is even worse, but look at the
-# spread: some seeds get going within 150 steps, others do not. Too large, and 150 steps get
-# nowhere. The dashed line explains several bars at once: with three times the size, or all equal,
-# the loss is that of a model which knows how frequent each piece is, and nothing else; with ten
-# times, not quite even that.
+# and the last biases learn, which is enough to learn which piece follows which, since the residual
+# path leads from the piece just read to the output table. With a tenth of the size it is no better,
+# but look at the spread: some seeds get going within 150 steps, others do not. Too large, and 150
+# steps get nowhere. The dashed line explains several bars at once: with three times the size, or
+# all equal, the loss is that of a model which knows how frequent each piece is, and nothing else;
+# with ten times, not quite even that.
 #
 # The last case is another mistake: all weights have the same value, and that value is of a sensible
 # size. What has become of the 128 hidden units of a feed-forward network? The second column says

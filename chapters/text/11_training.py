@@ -193,7 +193,7 @@ check(training_step)
 #
 # Your `label_smoothing` returns a mean over a batch's own tokens. By what must it be multiplied,
 # and by what divided, so that the sum over the batches is the mean over all? Gradients add up in
-# `.grad` by themselves; what was there before must go. And `.item()` makes a number of a tensor.
+# `.grad` by themselves; what was there before must go. And `.item()` turns a tensor into a number.
 #
 # </details>
 #
@@ -333,12 +333,12 @@ assert copied.max().drop("none").max() < 0.2, (
 mean_and_spread(runs)
 
 # %% [markdown]
-# Two of the five reach a loss near zero in both tests, as near as the right program or nearer, and
-# cannot copy a single row. Without the shift, and with the future in sight, the model copies from
-# its own input what it must predict; when it has to continue on its own, that input is not there.
-# **A loss that falls faster than it should is a warning.** The other mistakes show in the loss, but
-# look at “no positions”: it nearly memorizes one batch all the same, since a set of tokens is
-# enough to tell sixteen sentences apart. Only copying finds it.
+# Two of the five reach a loss near zero in both tests, nearly as low as the right program's or
+# lower, and cannot copy a single row. Without the shift, and with the future in sight, the model
+# copies from its own input what it must predict; when it has to continue on its own, that input is
+# not there. **A loss that is lower than it should be is a warning.** The other mistakes show in the
+# loss, but look at “no positions”: it nearly memorizes one batch all the same, since a set of
+# tokens is enough to tell sixteen sentences apart. Only copying finds it.
 #
 # So: do both tests, and let the model's output decide.
 #
@@ -422,8 +422,8 @@ print(f"the paper's peak: {noam_rate(4000, 512, 4000):.1e}")
 #
 # `lengths` are the lengths of the sentences. Return lists of sentence numbers: from the shortest
 # sentence to the longest, as many in each batch as fit into `batch_tokens`, padding included. Of
-# two sentences of one length, the one with the lower number comes first. A sentence that is too
-# long by itself is a batch of its own; no sentences give no batches.
+# two sentences of the same length, the one with the lower number comes first. A sentence that is
+# too long by itself is a batch of its own; no sentences give no batches.
 
 # %%
 def plan_batches(lengths, batch_tokens):
@@ -483,10 +483,10 @@ pd.DataFrame([describe(plan) for plan in plans.values()], columns=columns, index
 #
 # ●●● · 45 minutes · your Transformer learns
 #
-# Train `model`, with dropout on (it sets random numbers to zero; more on it below), for `steps`
-# steps. `draw()` returns the next batch, (src, tgt_input, labels); each step uses `accumulate` of
-# them. The loss is smoothed with 0.1, and the gradient clipped to a norm of 1. Return the list of
-# the losses. Use `training_step`.
+# Train `model`, with dropout on (it sets some numbers, chosen at random, to zero; more on it
+# below), for `steps` steps. `draw()` returns the next batch, (src, tgt_input, labels); each step
+# uses `accumulate` of them. The loss is smoothed with 0.1, and the gradient clipped to a norm of 1.
+# Return the list of the losses. Use `training_step`.
 
 # %%
 def train_model(model, draw, steps, accumulate, peak, warmup):
@@ -541,9 +541,9 @@ assert right >= 97, "not as on our machines: restart the kernel and run all cell
 
 # %% [markdown]
 # That is a Transformer that learns, in a training program that is yours. (A smoothed loss cannot
-# reach zero. And it starts far above $\ln 20 = 3.0$: with one table for input and output, an
-# untrained pre-norm model says again what it has just read, as in chapter 3, which is hardly ever
-# right here. Among 4,000 pieces this shows less.)
+# reach zero. And it starts far above $\ln 20 = 3.0$: with one table for input and output and with
+# embeddings scaled by √d_model, an untrained model says again what it has just read (chapter 3),
+# which is hardly ever right here. Among 4,000 pieces this shows less.)
 #
 # And German. A small Transformer, one layer on each side, on the bundled text. The curve of the
 # course's own runs, over three seeds, comes with the course; the first steps of yours are added to
@@ -675,13 +675,14 @@ assert loss["min"]["0.016 after a warm-up"] < loss["min"]["0.016 from the first 
 )
 
 # %% [markdown]
-# Too low learns slowly, too high not at all: from the first step on, the highest rate ends at the
-# unigram entropy. That model has learned how frequent each piece is, and nothing else. At the rate
-# that is best here the warm-up costs a little, with each of the five seeds (presumably because 30
-# steps of the 120 are half wasted); at twice that rate the two are within the spread. At four times
-# it saves some of the five runs and not the others: look at the spread. (A single seed may show a
-# triumph here, or nothing.) So it widens the range of rates that work, but in a shallow model not
-# by much. How much it matters grows with the depth (chapter 9).
+# With too low a rate the model learns slowly, with too high a rate not at all: from the first step
+# on, the highest rate ends at the unigram entropy. That model has learned how frequent each piece
+# is, and nothing else. At the rate that is best here the warm-up costs a little, with each of the
+# five seeds (presumably because 30 steps of the 120 are half wasted); at twice that rate the two
+# are within the spread. At four times it saves some of the five runs and not the others: look at
+# the spread. (A single seed may show a triumph here, or nothing.) So it widens the range of rates
+# that work, but in a shallow model not by much. How much it matters grows with the depth (chapter
+# 9).
 #
 # ### Adam's betas, and weight decay
 #
@@ -901,7 +902,8 @@ mean_and_spread(smoothed)
 #
 # While a model trains, its weights swing around the point they are moving towards. The paper's
 # models are not the last state of a run but the mean of the last 5 (base, saved ten minutes apart)
-# or 20 (big). `states` is a list of state dictionaries. Return one with the mean of each tensor.
+# or 20 (big). `states` is a list of state dictionaries. Return a new one, with the mean of each
+# tensor; the given ones stay as they are.
 
 # %%
 def average_checkpoints(states):
@@ -975,8 +977,9 @@ for dtype in (torch.float16, torch.bfloat16):
 # %% [markdown]
 # A thousand steps, and nothing has moved: each is smaller than half the distance to the next
 # number. So the weights stay in fp32, and `torch.autocast` makes 16-bit copies for the products. In
-# float16 small gradients become zero and large scores infinite: the loss must be scaled up before
-# the backward pass, and the gradients down again after it. bfloat16 does not need that.
+# float16 small gradients become zero, so the loss is scaled up before the backward pass and the
+# gradients down again after it; and scores above 65,504 become infinite, against which that does
+# not help. bfloat16 has neither problem.
 #
 # What does it change, and what does it gain on this machine?
 

@@ -26,10 +26,9 @@
 # Reading takes about forty minutes, computing about one.
 #
 # **Predict first.** Greedy search takes the likeliest piece at each step and never looks back. Beam
-# search keeps several translations in progress; with 16 it finds more probable ones. How many BLEU
-# points is that worth?
-# And: a model that translates single sentences at 50 BLEU gets two of them at once. How many points
-# remain?
+# search keeps several translations in progress; with 16 of them it finds more probable
+# translations. How many BLEU points is that worth? And: a model that translates single sentences at
+# 50 BLEU gets two of them at once. How many points remain?
 
 # %%
 import math
@@ -175,8 +174,8 @@ check(best_continuations)
 #
 # $$\frac{\ln p(y)}{lp(y)}, \qquad lp(y) = \left(\frac{5 + |Y|}{6}\right)^{\alpha}$$
 #
-# α = 0 is no penalty; with α = 1 long sentences compare nearly by their mean per piece. The
-# Transformer's authors take 0.6, with a beam of 4 (section 6.1).
+# α = 0 is no penalty; with α = 1 long sentences are compared almost by their mean ln p per piece.
+# The Transformer's authors take 0.6, with a beam of 4 (section 6.1).
 #
 # ### The length penalty
 #
@@ -206,9 +205,9 @@ best_continuations, length_penalty = mine("best_continuations"), mine("length_pe
 #
 # ●●● · 60 minutes · a translation that greedy search does not see
 #
-# `next_log_p(prefixes)` takes a list of prefixes of one length, each beginning with `BOS`, and
-# returns ln p of each next token. Return the finished hypotheses as lists of tokens, without `BOS`
-# and `EOS`, the best one first, at most `beam_size`. In each step, in detail:
+# `next_log_p(prefixes)` takes a list of prefixes, all of the same length, each beginning with
+# `BOS`, and returns ln p of each next token. Return the finished hypotheses as lists of tokens,
+# without `BOS` and `EOS`, the best one first, at most `beam_size`. In each step, in detail:
 #
 # 1. Take the best `2 * beam_size` candidates (all, if there are fewer). As many as that, because
 #    half of them may end.
@@ -284,7 +283,8 @@ for hypothesis in theirs:
     print(f"{hypothesis.log_p:6.2f}  {tokenizer.decode([hypothesis.tokens])[0]}")
 
 # %% [markdown]
-# The search as a tree, with ln p under each piece. Move the slider to 1 and let it unfold:
+# The search as a tree; under each piece stands ln p of the whole prefix that ends with it. Move the
+# slider to 1 and let it unfold:
 
 # %%
 show_chart(beam_tree(trace(next_log_p, 3, lambda token: PIECES[token])))
@@ -299,8 +299,8 @@ show_chart(beam_tree(trace(next_log_p, 3, lambda token: PIECES[token])))
 # ## Which one is best?
 #
 # Does the penalty help, and the width of the beam? For 300 test sentences and five sizes of the
-# beam we keep the finished hypotheses that the library's search returns, as many as the beam is
-# wide, and choose afterwards with three α:
+# beam we keep the finished hypotheses that the library's search returns, at most as many as the
+# beam is wide, and choose among these with three α:
 
 # %%
 test = load_corpus(DataConfig()).test
@@ -359,7 +359,8 @@ pd.DataFrame(rows, columns=[*columns, "ln p, α=0"], index=pd.Index(BEAMS, name=
 # probability. Three knobs are in use. A **temperature** sharpens or flattens ($p^{1/T}$,
 # renormalized). **Top k** draws among the k likeliest pieces only. A **nucleus** ([Holtzman et al.
 # 2020](https://arxiv.org/abs/1904.09751), also called top p) draws among as many as it takes to
-# have a share p of the probability: few where the model is sure, many where it is not.
+# have a given share of the probability, such as 0.9: few where the model is sure, many where it is
+# not.
 #
 # ### A nucleus
 #
@@ -492,10 +493,10 @@ assert min(each) > max(of_samples), "not as on our machines: restart the kernel 
 #
 # ## From text to text
 #
-# Your model wants numbers, and people have text. The vocabulary lists its pieces in the order in
-# which they were merged when the tokenizer was trained (chapter 3), so that list is all one needs
-# to cut a text as SentencePiece does (apart from normalizing odd letters, which the library does
-# first).
+# Your model wants numbers, and people have text. After the special pieces the vocabulary lists what
+# was merged, in the order in which it was merged when the tokenizer was trained (chapter 3), and
+# then the single letters, so that list is all one needs to cut a text as SentencePiece does (apart
+# from normalizing odd letters, which the library does first).
 #
 # ### Cut a text
 #
@@ -672,9 +673,9 @@ assert min(times) > 0, "nothing was measured: run this cell again"
 # The price is memory: keys and values, of every layer, of every token, for every hypothesis. For
 # one hypothesis (and without the keys and values of cross-attention, which do not grow), that is $2
 # \cdot N \cdot n \cdot h \cdot d_k$ numbers for $N$ layers, $n$ tokens and $h$ heads of keys and
-# values. For our model, in 32 bits, and for Llama 3 70B, in 16, with its 80 layers of 64 heads of
-# 8,192/64 = 128 channels, of which only 8 have keys and values of their own ([Grattafiori et al.
-# 2024](https://arxiv.org/abs/2407.21783), table 3):
+# values. For our model, with numbers of 32 bits, and for Llama 3 70B, with numbers of 16: it has 80
+# layers and 64 query heads of 8,192/64 = 128 channels each, but only 8 heads of keys and values
+# ([Grattafiori et al. 2024](https://arxiv.org/abs/2407.21783), table 3):
 
 # %%
 def cache_bytes(layers, tokens, heads, d_k, bytes_per_number):
@@ -752,9 +753,9 @@ mean_and_spread(runs)
 
 # %% [markdown]
 # Two sentences at once, and four fifths of the score are gone: the second half of the question. The
-# three rows differ by less than their spread. So it takes neither the full stop nor the length:
-# with a comma, and with eight pieces in all, it fails as badly. In the first and the third row the
-# last column says what happens. Out comes *one* sentence, always:
+# three rows differ by less than their spread. So neither the full stop nor the length is needed for
+# it to fail: with a comma, and with eight pieces in all, it fails as badly. In the first and the
+# third row the last column says what happens. Out comes *one* sentence, always:
 
 # %%
 for pair in ("I was alone. Where am I?", "Try it. They are here."):

@@ -92,7 +92,7 @@ for n in (1, 2, 3, 4):
 #
 # $$\text{BLEU} = 100 \cdot \min\left(1, e^{1 - r/c}\right) \cdot \left(p_1 p_2 p_3 p_4\right)^{1/4}$$
 #
-# $c$ and $r$ are the lengths of output and reference. And the counts are summed over *all*
+# $c$ and $r$ are the lengths of output and reference. Lengths and counts are summed over *all*
 # sentences before anything is divided. BLEU is a property of a test set, not a mean over sentences
 # ([Papineni et al. 2002](https://aclanthology.org/P02-1040/)).
 #
@@ -141,8 +141,8 @@ for name, said in outputs.items():
 
 # %% [markdown]
 # To the last digit. The line on the right gives the four precisions, the brevity penalty (BP) and
-# its lengths: always look at them. A low BP says that the output is too short, which no p tells
-# you.
+# its lengths: always look at them. A low BP says that the output is too short, which none of the
+# precisions tells you.
 #
 # ## One output, many scores
 #
@@ -345,7 +345,9 @@ sizes
 # sentences the right one is ahead, and one draw in six still says otherwise. From 500 on hardly any
 # draw does. Remember this when somebody shows you three examples.
 #
-# sacreBLEU does the same with `--paired-bs`, and the library with it:
+# sacreBLEU has a near relative of this, `--paired-bs`, which the library uses. It counts the draws
+# in which the difference is as far above the mean of all draws as the measured one is above zero;
+# the share of these is its p, the probability that chance alone does as much:
 
 # %% tags=["nbval-ignore-output"]
 difference = scores.paired_bootstrap(outputs["transformer"], outputs["rnn"], test.references)
@@ -356,8 +358,9 @@ print(f"p = {difference.p_value:.3f}")
 assert difference.p_value < 0.05, "not as on our machines: restart the kernel and run all cells"
 
 # %% [markdown]
-# ± is half a 95% interval of each system by itself. These intervals may overlap although the
-# difference is real: hard draws are hard for both.
+# (The smallest p that a thousand draws can give is 0.001, for one is added above and below.) ± is
+# half a 95% interval of each system by itself. These intervals may overlap although the difference
+# is real: hard draws are hard for both.
 #
 # ## What BLEU misses
 #
@@ -408,10 +411,10 @@ for name, texts in damaged.items():
     print(f"{name:26} {changed:4} sentences changed, BLEU {score:5.1f}")
 
 # %% [markdown]
-# Deleting every *nicht* turns 90 sentences into their opposite and costs five points; another name,
-# in a quarter of all sentences, ten; a changed order of two words, which any reader would
-# understand, more than half of the score. BLEU is good at telling systems of one kind apart on many
-# sentences. It does not know what a sentence says.
+# Deleting every *nicht* spoils 90 sentences, most of which then say the opposite, and costs five
+# points; another name, in a quarter of all sentences, ten; a changed order of two words, which any
+# reader would understand, more than half of the score. BLEU is good at telling systems of one kind
+# apart on many sentences. It does not know what a sentence says.
 #
 # ## Let people judge
 #
@@ -464,7 +467,7 @@ print("the language model:", dict(preferred(MODEL)))
 print("yours:             ", dict(preferred(yours)) if yours else "not judged yet")
 
 # %% [markdown]
-# The Transformer was preferred eleven times, the RNN twice, and of 17 pairs neither was better.
+# The Transformer was preferred eleven times, the RNN twice, and in 17 pairs neither was better.
 # That agrees with BLEU on the whole test set. How sure is it? If both were equally good, each
 # preference would be a coin's toss; the **sign test** asks how often 13 tosses fall 11 : 2 or more
 # extremely:
@@ -482,10 +485,9 @@ if yours:
     print(f"you:                p = {sign_test(yours):.3f}")
 
 # %% [markdown]
-# By this judge the Transformer is ahead, at the usual limit of 0.05. It is one judge and one draw
-# of thirty sentences: what you learned above about small samples holds for judgments, too. And a
-# judge who is a language model has preferences of its own; whether people agree, only people can
-# tell.
+# By this judge the Transformer is ahead, at the usual limit of 0.05. It is one judge and thirty
+# sentences: what you learned above about small samples holds for judgments, too. And a judge who is
+# a language model has preferences of its own; whether people agree, only people can tell.
 #
 # ### Do judges agree?
 #

@@ -64,8 +64,8 @@ show_chart(model_explorer(every_attention(model, tokenizer, SOURCE, said)))
 
 # %% [markdown]
 # Row by row: who looks, and where. In *encoder* and *decoder* a sentence looks at itself, and in
-# the decoder nobody sees the future. In *cross*, each piece that is said looks at the source; layer
-# 1 and 2 differ much.
+# the decoder nobody sees the future. In *cross*, each piece that is said looks at the source;
+# layers 1 and 2 differ a great deal.
 #
 # Twenty-four pictures, and something can be seen in each. That is the danger. Let us measure.
 #
@@ -168,11 +168,11 @@ assert copying.max() > 0.4, "not as on our machines: restart the kernel and run 
 # %% [markdown]
 # Set beside their baseline, most places lose their interest. In the encoder, three of the four
 # heads of layer 2 give the last piece, `</s>`, more than twice its uniform share; the others prefer
-# it a little, and all look little at the piece itself. The decoder's heads do not depart much from
-# what the mask alone gives: the largest factor is 1.6. (Their shares look impressive, 44% at the
-# piece itself; but uniform heads would give 36%.) In cross-attention all heads copy: the same piece
-# gets three to six times the uniform share. Where there is something to copy, head 2.3 looks at
-# hardly anything else (93%).
+# it less, and all look little at the piece itself. The decoder's heads depart less from what the
+# mask alone gives, by factors from 0.45 to 1.6. (Their shares look impressive, 44% at the piece
+# itself; but uniform heads would give 36%.) In cross-attention all heads copy: the same piece gets
+# three to six times the uniform share. Where there is something to copy, head 2.3 looks at hardly
+# anything else (93%).
 #
 # So head 2.3 must be the one that matters most?
 #
@@ -241,7 +241,8 @@ def bleu_without(heads):
 
 # %% [markdown]
 # Each of the 24 alone. Whether a difference is more than chance, the paired bootstrap says (chapter
-# 13): it draws the 300 sentences anew a thousand times and looks how often the difference stays.
+# 13): it draws the 300 sentences anew a thousand times and looks how often chance alone gives as
+# large a difference.
 
 # %% tags=["nbval-ignore-output"]
 with_all = said_without([])
@@ -271,18 +272,18 @@ assert ranked[-1][0] != "encoder", "not as on our machines: restart the kernel a
 costs.style.set_caption("BLEU lost without the head; * where p < 0.05")
 
 # %% [markdown]
-# Ten of 24 cost more than a point, which was the opening question, and seven of these more than
-# chance explains; none of them is in the encoder. (At this limit one or two of 24 would differ by
-# chance alone.) The most expensive one is head 2 of the decoder's first layer, 6.4 points,
-# and it looks at nothing special in the table above: its largest factor is 1.4. Head 2.3 of the
-# cross-attention, with its 93% of copying, costs less than half of that. **What a head looks at
-# does not say how much the model relies on it.**
+# Ten of 24 cost more than a point, which was the opening question, and seven of these cost more
+# than chance explains; none of them is in the encoder. (sacreBLEU's p looks at one side only, so at
+# this limit two or three of 24 would differ by chance alone.) The most expensive one is head 2 of
+# the decoder's first layer, 6.4 points, and it looks at nothing special in the table above: its
+# largest factor is 1.4. Head 2.3 of the cross-attention, with its 93% of copying, costs less than
+# half of that. **What a head looks at does not by itself say how much the model relies on it.**
 #
-# Do costs add up? The three heads whose absence seems to *gain* most, 1.4, 1.0 and 0.8 points,
-# are the first three of the next picture: without all three together the model *loses* 1.4. What
-# one head no longer does, others can do, until they are gone, too. (And a head that is set to zero
-# gives the layers above an input that they have never met. Its mean in its place is the usual
-# alternative, and not always a gentler one, as chapter 10 has shown.)
+# Do costs add up? The three heads whose absence seems to *gain* most, 1.4, 1.0 and 0.8 points, are
+# the first three of the next picture: without all three together the model *loses* 1.4. What one
+# head no longer does, others can do, until they are gone, too. (And a head that is set to zero
+# gives the layers above an input that they have never met. The usual alternative is to put the
+# head's mean in its place, which is not always gentler, as chapter 10 has shown.)
 #
 # If single heads are not needed, are many of them? Switch them off one after another, the least
 # needed first:
@@ -299,9 +300,12 @@ assert left[1] > whole - 3, "not as on our machines: restart the kernel and run 
 assert left[-1] < 5, "not as on our machines: restart the kernel and run all cells"
 
 # %% [markdown]
-# Six of 24 cost two points, nine cost four; then it falls. [Michel et al.
-# 2019](https://arxiv.org/abs/1905.10650) and [Voita et al. 2019](https://arxiv.org/abs/1905.09418)
-# found the same in large models, with a larger share of heads that are not needed.
+# Six of 24 cost two points, nine cost four; then BLEU falls steeply. [Michel et al.
+# 2019](https://arxiv.org/abs/1905.10650) found the same in large models, with a larger share of
+# heads that are not needed. [Voita et al. 2019](https://arxiv.org/abs/1905.09418) removed most
+# heads of an encoder while its training went on, at hardly any cost, and those that stayed were the
+# ones with a recognizable task. So in their model what a head looks at did say something; one small
+# model is no law.
 #
 # ## Why a bright cell is not an explanation
 #
@@ -383,11 +387,12 @@ for weights, name in ((original, "original"), (found, "other, equally good")):
     )
 
 # %% [markdown]
-# From the second picture you would tell another story about the same translation, and it would be
-# as well founded as the first one. What is shown by a picture of weights is *one* way in which this
-# output can come about ([Jain and Wallace 2019](https://arxiv.org/abs/1902.10186) did this first;
-# [Wiegreffe and Pinter 2019](https://arxiv.org/abs/1908.04626) answer that the model still computed
-# the original). If you want to know whether something is a cause, change it and see.
+# From the second picture you would tell another story about the same translation, and the output
+# alone does not say which story is right. What is shown by a picture of weights is *one* way in
+# which this output can come about ([Jain and Wallace 2019](https://arxiv.org/abs/1902.10186) did
+# this first, for RNNs that classify texts; [Wiegreffe and Pinter
+# 2019](https://arxiv.org/abs/1908.04626) answer that the model still computed the original). If you
+# want to know whether something is a cause, change it and see.
 #
 # ### What is added
 #
@@ -459,10 +464,11 @@ print("of each output, what came from its own place:")
 from_itself.T.round(2)
 
 # %% [markdown]
-# The picture of the last layer says that a piece hardly looks at itself. Rollout says that more
-# than a quarter of what leaves the encoder in its place came from itself; but a quarter is what the
-# convention puts in, $\frac{1}{2} \cdot \frac{1}{2}$ along the residual connections of two layers.
-# Only the few hundredths above it are measured.
+# The picture of the last layer says that a piece, `</s>` aside, hardly looks at itself. Rollout
+# says that more than a quarter of what leaves the encoder in its place came from itself; but a
+# quarter is what the convention puts in, $\frac{1}{2} \cdot \frac{1}{2}$ along the residual
+# connections of two layers. Only what is above it is measured: a few hundredths, and more at
+# `</s>`.
 #
 # ## Common mistakes
 #

@@ -104,9 +104,10 @@ for length in (3, 30, 300, 3_072, 30_000):
 
 # %% [markdown]
 # A token costs about the same in a short sentence and in a long one. Only the products of queries
-# with keys and of weights with values grow with $n^2$. They catch up with the others when $4n^2d =
-# 24nd^2$, at n = 6d: for the base model at 3,072 tokens, where a token costs twice as much. In
-# sentences they are nothing, in books they are everything.
+# with keys and of weights with values grow with $n^2$. With d_ff = 4d the others are $8nd^2 +
+# 16nd^2$. The products of attention catch up with them when $4n^2d = 24nd^2$, at n = 6d: for the
+# base model at 3,072 tokens, where a token costs twice as much. In sentences they are nothing, in
+# books they are everything.
 #
 # The others have a short form. Each parameter of a matrix is used once per token, for a
 # multiplication and an addition; backwards twice as much. So training costs about
@@ -131,8 +132,8 @@ pd.DataFrame(rows, columns=["model", "parameters", "million FLOPs per token (6·
 # ## The paper's table
 #
 # The paper had no count of operations from the others, so it estimated: training time × number of
-# GPUs × what one GPU sustains. Section 6.1 gives 9.5 TFLOPS for a P100; the base model took 12
-# hours on eight of them, the big one 3.5 days:
+# GPUs × what one GPU sustains. A footnote of section 6.1 gives 9.5 TFLOPS, 10¹² operations per
+# second, for a P100; the base model took 12 hours on eight of them, the big one 3.5 days:
 
 # %%
 for name, hours in {"base": 12, "big": 3.5 * 24}.items():
@@ -165,8 +166,8 @@ show(
 )
 
 # %% [markdown]
-# Left of and above all others: the base model is better than every ensemble, for less than a
-# twentieth of their cost. This picture is why the paper was read.
+# Left of all others, and above all but the big one: the base model is better than every ensemble,
+# for less than a twentieth of their cost. This picture is why the paper was read.
 #
 # ## Transformer against RNN, under equal budgets
 #
@@ -207,15 +208,16 @@ for number, (budget, seen) in enumerate(BUDGETS.items()):
 #   close, and then the Transformer is ahead, by two to four points: it gets more out of the same
 #   text.
 # - **Equal time.** A step of the RNN took little more than half as long in these runs. So it is
-#   ahead for about seven minutes; there the curves cross, and at eleven minutes (read off the line
-#   between two training runs) the Transformer is ahead by about two points.
+#   ahead for seven to eight minutes; there the curves cross, and at eleven minutes (read off the
+#   line between two training runs) the Transformer is ahead by about two points.
 # - **Equal FLOPs.** The same picture: they cross at about $4 \cdot 10^{13}$.
 #
 # With two minutes and short sentences, take the RNN; with a quarter of an hour, the Transformer.
 # (The two are equally wide, not equally large: 2.5 million parameters against 1.5. `make
 # train-demo` lets the Transformer compete with a wider and slower RNN of 4.3 million, for three
-# minutes on two cores. On a processor with matrix units the Transformer was ahead by 1.4 points
-# already, on one without them the RNN by 1.2. Where curves cross depends on sizes and machines.)
+# minutes on two cores. On a processor with matrix units the Transformer was ahead in all of three
+# runs, by 1.4 to 1.6 points; on one without them the RNN was ahead by 1.2 in a single run, which
+# may be chance. Where curves cross depends on sizes and machines.)
 #
 # And luck? The same training with three seeds each, 1,600 steps:
 #
@@ -318,8 +320,8 @@ assert "all tokens         differs by 0.0%" in finished.stdout, finished.stderr
 # %% [markdown]
 # Exactly the gradient of the whole batch, if each process divides by the tokens of *all*. PyTorch's
 # `DistributedDataParallel` takes the mean of the means, which is right if all have as many tokens,
-# and wrong otherwise; 20 sentences against 10 is an extreme case, in real batches it is a per cent
-# or two (chapter 11).
+# and wrong otherwise; 20 tokens against 10 is an extreme case, in real batches it is a percent or
+# two (chapter 11).
 #
 # ### One gradient from several
 #
@@ -343,7 +345,7 @@ check(average_gradients)
 #
 # </details>
 #
-# Yours, on the gradients of 20 sentences and of 10:
+# Yours, on the gradients of 20 tokens and of 10:
 
 # %%
 average_gradients = mine("average_gradients")
@@ -396,8 +398,8 @@ print(f"{num_parameters(model) / 1e6:.1f} million parameters, {total:.1e} FLOPs"
 # %% [markdown]
 # 63.1 million, as in chapter 10: it is the paper's base model. How long would it take? FLOPs
 # divided by what a device sustains: for this machine what it reaches in one large product, of which
-# training reaches less, and for two GPUs four tenths of what their makers give for bfloat16 (a
-# usual share):
+# training reaches less, and for two GPUs four tenths of what their makers give for bfloat16, which
+# large models reach and one of this width hardly will:
 
 # %% tags=["nbval-ignore-output"]
 rates = {
@@ -423,8 +425,9 @@ assert min(rates.values()) > 0, "nothing was measured: run this cell again"
 #    that their product stays 25,000.
 # 4. **Look after ten minutes.** Loss below 6 and falling, tokens per second steady? If not, stop.
 # 5. **Train.** `transformer-lib train wmt14_base`; on several GPUs `torchrun --nproc-per-node 8 -m
-#    transformer_lib train wmt14_base`, with the same result. Ctrl-C saves; a power cut or a full
-#    disk loses only what came after the last checkpoint; `--resume` goes on, to the same numbers.
+#    transformer_lib train wmt14_base`, with the same result but for rounding and dropout. Ctrl-C
+#    saves; a power cut or a full disk loses only what came after the last checkpoint; `--resume`
+#    goes on, to the same numbers.
 # 6. **Judge**: `transformer-lib evaluate`, beam 4, α = 0.6, mean of the last five checkpoints, with
 #    the signature (chapter 13). Less than you hoped for? `--explain` counts the same output in
 #    every usual way, searches in others, and holds the training against the recipe.
@@ -447,8 +450,9 @@ for exercise in ("encoder_layer_flops", "average_gradients"):
 # %% [markdown]
 # ## Summary
 #
-# 1. Time, tokens, FLOPs: say what is equal. 6 · parameters · tokens is a good estimate; by time and
-#    by count are two different things.
+# 1. Time, tokens, FLOPs: say what is equal. 6 · parameters · tokens is a good estimate, if only the
+#    parameters that a token passes are counted, about half of a translator's; by time and by count
+#    are two different things.
 # 2. With little training the RNN wins, with more the Transformer; where the curves cross depends on
 #    whether tokens, time or FLOPs are equal.
 # 3. What grows with the square of the length is nothing in sentences and everything in books.

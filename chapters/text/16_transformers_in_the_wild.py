@@ -52,8 +52,9 @@ from transformer_lib.vocabulary import BOS, EOS, PAD
 # ## Five descriptions, one sentence
 #
 # This course grew out of five published descriptions. `transformer_lib.course.lineages` rebuilds
-# each of them as it is, with its mistakes. Where a page leaves something open, the program behind
-# it decides (the docstring of each `build` says what that was):
+# the model of each as it is, with its mistakes. (What is wrong in a listing or in the text alone
+# comes below.) Where a page leaves something open, the program behind it decides (the docstring of
+# each `build` says what that was):
 
 # %%
 sources = {lineage.name: lineage.source for lineage in LINEAGES.values()}
@@ -95,7 +96,7 @@ print("same logits as the paper's:", sum(value < 1e-12 for value in found["logit
 #
 # Its position table has all sines first, then all cosines, and $d - 2$ in the exponent, as the
 # authors' own program has it (chapter 4). Beside it the paper's, and one that is printed in the
-# lecture, which doubles the exponent:
+# lecture, which doubles the exponent (its model has the paper's):
 
 # %%
 i = torch.arange(0, 64, 2, dtype=torch.float64)
@@ -135,10 +136,11 @@ for blocked in (-1e9, -100.0, -20.0):
 # %% [markdown]
 # ### A tutorial on two Chinese sentences
 #
-# It is the paper's model but for the factor $\sqrt{d}$ of the embeddings (chapter 3). Its interest
-# is in its data: batches are written by hand, with `P`, `S` and `E`, and one can follow every
-# letter. Two things to see there: the padding of a target stands *before* its end symbol, and
-# decoding has no limit of length, so that an untrained model talks for ever (chapter 12).
+# It is the paper's model but for the factor $\sqrt{d}$ of the embeddings and their one table
+# (chapter 3), and it has no dropout. Its interest is in its data: batches are written by hand, with
+# `P`, `S` and `E`, and one can follow every letter. Two things to see there: the padding of a
+# target stands *before* its end symbol, and decoding has no limit of length, so that an untrained
+# model talks for ever (chapter 12).
 #
 # It fills blocked scores with −∞. The four others take −10⁹ or a few times that. If *all* are
 # blocked, the first gives NaN, and the second, filled in, makes all keys equal:
@@ -212,7 +214,7 @@ pd.DataFrame(rows, columns=["description", "million parameters", "W^O", "one tab
 #
 # ## Find the bug
 #
-# Now without a guide. Ten functions, each as it could occur in somebody's program, each wrong; two
+# Now without a guide. Ten functions, each as it could occur in somebody's program, each wrong; some
 # of them are old acquaintances. All run; all have the right shapes. Find out what is wrong *before*
 # you open the folds below: read, then write a small test. Five tests find nearly everything:
 #
@@ -436,8 +438,8 @@ def suspect_10(scores, log_p, beam_size):
 #
 # <details><summary>What it is</summary>
 #
-# M130, *divided by the size of the beam instead of the vocabulary's*. What comes out are not the
-# hypotheses and tokens of the best scores, and some numbers of hypotheses do not exist.
+# M130, *divided by the size of the beam instead of the vocabulary's*. The hypotheses and tokens
+# that come out are not those of the best scores, and some hypotheses do not exist.
 #
 # </details>
 #

@@ -12,7 +12,11 @@ from sacrebleu.significance import PairedTest
 
 @dataclass(frozen=True)
 class MetricScore:
-    """A corpus score from 0 to 100 and the signature that says how it was computed."""
+    """A corpus score from 0 to 100 and the signature that says how it was computed.
+
+    Args:
+        details: sacreBLEU's own line, of BLEU with each precision and the lengths.
+    """
 
     score: float
     signature: str
