@@ -1,4 +1,6 @@
-"""What a step of wmt14_base asks of a GPU, counted without one: ``python benchmarks/counts.py``.
+"""What a step of wmt14_base asks of a GPU, counted without one.
+
+``python benchmarks/counts.py --text DIR``, with a folder of the text that docs/gpu.md lists.
 
 Operations (each is a kernel or two on a GPU that runs without a compiler), synchronizations, at
 which the processor waits for the GPU, graphs that torch.compile makes over many batches, and how
@@ -68,7 +70,7 @@ def trainer_of(data: PreparedData, folder: str, training: TrainingConfig) -> Tra
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--text", type=Path, default=Path("../shared/data"), help="real text")
+    parser.add_argument("--text", type=Path, required=True, help="real text: docs/gpu.md lists it")
     parser.add_argument("--batches", type=int, default=500, help="that are compiled [500]")
     arguments = parser.parse_args()
     # The loss goes through the logits in as few pieces as on a GPU.

@@ -6,7 +6,8 @@
     python benchmarks/gpu.py news        the largest real mix at hand: where do the curves cross?
     python benchmarks/gpu.py profile     what the GPU does in three steps of the base model
 
-Several can be named, one after the other; ``--systems``, ``--seconds``, ``--minutes`` and
+All take ``--text DIR``, a folder of the text that docs/gpu.md lists. A call begins nothing new 400
+seconds after its start, so name one part, or several short ones; ``--systems``, ``--seconds``, ``--minutes`` and
 ``--seeds`` make them shorter. Each prints a table and adds its figures to one JSON file, after each
 system: what comes later may fail or be cut off. Without a GPU the smallest form runs on the CPU: it
 shows that everything works, and its figures mean nothing.
@@ -434,7 +435,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("parts", nargs="+", choices=PARTS, metavar="part", help=", ".join(PARTS))
-    parser.add_argument("--text", type=Path, default=Path("../shared/data"), help="real text")
+    parser.add_argument("--text", type=Path, required=True, help="real text: docs/gpu.md lists it")
     parser.add_argument("--out", type=Path, default=Path("runs/gpu"), help="figures [runs/gpu]")
     parser.add_argument("--systems", nargs="+", default=scale.systems, choices=FULL.systems,
                         metavar="NAME", help="speed: these alone")  # fmt: skip

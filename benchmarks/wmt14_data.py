@@ -26,7 +26,7 @@ from transformer_lib.experiment.config import load_config
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path, help="for archives and prepared data, about 8 GB")
-    parser.add_argument("--text", type=Path, default=Path("../shared/data"), help="real text")
+    parser.add_argument("--text", type=Path, required=True, help="real text: docs/gpu.md lists it")
     arguments = parser.parse_args()
     archives = arguments.folder / "archives"
     if not archives.exists():

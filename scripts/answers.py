@@ -37,8 +37,8 @@ mended, and round 7 did so with {older} of the others. (Its answers to one more 
 their authors had been given half of its text.) In rounds 3 and 5 mistakes were asked for that a
 check is likely to miss: right in ordinary cases, or not the first that comes to mind. One answer
 of round 4 ended the kernel that its check ran in, since one of the changes with which a check
-looks for the faulty place made it crash. It is counted as no help; changed programs now run in a
-process of their own.
+looks for the faulty place made it crash. It is counted as no help; on Linux without a GPU,
+changed programs now run in a process of their own.
 
 Five answers that their authors meant to be wrong are right by the wording of the exercise, and one
 that was meant to be right is wrong; they are counted as what they are. The answers

@@ -41,7 +41,8 @@ def as_markdown() -> str:
         + ", ".join(f"`{name}`" for name in named_configs())
         + " (their texts are in `transformer_lib/experiment/configs`). What a file does not say "
         "has the default below; `--set SECTION.KEY=VALUE` changes one setting on the command line. "
-        f"The key `seed` ({description(Experiment, 'seed')}; default 1) stands above all sections.",
+        f"The keys `seed` ({description(Experiment, 'seed')}; default 1) and `name` (by default that "
+        "of the file) stand above all sections.",
         "",
         "This page is made from the code by `make docs`.",
     ]
@@ -54,7 +55,10 @@ def as_markdown() -> str:
 
 def row(section: type, key: Field[Any]) -> tuple[str, ...]:
     hint = get_type_hints(section, include_extras=True)[key.name]
-    default = "" if key.default is MISSING else shown(key.default)
+    if key.name == "kind":
+        default = "none: it must be given"
+    else:
+        default = "" if key.default is MISSING else shown(key.default)
     what = description(section, key.name) or "which model this is"
     return f"`{key.name}`", kind(hint), default, allowed(hint), what
 

@@ -454,6 +454,14 @@ def test_an_experiment_without_a_model_fits_a_laptop(tmp_path):
     assert num_parameters(build_model(experiment, 8000)) < 5e6
 
 
+def test_a_setting_of_the_model_changes_the_one_that_there_would_have_been(tmp_path):
+    (tmp_path / "mine.toml").write_text("[training]\nminutes = 60.0\n")
+    for overrides in (["model.d_model=256"], ["model.d_model=256", "model.kind=transformer"]):
+        model = load_config(str(tmp_path / "mine.toml"), overrides).model
+        assert model.d_model == 256
+        assert (model.num_encoder_layers == 2) == (len(overrides) == 1)  # a kind is a new model
+
+
 def test_the_page_of_settings_is_current():
     from pathlib import Path
 

@@ -40,6 +40,7 @@ from transformer_lib.training.cost import flops_by_parameters
 from transformer_lib.training.loss import label_smoothed_cross_entropy, output_loss
 from transformer_lib.training.metrics import read_metrics
 from transformer_lib.training.schedule import budget_rate, noam_rate
+from transformer_lib.training.signals import StopRequest
 
 
 @given(
@@ -261,6 +262,17 @@ def test_ctrl_c_saves(toy_config, tmp_path):
     assert (done.returncode, "trained: " in done.stderr) == (0, True), done.stderr
     assert load_run(tmp_path / "run").translate(["the cat"])
     assert json.loads((tmp_path / "run" / "run.json").read_text())["format"] == 2
+
+
+def test_a_second_sigterm_is_the_same_request():
+    """A cluster sends it to all processes of a job, and torchrun passes it on to its own."""
+    stop = StopRequest()
+    with stop.listening():
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+        assert stop
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
 
 
 def test_a_training_that_was_stopped_goes_on_in_the_same_process(toy_config, tmp_path):

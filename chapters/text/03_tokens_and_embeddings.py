@@ -427,7 +427,7 @@ print(f"rows / √d_model: {rms(rows / math.sqrt(d_model)):.3f}")
 #
 # ### Embed
 #
-# ●○○ · 5 minutes · the input of every layer after it
+# ●○○ · 5 minutes · what the first layer reads
 #
 # The vectors of a batch of tokens, (batch, length), from a table of (vocab_size, d_model), scaled
 # as section 3.4 of the paper prescribes.

@@ -224,7 +224,8 @@ show_chart(wave_explorer(sinusoidal_positions(40, 16)))
 # ●●○ · 25 minutes · what “three places back” is, as a matrix
 #
 # Build it for all pairs at once: R with $R \cdot PE(pos) = PE(pos + k)$ for every position, where
-# PE(pos) is a column vector in the paper's layout. `k` may be negative. Return (d_model, d_model).
+# PE(pos) is a column vector in the paper's layout. `k` may be negative. Return (d_model, d_model),
+# in single precision.
 
 # %%
 def shift_matrix(k, d_model):
@@ -278,7 +279,8 @@ print("PE(p)·PE(p+5) for p = 0, 10, 90:", *[f"{similarity[p, p + 5]:.3f}" for p
 #
 # ●○○ · 10 minutes · the layout of Tensor2Tensor and of Hugging Face's Marian
 #
-# The same numbers, with all sines in the first half of the channels and all cosines in the second.
+# The same numbers, also in single precision, with all sines in the first half of the channels and
+# all cosines in the second.
 
 # %%
 def positional_encoding_halves(length, d_model):

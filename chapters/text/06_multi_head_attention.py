@@ -410,7 +410,8 @@ mean_and_spread(heads[["case", "seed", "BLEU"]].replace("as it is", "4 heads"))
 # 2019](https://arxiv.org/abs/1911.02150)), small groups of them in grouped-query attention
 # ([Ainslie et al. 2023](https://arxiv.org/abs/2305.13245)). `query` is (batch, heads, queries,
 # d_k), `key` and `value` have `groups` heads, a divisor of the number of query heads; adjacent
-# query heads share. Return the output, (batch, heads, queries, d_v).
+# query heads share. `attention`, imported above, takes a mask as its fourth argument, here `None`.
+# Return the output, (batch, heads, queries, d_v).
 
 # %%
 def grouped_query_attention(query, key, value):

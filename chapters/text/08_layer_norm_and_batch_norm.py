@@ -156,7 +156,8 @@ check(layer_norm)
 # <details><summary>Hint</summary>
 #
 # `keepdim=True` keeps the axis, so that a mean of shape (batch, length, 1) can be subtracted.
-# Divide the sum of squares by d, not by d − 1.
+# Divide the sum of the squared deviations by d, not by d − 1. (Subtract the mean before you square:
+# far from 0, the mean of the squares minus the square of the mean loses its digits.)
 #
 # </details>
 #

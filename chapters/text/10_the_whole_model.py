@@ -431,10 +431,10 @@ attention, pre_norm = mine("attention"), mine("pre_norm")
 #
 # ●●○ · 20 minutes · the same module for self-attention and for cross-attention
 #
-# The function of chapter 6 with its matrices inside: four `nn.Linear` of d_model × d_model, called
-# `q_proj`, `k_proj`, `v_proj` and `out_proj`. `x` asks, `memory` is looked at, and `mask` says
-# where. Use `split_heads`, `attention` and `merge_heads`, imported above. `forward` returns the
-# output alone, which is like `x`.
+# The function of chapter 6 with its matrices inside: four `nn.Linear` of d_model × d_model, each
+# with the bias that chapter 6 left out, called `q_proj`, `k_proj`, `v_proj` and `out_proj`. `x`
+# asks, `memory` is looked at, and `mask` says where. Use `split_heads`, `attention` and
+# `merge_heads`, imported above. `forward` returns the output alone, which is like `x`.
 
 # %%
 class MultiHeadAttention(nn.Module):
@@ -488,8 +488,10 @@ check(EncoderLayer)
 #
 # ●●○ · 20 minutes · three sublayers, two masks
 #
-# It attends to what has been said so far, then to the encoder's memory; the network comes last. The
-# memory comes from the encoder's final norm and is not normalized once more.
+# It attends to what has been said so far, then to the encoder's memory; the network comes last.
+# Again the parts come from outside and are stored under the names of their arguments, and
+# `pre_norm` wraps each sublayer. The memory comes from the encoder's final norm and is not
+# normalized once more.
 
 # %%
 class DecoderLayer(nn.Module):

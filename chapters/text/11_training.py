@@ -386,9 +386,9 @@ check(noam_rate)
 #
 # </details>
 #
-# It rises linearly for `warmup` steps, then falls with the root of the step. The figure has three
-# of this kind and the library's other schedule, `budget`, for a run of 20,000 steps: it warms up
-# over a share of the budget and follows a cosine down to zero at its end.
+# It rises linearly for `warmup` steps, then falls in proportion to 1/√step. The figure has three of
+# this kind and the library's other schedule, `budget`, for a run of 20,000 steps: it warms up over
+# a share of the budget and follows a cosine down to zero at its end.
 
 # %%
 noam_rate = mine("noam_rate")
@@ -475,9 +475,9 @@ pd.DataFrame([describe(plan) for plan in plans.values()], columns=columns, index
 #
 # ## A training run of your own
 #
-# Now the loop. The rate rises linearly to `peak` at step `warmup` and falls with the root of the
-# step after it, which is equation (3) with a peak of one's choice; Adam has the paper's settings:
-# $\beta_1 = 0.9$, $\beta_2 = 0.98$, $\varepsilon = 10^{-9}$ (section 5.3).
+# Now the loop. The rate rises linearly to `peak` at step `warmup` and falls in proportion to
+# 1/√step after it, which is equation (3) with a peak of one's choice; Adam has the paper's
+# settings: $\beta_1 = 0.9$, $\beta_2 = 0.98$, $\varepsilon = 10^{-9}$ (section 5.3).
 #
 # ### The loop
 #

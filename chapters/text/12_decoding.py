@@ -146,8 +146,8 @@ pd.DataFrame(rows, columns=["two steps", "product", "p"]).sort_values("p", ascen
 # ●●○ · 15 minutes · the one step that beam search repeats
 #
 # `scores` are ln p of the hypotheses so far, (hypotheses,), `log_p` is ln p of their next tokens,
-# (hypotheses, vocab_size). Return three tensors of `beam_size`, the best first: the new scores, the
-# number of the hypothesis that is continued, the token that continues it.
+# (hypotheses, vocab_size). Return three tensors of length `beam_size`, the best first: the new
+# scores, the number of the hypothesis that is continued, the token that continues it.
 #
 # What passes its `check` is kept in `my_transformer.py` beside this notebook. After a first try,
 # `solution("best_continuations")` in a cell of its own shows one way.
@@ -367,8 +367,8 @@ pd.DataFrame(rows, columns=[*columns, "ln p, α=0"], index=pd.Index(BEAMS, name=
 # ●●○ · 20 minutes · how chat programs choose their words
 #
 # `probabilities` is (batch, vocab_size). In each row keep the smallest set of likeliest tokens
-# whose probabilities add up to p or more, set all others to 0, and normalize what is left. At least
-# one token is always kept.
+# whose probabilities add up to p or more, set all others to 0, and normalize what is left. `p` is
+# above 0.
 
 # %%
 def nucleus(probabilities, p):
@@ -529,9 +529,10 @@ check(encode_text)
 # ●●○ · 25 minutes · a translator that is yours from end to end
 #
 # From an English text to a German one: `encode_text`, `EOS` at the end, the memory, a beam search
-# with beam 4, α = 0.6 and at most 50 tokens more than the source has (with its `EOS`), and the
-# pieces as text. `model` has the methods of your `Transformer`; dropout must be off. `PAD` and
-# `BOS` are never generated. `asker`, above, shows how a model is asked for many prefixes at once.
+# with beam 4, α = 0.6 and a `max_len` of 50 more than the source has tokens (its `EOS` counts), and
+# the pieces as text, `<unk>` as it stands. `model` has the methods of your `Transformer`; dropout
+# must be off. `PAD` and `BOS` are never generated: their ln p becomes −∞, after the softmax.
+# `asker`, above, shows how a model is asked for many prefixes at once.
 
 # %%
 encode_text = mine("encode_text")

@@ -53,11 +53,19 @@ class DataConfig:
     ] = 100
     max_ratio: Annotated[
         float,
-        Field(ge=1, description="pairs are dropped whose lengths differ by more than this factor"),
+        Field(
+            ge=1,
+            description="pairs are dropped whose longer side has more than this factor times the "
+            "characters of the shorter one, plus 20",
+        ),
     ] = 3.0
     max_word_ratio: Annotated[
         float | None,
-        Field(ge=1, description="the same in words (Moses takes 1.5); by default not looked at"),
+        Field(
+            ge=1,
+            description="pairs are dropped whose numbers of words differ by more than this factor "
+            "(Moses takes 1.5); by default not looked at",
+        ),
     ] = None
     drop_copies: Annotated[bool, Field(description="drop pairs whose two sides are the same")] = (
         False

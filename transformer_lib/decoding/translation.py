@@ -34,7 +34,7 @@ class DecodingConfig:
     alpha: Annotated[float, Field(ge=0, le=10, description="strength of the length penalty")] = 0.6
     max_extra: Annotated[
         int,
-        Field(ge=0, description="a translation has at most so many tokens more than its source"),
+        Field(ge=0, description="a translation has at most this many tokens more than its source"),
     ] = 50
     batch_tokens: Annotated[
         int | None,

@@ -3,7 +3,7 @@
 import json
 import tomllib
 from collections.abc import Iterator, Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import asdict, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
@@ -224,10 +224,13 @@ def _bounds(hint: Any) -> Iterator[tuple[str, float]]:
 
 
 def _with_overrides(values: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    given = {override.partition("=")[0].strip() for override in overrides}
+    if "model" not in values and "model.kind" not in given:
+        if any(key.startswith("model.") for key in given):
+            values["model"] = asdict(LAPTOP)  # a setting of the model that it would have been
     for override in overrides:
         _set(values, override)
     # One length of training replaces the other.
-    given = {override.partition("=")[0].strip() for override in overrides}
     lengths = {key for key in LENGTHS if f"training.{key}" in given}
     if len(lengths) == 1 and isinstance(values.get("training"), dict):
         (other,) = LENGTHS - lengths

@@ -29,14 +29,14 @@ class TrainingConfig:
     batch_tokens: Annotated[
         Count,
         Field(
-            description="at most so many source tokens in a batch, and as many target tokens, "
-            "padding included"
+            description="the most source tokens in a batch, and the most target tokens, padding "
+            "included"
         ),
     ] = 2048
     row_tokens: Annotated[
         Count | None,
         Field(
-            description="put several pairs one after another into rows of so many tokens: for "
+            description="put several pairs one after another into rows of this many tokens: for "
             "Transformers on a GPU, where one shape for all batches is faster; longer sentences "
             "are left out"
         ),
@@ -81,15 +81,15 @@ class TrainingConfig:
         Field(
             gt=0,
             le=1,
-            description="the matrices of the layers learn by Muon, at this peak rate; by default "
-            "they learn by Adam, as all else",
+            description="the matrices of a Transformer's layers learn by Muon, at this peak rate, "
+            'with `schedule = "budget"`; by default they learn by Adam, like everything else',
         ),
     ] = None
     counted_start: Annotated[
         bool,
         Field(
-            description="start the tables of a Transformer from counts of which pieces occur in "
-            "pairs together"
+            description="start the tables of a Transformer, which must not be one for all "
+            "(`tied_embeddings`), from counts of which pieces occur in pairs together"
         ),
     ] = False
     label_smoothing: Annotated[

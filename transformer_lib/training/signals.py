@@ -17,8 +17,9 @@ class StopRequest:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Within this context the first signal is a request, a second one interrupts at once.
+        """Within this context the first signal is a request, a second Ctrl-C interrupts at once.
 
+        (A second SIGTERM does not: a cluster sends it to all processes, and torchrun passes it on.)
         Python handles signals in the main thread only; in others nothing changes.
         """
         if threading.current_thread() is not threading.main_thread():
@@ -26,7 +27,7 @@ class StopRequest:
             return
 
         def ask(number: int, frame: object) -> None:
-            if self._asked:
+            if self._asked and number == signal.SIGINT:
                 raise KeyboardInterrupt
             self._asked = True
 

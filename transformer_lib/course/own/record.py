@@ -144,15 +144,17 @@ def solution(name: str) -> Solution:
     Raises:
         ValueError: there is no such exercise.
     """
-    if name not in EXPERIMENTS:
+    is_experiment = name in EXPERIMENTS
+    if not is_experiment:
         find_exercise(name)
     if name not in order():
         return Solution(f"`{name}` is not an exercise of a chapter: its solution is not shown.")
     folder = Path.cwd()
     if name not in read_record(folder):
+        check = f'check_experiment("{name}", runs, conclusion)' if is_experiment else f"check({name})"
         return Solution(
-            f"Try it first, if only in part, and run `check({name})`: then `solution({name!r})` "
-            "shows one way."
+            f"Try it first, if only in part, and run `{check}`: then `solution({name!r})` shows one "
+            "way."
         )
     with module.one_at_a_time(folder / RECORD):
         record = read_record(folder)
