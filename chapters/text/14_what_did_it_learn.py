@@ -169,10 +169,10 @@ assert copying.max() > 0.4, "not as on our machines: restart the kernel and run 
 # Set beside their baseline, most places lose their interest. In the encoder, three of the four
 # heads of layer 2 give the last piece, `</s>`, more than twice its uniform share; the others prefer
 # it less, and all look little at the piece itself. The decoder's heads depart less from what the
-# mask alone gives, by factors from 0.45 to 1.6. (Their shares look impressive, 44% at the piece
-# itself; but uniform heads would give 36%.) In cross-attention all heads copy: the same piece gets
-# three to six times the uniform share. Where there is something to copy, head 2.3 looks at hardly
-# anything else (93%).
+# mask alone gives: the largest factor is 1.6, the smallest a little less than a half. (Their shares
+# look impressive, 44% at the piece itself; but uniform heads would give 36%.) In cross-attention
+# all heads copy: the same piece gets three to six times the uniform share. Where there is something
+# to copy, head 2.3 looks at hardly anything else (93%).
 #
 # So head 2.3 must be the one that matters most?
 #

@@ -141,8 +141,10 @@ def _name_of(factor: float, sizes: Sizes) -> str:
     """Where a factor may come from: ' (0.408 = 1/√6, and 6 is d_k)'."""
     sign, size = ("−" if factor < 0 else ""), abs(factor)
     found = []
+    if any(math.isclose(size, common, rel_tol=1e-3) for common in (0.5, 1.0, 2.0)):
+        return ""  # such a factor has other causes, also where some size happens to be 4
     for name, n in sizes.items():
-        if n <= 2:  # a factor of 1 or 2 has other causes, and an offset may be 0
+        if n <= 2:  # an offset may be 0
             continue
         forms = {f"√{n}": n**0.5, f"1/√{n}": n**-0.5, f"{n}": n, f"1/{n}": 1 / n}
         for form, value in forms.items():
