@@ -7,10 +7,10 @@
     python benchmarks/gpu.py profile     what the GPU does in three steps of the base model
 
 All take ``--text DIR``, a folder of the text that docs/gpu.md lists. A call begins nothing new 400
-seconds after its start, so name one part, or several short ones; ``--systems``, ``--seconds``, ``--minutes`` and
-``--seeds`` make them shorter. Each prints a table and adds its figures to one JSON file, after each
-system: what comes later may fail or be cut off. Without a GPU the smallest form runs on the CPU: it
-shows that everything works, and its figures mean nothing.
+seconds after its start, so name one part, or several short ones; ``--systems``, ``--seconds``,
+``--minutes`` and ``--seeds`` make them shorter. Each prints a table and adds its figures to one
+JSON file, after each system: what comes later may fail or be cut off. Without a GPU the smallest
+form runs on the CPU: it shows that everything works, and its figures mean nothing.
 """
 
 import argparse

@@ -41,8 +41,8 @@ def as_markdown() -> str:
         + ", ".join(f"`{name}`" for name in named_configs())
         + " (their texts are in `transformer_lib/experiment/configs`). What a file does not say "
         "has the default below; `--set SECTION.KEY=VALUE` changes one setting on the command line. "
-        f"The keys `seed` ({description(Experiment, 'seed')}; default 1) and `name` (by default that "
-        "of the file) stand above all sections.",
+        f"The keys `seed` ({description(Experiment, 'seed')}; default 1) and `name` (by default "
+        "that of the file) stand above all sections.",
         "",
         "This page is made from the code by `make docs`.",
     ]

@@ -12,7 +12,10 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
+
+from transformer_lib.files import write_text
 
 ROOT = Path(__file__).parent.parent
 WORK = ROOT / "workspace"
@@ -53,21 +56,36 @@ def update(work: Path = WORK) -> list[str]:
     """
     work.mkdir(exist_ok=True)
     record = work / COPIED
-    before = json.loads(record.read_text(encoding="utf-8")) if record.exists() else {}
+    before = copied_before(record)
     copied, kept = {}, []
     for source, place in originals():
         target, name, new = work / place, place.as_posix(), digest(source)
         copied[name] = new
         if target.exists() and digest(target) not in (before.get(name), new):
             if before.get(name) != new:
-                target = target.with_name(f"{target.stem}.new{target.suffix}")
+                target = free_place(target, {before.get(name), new})
                 kept.append(f"{name}: yours is kept, the new version is {target.name}")
             else:
                 continue
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, target)
-    record.write_text(json.dumps(copied, indent=1), encoding="utf-8")
+    write_text(record, json.dumps(copied, indent=1))
     return kept
+
+
+def copied_before(record: Path) -> dict[str, str]:
+    """What was copied last time; nothing, where that cannot be read: then all is the student's."""
+    try:
+        return json.loads(record.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+
+
+def free_place(target: Path, versions: set[str | None]) -> Path:
+    """Beside a notebook: ``.new``, or the next one that holds nothing of the student's."""
+    suffixes = (f".new{number if number > 1 else ''}{target.suffix}" for number in count(1))
+    places = (target.with_name(target.stem + suffix) for suffix in suffixes)
+    return next(place for place in places if not place.exists() or digest(place) in versions)
 
 
 def digest(path: Path) -> str:

@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+import math
 import sys
 
 import pytest
@@ -18,13 +19,15 @@ from transformer_lib.decoding import (
     length_penalty,
     translate,
 )
-from transformer_lib.decoding.search import pad_sequences
+from transformer_lib.decoding.search import Hypothesis, pad_sequences
+from transformer_lib.errors import UserError
 from transformer_lib.model import (
     RNNConfig,
     TransformerConfig,
     build_rnn,
     build_transformer,
 )
+from transformer_lib.model.seq2seq import Seq2Seq
 from transformer_lib.vocabulary import BOS, EOS, PAD
 
 
@@ -137,6 +140,43 @@ def test_an_endless_model_stops_at_the_limit(beam_size):
     assert [len(tokens) for tokens in outputs] == [3 + 5 - 1, 2 + 5 - 1]  # </s> is the last one
     if beam_size == 1:
         assert greedy_search(model, src, max_extra=5) == outputs
+
+
+def test_numbers_that_become_nan_later_are_an_error():
+    """Also where a hypothesis had ended before."""
+
+    class State:
+        def select(self, rows, sentences=None):
+            pass
+
+    class Breaks(Seq2Seq):
+        def encode(self, src):
+            return src
+
+        def decode(self, tgt_input, memory):
+            raise NotImplementedError
+
+        def init_state(self, memory):
+            return State()
+
+        def decode_step(self, tokens, state):
+            logits = torch.zeros(len(tokens), 12)
+            logits[:, 7], logits[:, EOS] = 3.0, 2.0  # the end is second best at first
+            return logits if bool((tokens == BOS).all()) else logits * math.nan
+
+    for search in (greedy_search, beam_search):
+        with pytest.raises(UserError, match="not finite"):
+            search(Breaks(), torch.tensor([[5, 6, EOS]]))
+
+
+def test_hypotheses_of_other_tokens_differ():
+    assert Hypothesis([4], -1.0, -1.0) != Hypothesis([5], -1.0, -1.0)
+    assert len({Hypothesis([4], -1.0, -1.0), Hypothesis([5], -1.0, -1.0)}) == 2
+
+
+def test_no_length_at_all_is_refused():
+    with pytest.raises(ValueError, match="max_len=0 is below 1"):
+        translate(sharp_model(0, vocab=40), EchoTokenizer(), ["abc"], max_len=0)
 
 
 def test_beam_below_one_is_refused():

@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from transformer_lib.errors import UserError
@@ -64,6 +65,26 @@ def test_different_numbers_of_sentences_are_refused():
         paired_bootstrap(["a"], ["a"] * 4, [["a"]] * 4)
     with pytest.raises(ValueError, match="1 hypotheses, but 4 references"):
         bleu(["Ja."], REFERENCES)
+
+
+def test_references_without_a_list_around_them_are_refused():
+    """Their letters would count as several references, and the score be near zero."""
+    for measure in (bleu, chrf):
+        with pytest.raises(ValueError, match="a list of references"):
+            measure(["Das ist gut so."], ["Das ist gut so."])
+
+
+def test_the_bootstraps_p_value_has_both_sides():
+    """Two equally good systems differ at the 5% level about once in twenty times."""
+    random = np.random.default_rng(0)
+    references = [[f"Das ist der {i}. Satz von allen hier im Text."] for i in range(60)]
+    wrong = [r[0].replace("Satz von", "Wort aus") for r in references]
+    found = 0
+    for _ in range(200):
+        sides = random.integers(0, 2, (2, len(references)))
+        a, b = ([(r[0], w)[x] for r, w, x in zip(references, wrong, s)] for s in sides)
+        found += paired_bootstrap(a, b, references, samples=100).p_value < 0.05
+    assert found <= 14  # with one side only it is 20
 
 
 def test_bootstrap_finds_a_real_difference_and_no_difference():

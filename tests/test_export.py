@@ -59,6 +59,13 @@ def test_hugging_face_has_the_same_logits(tmp_path, norm, positions):
     torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)
 
 
+def test_a_run_that_searches_greedily_is_exported_too(tmp_path):
+    run = run_of(tmp_path)
+    greedy = replace(run.experiment, decoding=DecodingConfig(beam_size=1))
+    export(replace(run, experiment=greedy), "huggingface", tmp_path / "out")
+    assert (tmp_path / "out" / "model.safetensors").exists()
+
+
 def test_hugging_face_translates_plain_text_like_ours(tmp_path):
     """The Transformer that comes with the course, from text to text by their tokenizer."""
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer

@@ -73,6 +73,23 @@ def test_a_new_version_replaces_only_what_was_not_changed(lab, tmp_path):
     assert lab.update(work) == []
 
 
+def test_what_was_written_into_the_new_version_stays_too(lab, tmp_path):
+    work = tmp_path / "work"
+    lab.update(work)
+    (work / "chapters/00_a.ipynb").write_text("mine")
+    for version in ("second", "third", "fourth"):
+        (lab.ROOT / "chapters/00_a.ipynb").write_text(version)
+        lab.update(work)
+        if version == "third":  # until here nothing was written into it
+            assert not (work / "chapters/00_a.new2.ipynb").exists()
+            (work / "chapters/00_a.new.ipynb").write_text("mine, too")
+    assert (work / "chapters/00_a.new.ipynb").read_text() == "mine, too"
+    assert (work / "chapters/00_a.new2.ipynb").read_text() == "fourth"
+    (work / ".copied.json").write_text("{")  # a damaged record: all counts as the student's
+    lab.update(work)
+    assert (work / "chapters/00_a.new.ipynb").read_text() == "mine, too"
+
+
 def test_instructors_buttons_are_off(lab, tmp_path):
     environment = lab.environment(tmp_path / "settings")
     folder = Path(environment["JUPYTER_CONFIG_PATH"].split(":")[0])

@@ -27,7 +27,7 @@ __all__ = [
 
 def check(candidate: Any, name: str | None = None, seed: int | None = None) -> Verdict:
     """As :func:`transformer_lib.course.checks.check`; in a notebook, what passes is kept."""
-    return _own.remember(_checks.check(candidate, name, seed))
+    return _own.remember(_checks.check(candidate, name, seed), candidate)
 
 
 def check_experiment(name: str, runs: Any, conclusion: str) -> Verdict:

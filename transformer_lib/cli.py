@@ -411,7 +411,7 @@ class StandardInput:
     def __iter__(self) -> Iterator[str]:
         for number, line in enumerate(sys.stdin.buffer, start=1):
             try:
-                yield line.rstrip(b"\r\n").decode("utf-8")
+                yield line.rstrip(b"\r\n").decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as error:
                 self.problem = UserError(
                     f"standard input, line {number}: not UTF-8 ({error.reason}); the lines before "

@@ -85,7 +85,7 @@ class LateNumbers:
             self._values = torch.empty_like(values, device="cpu", pin_memory=True)
             self._values.copy_(values, non_blocking=True)
             self._is_there = torch.cuda.Event()
-            self._is_there.record()
+            self._is_there.record(torch.cuda.current_stream(values.device))
 
     def read(self) -> list[float]:
         """Wait until they are computed."""

@@ -5,6 +5,7 @@ import hashlib
 import os
 import secrets
 import shutil
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -74,6 +75,17 @@ def claimed(folder: Path) -> Iterator[None]:
         lock.release()
 
 
+def _beside(path: Path) -> Path:
+    """A free name in the same folder.
+
+    Raises:
+        UserError: the path is a folder without a name of its own, such as ``.``
+    """
+    if not path.name:
+        raise UserError(f"{path} cannot be replaced; give a name in it")
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+
+
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
     """A temporary name beside ``path`` to write to; renamed to ``path`` on success, else removed.
@@ -81,7 +93,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
     Raises:
         UserError: any OSError of the body, such as a full disk, or the folder cannot be written.
     """
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    temporary = _beside(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary.touch(exist_ok=False)  # with the permissions that the user's new files get
@@ -109,7 +121,7 @@ def new_folder(path: Path, elsewhere: str = "another folder") -> Iterator[Path]:
     Raises:
         UserError: any OSError of the body, or ``path`` is there already and not empty.
     """
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    temporary = _beside(path)
     try:
         temporary.mkdir(parents=True)
         yield temporary
@@ -148,7 +160,7 @@ def read_lines(path: Path) -> Iterator[str]:
             f"{path}, line {number}: not UTF-8 ({error.reason} at byte {error.start}); "
             "convert the file, for example with iconv"
         ) from error
-    except (EOFError, gzip.BadGzipFile) as error:
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise UserError(f"{path} is not a whole gzip file: {error}; fetch it again") from error
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror or error}") from error

@@ -18,7 +18,7 @@ from transformer_lib.data import wmt14, wmt14_mirror
 from transformer_lib.data.cleaning import Pair, normalize, sentence_key
 from transformer_lib.data.download import download
 from transformer_lib.errors import UserError
-from transformer_lib.files import cache_folder, read_lines, sha256
+from transformer_lib.files import atomic_path, cache_folder, read_lines, sha256
 
 Corpus = Literal["tatoeba", "multi30k", "wmt14", "wmt14_mirror", "files"]
 
@@ -222,8 +222,9 @@ def _multi30k(config: DataConfig, folder: Path | None) -> Splits:
             given = folder / name
             if sha256(given) != checksum:
                 raise UserError(f"{given} is not the Multi30k file of that name; fetch it again")
-            kept.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(given, kept_file)
+            if not (kept_file.exists() and given.samefile(kept_file)):
+                with atomic_path(kept_file) as temporary:  # somebody may be reading the old one
+                    shutil.copyfile(given, temporary)
         paths[name] = download(MULTI30K_URL + name, kept_file, checksum)
 
     def both(stem: str) -> tuple[Path, Path]:

@@ -91,7 +91,7 @@ class Tokenizer:
         return self._processor.encode(list(sentences), out_type=int)
 
     def decode(self, tokens: Sequence[Sequence[int]]) -> list[str]:
-        """Sentences from token numbers; ``<unk>`` is `` ⁇ `` in them, other special tokens are not."""
+        """Sentences from token numbers, with `` ⁇ `` for ``<unk>`` and no other special tokens."""
         texts = [[t for t in sentence if t not in (PAD, BOS, EOS)] for sentence in tokens]
         return self._processor.decode(texts) if texts else []
 

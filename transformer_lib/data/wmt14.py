@@ -153,7 +153,7 @@ def _known(record: Path) -> dict[str, str]:
     """The SHA-256 of each archive that was verified before; nothing, if that cannot be read."""
     try:
         known = json.loads("\n".join(read_lines(record))) if record.exists() else {}
-    except ValueError:
+    except (ValueError, UserError):
         return {}
     return known if isinstance(known, dict) else {}
 

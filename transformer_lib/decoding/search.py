@@ -19,7 +19,7 @@ NOT_FINITE = "the model's outputs are not finite (NaN); its training has failed"
 class Hypothesis:
     """A translation without ``</s>``, its log-probability, and that divided by the penalty."""
 
-    tokens: list[int] = field(compare=False)
+    tokens: list[int] = field(hash=False)
     log_p: float
     score: float
 
@@ -98,10 +98,12 @@ def beam_search(
     state = model.init_state(model.encode(src))
     prefixes = src.new_full((len(src), 1, 1), BOS)  # (sentence, width, length)
     scores = torch.zeros(len(src), 1, device=src.device)
+    are_finite = torch.ones((), dtype=torch.bool, device=src.device)
     for length in range(1, int(limits.max()) + 1):
         logits = model.decode_step(prefixes[:, :, -1].flatten(), state).unflatten(0, scores.shape)
         must_end = limits[sentences] <= length
         candidates, origins, tokens = _best_candidates(scores, logits, must_end, beam_size)
+        are_finite &= ~candidates[:, 0].isnan().any()  # NaN comes first
 
         ended = (tokens == EOS) & (candidates > -torch.inf)
         ended_rows, ranks = ended[:, :beam_size].nonzero(as_tuple=True)
@@ -133,7 +135,7 @@ def beam_search(
             going_on if len(rows) < len(sentences) else None,
         )
         sentences = [sentences[row] for row in rows]
-    if not all(finished):
+    if not are_finite or not all(finished):
         raise UserError(NOT_FINITE)
     return [sorted(hypotheses, key=lambda h: -h.score)[:beam_size] for hypotheses in finished]
 

@@ -66,8 +66,11 @@ def translate(
     in parts, with a warning.
 
     Raises:
+        ValueError: max_len is below 1.
         UserError: the model's numbers are not finite.
     """
+    if max_len is not None and max_len < 1:
+        raise ValueError(f"max_len={max_len} is below 1")
     config = config or DecodingConfig()
     pieces = tokenizer.encode([normalize(sentence) for sentence in sentences])
     parts: list[list[int]] = []  # what is translated

@@ -225,9 +225,9 @@ def _bounds(hint: Any) -> Iterator[tuple[str, float]]:
 
 def _with_overrides(values: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
     given = {override.partition("=")[0].strip() for override in overrides}
-    if "model" not in values and "model.kind" not in given:
-        if any(key.startswith("model.") for key in given):
-            values["model"] = asdict(LAPTOP)  # a setting of the model that it would have been
+    of_model = any(key.startswith("model.") for key in given) and "model.kind" not in given
+    if of_model and "model" not in values:
+        values["model"] = asdict(LAPTOP)  # the model that it would have been, with that setting
     for override in overrides:
         _set(values, override)
     # One length of training replaces the other.

@@ -101,7 +101,8 @@ def _positions(positions: Any, d_model: int) -> np.ndarray:
     if isinstance(positions, NoPositions):
         return np.zeros((POSITIONS, d_model), dtype=np.float32)
     if isinstance(positions, LearnedPositions):
-        return _array(positions.table)
+        rows = torch.arange(POSITIONS).clamp(max=len(positions.table) - 1)  # as ours shares it
+        return _array(positions.table[rows])
     return _array(positions.make_table(POSITIONS, d_model))
 
 

@@ -51,7 +51,8 @@ def write(run: Run, folder: Path) -> None:
     decoding = run.experiment.decoding
     model.generation_config = GenerationConfig(
         num_beams=decoding.beam_size,
-        length_penalty=decoding.alpha,
+        # Theirs divides by nᵅ, so that longer translations win more often than with ours.
+        length_penalty=decoding.alpha if decoding.beam_size > 1 else 1.0,
         early_stopping=decoding.beam_size > 1,
         max_length=POSITIONS,
         pad_token_id=PAD,

@@ -13,7 +13,8 @@ from transformer_lib.metrics.bleu import bleu, paired_bootstrap
 
 @dataclass(frozen=True)
 class Row:
-    """An entry and its scores, one for each seed; ``p`` is against the row above."""
+    """An entry and its scores, one for each seed; ``p``, against the row above, is the largest of
+    the seeds' own."""
 
     entry: Entry
     scores: list[float]
@@ -41,9 +42,10 @@ def rows_of(entries: Sequence[Entry], test: TestSet) -> list[Row]:
     for entry, scores in scored:
         p = None
         if rows:
-            sides = (outputs[folder] for folder in (rows[-1].entry.folder, entry.folder))
-            above, this = ([line for lines in side for line in lines] for side in sides)
-            p = paired_bootstrap(above, this, references * len(SEEDS)).p_value
+            above, this = outputs[rows[-1].entry.folder], outputs[entry.folder]
+            # Not all lines at once: three translations of a sentence are not three sentences.
+            seeds = zip(above, this, strict=True)
+            p = max(paired_bootstrap(*pair, references).p_value for pair in seeds)
         rows.append(Row(entry, scores, p))
     return rows
 

@@ -37,6 +37,8 @@ def _reference_streams(references: Sequence[Sequence[str]]) -> list[Any]:
 def _check_lengths(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:
     if not hypotheses:
         raise ValueError("there is nothing to score")
+    if any(isinstance(several, str) for several in references):  # its letters would be several
+        raise ValueError("give each sentence a list of references: [['…'], ['…', '…'], …]")
     if len(hypotheses) != len(references):
         raise ValueError(f"{len(hypotheses)} hypotheses, but {len(references)} references")
 
@@ -76,8 +78,12 @@ def chrf(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Metr
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """Two systems on one test set: their scores, 95% intervals, and how likely the difference is
-    chance."""
+    """Two systems on one test set.
+
+    Args:
+        interval_a, interval_b: half the width of a 95% interval of the resampled scores.
+        p_value: how often two equally good systems would be as far apart, in either direction.
+    """
 
     score_a: float
     interval_a: float
@@ -95,7 +101,7 @@ def paired_bootstrap(
 ) -> PairedDifference:
     """Paired bootstrap resampling of BLEU (Koehn 2004), as sacreBLEU does it, with its fixed seed.
 
-    Each interval is half the width of a 95% confidence interval around the score.
+    Its p counts one direction only, and either system may be ahead: ours is twice that.
 
     Raises:
         ValueError: there is none, or there are not as many hypotheses as (lists of) references.
@@ -112,4 +118,5 @@ def paired_bootstrap(
     signatures, scores = test()
     pair: Any = scores["BLEU"]  # declared more widely than what it is
     a, b = pair
-    return PairedDifference(a.score, a.ci, b.score, b.ci, b.p_value, str(signatures["BLEU"]))
+    p_value = min(1.0, 2 * b.p_value)
+    return PairedDifference(a.score, a.ci, b.score, b.ci, p_value, str(signatures["BLEU"]))

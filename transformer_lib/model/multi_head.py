@@ -111,7 +111,8 @@ class MultiHeadAttention(nn.Module):
 def recorded_attention(model: nn.Module) -> Iterator[dict[str, Tensor]]:
     """Within this context, every multi-head attention of ``model`` keeps its latest weights.
 
-    They are those before dropout. What the model computes does not change.
+    They are those of equation (1), before dropout and without a gradient, also where a module has
+    another function. What the model computes does not change.
 
     Yields a dictionary from the module's name to its weights (batch, heads, queries, keys):
 
@@ -124,7 +125,7 @@ def recorded_attention(model: nn.Module) -> Iterator[dict[str, Tensor]]:
     def record_as(name: str, computed: AttentionFunction) -> AttentionFunction:
         def record(query, key, value, mask=None, is_causal=False, **drops):
             whole = whole_mask(query, mask, is_causal)
-            recorded[name] = attention(query, key, value, whole)[1]
+            recorded[name] = attention(query.detach(), key.detach(), value.detach(), whole)[1]
             return computed(query, key, value, mask=mask, is_causal=is_causal, **drops)
 
         return record

@@ -11,6 +11,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from tqdm.auto import tqdm
 
 from transformer_lib.errors import UserError
 from transformer_lib.files import atomic_path
@@ -42,19 +43,35 @@ class CheckpointWriter:
         self._thread.shutdown()
 
     def save(
-        self, model: nn.Module, optimizer: torch.optim.Optimizer, progress: dict[str, Any]
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        progress: dict[str, Any],
+        stopped: bool = False,
     ) -> None:
         """Copy everything that a run needs to go on as if it had never stopped, and write it later.
 
+        Args:
+            stopped: training ends here for now; the next checkpoint takes the place of this one.
+
         Raises:
-            UserError: the one before could not be written; older ones are untouched.
+            UserError: neither this one nor the one before could be written; older ones are
+                untouched.
         """
-        self.wait()
+        problem = None
+        try:
+            self.wait()
+        except UserError as error:
+            problem = error
         tensors = {MODEL + name: _copy(p) for name, p in model.named_parameters()}
         for name, parameter in model.named_parameters():
             for key, value in optimizer.state[parameter].items():
                 tensors[f"{OPTIMIZER}{name}:{key}"] = _copy(value)
-        self._writing = self._thread.submit(self._write, tensors, progress)
+        extra = {"stopped": True} if stopped else {}
+        self._writing = self._thread.submit(self._write, tensors, progress | extra)
+        if problem is not None:  # there may be room again
+            self.wait()
+            tqdm.write(f"{problem}; the next checkpoint is written")
 
     def wait(self) -> None:
         """Until what was saved is on disk.
@@ -69,8 +86,10 @@ class CheckpointWriter:
     def _write(self, tensors: dict[str, Tensor], progress: dict[str, Any]) -> None:
         _write(self.folder / f"step-{progress['step']:07d}.safetensors", tensors, progress)
         paths = checkpoints_in(self.folder)
-        for path in paths[: -self.keep]:
-            path.unlink(missing_ok=True)
+        for path in {*paths[: -self.keep], *filter(_was_stopped_at, paths[:-1])}:
+            with suppress(OSError):  # on Windows somebody may read it; it goes the next time
+                path.unlink(missing_ok=True)
+        paths = checkpoints_in(self.folder)
         if self.keep > RESUMABLE:
             for path in paths[-RESUMABLE - 1 : -RESUMABLE]:
                 _keep_weights_only(path)
@@ -79,6 +98,13 @@ class CheckpointWriter:
 def _copy(tensor: Tensor) -> Tensor:
     """On the CPU, and out of reach of the next training step."""
     return tensor.detach().to("cpu", copy=True).contiguous()
+
+
+def _was_stopped_at(path: Path) -> bool:
+    """Whether it was written at a stop, and not when a checkpoint was due."""
+    with suppress(UserError):
+        return bool(read_progress(path).get("stopped"))
+    return False
 
 
 def _keep_weights_only(path: Path) -> None:
@@ -99,6 +125,7 @@ def load_checkpoint(
     if all(name.startswith(MODEL) for name in tensors):
         raise UserError(f"{path} has weights only; training cannot go on from there")
     load_model(path, model, tensors)
+    progress.pop("stopped", None)
     for name, parameter in model.named_parameters():
         prefix = f"{OPTIMIZER}{name}:"
         optimizer.state[parameter] = {

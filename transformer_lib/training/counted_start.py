@@ -72,8 +72,9 @@ def pointwise_mutual_information(
     PMI is largest for what is rare, where it is known least: so it is multiplied by n / (n + 1),
     where n is the number of pairs with both pieces.
     """
-    number = min(len(pairs), MAX_PAIRS)
-    src, tgt = (_presence(side, number, vocab_size) for side in (pairs.src, pairs.tgt))
+    chosen = np.arange(0, len(pairs), -(-len(pairs) // MAX_PAIRS))  # from all parts of the text
+    number = len(chosen)
+    src, tgt = (_presence(side, chosen, vocab_size) for side in (pairs.src, pairs.tgt))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
         together = torch.sparse.mm(src.t(), tgt).coalesce()
@@ -85,10 +86,13 @@ def pointwise_mutual_information(
     return _sparse(together.indices()[:, positive], information[positive], vocab_size, vocab_size)
 
 
-def _presence(side: TokenStore, number: int, vocab_size: int) -> Float[Tensor, "pairs vocab_size"]:
-    """Sparse: 1 where a piece occurs in a sentence, however often."""
-    sentences = np.repeat(np.arange(number), side.lengths[:number])
-    tokens = side.tokens[: side.offsets[number]].astype(np.int64)
+def _presence(
+    side: TokenStore, chosen: np.ndarray, vocab_size: int
+) -> Float[Tensor, "pairs vocab_size"]:
+    """Sparse: 1 where a piece occurs in one of the chosen sentences, however often."""
+    number = len(chosen)
+    sentences = np.repeat(np.arange(number), side.lengths[chosen])
+    tokens = np.concatenate([side[number] for number in chosen]).astype(np.int64)
     places = np.unique(sentences * vocab_size + tokens)
     indices = torch.from_numpy(np.stack([places // vocab_size, places % vocab_size]))
     return _sparse(indices, torch.ones(len(places)), number, vocab_size)

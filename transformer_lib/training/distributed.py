@@ -50,10 +50,10 @@ class Workers:
         return rows[self.rank % together :: together]
 
     def all_reduce(self, *numbers: float) -> list[float]:
-        """Each number summed over the processes."""
+        """Each number summed over the processes; between their CPUs, so that no GPU is waited for."""
         if self.count == 1:
             return list(numbers)
-        total = torch.tensor(numbers, dtype=torch.float64, device=_device())
+        total = torch.tensor(numbers, dtype=torch.float64)
         dist.all_reduce(total)
         return total.tolist()
 
@@ -92,7 +92,7 @@ def joined_workers(device: torch.device) -> Iterator[Workers]:
     if device.type == "cuda":
         torch.cuda.set_device(workers.local_rank)
     dist.init_process_group(
-        "nccl" if device.type == "cuda" else "gloo",
+        "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
         store=_fresh_store(workers),
         rank=workers.rank,
         world_size=workers.count,
@@ -137,10 +137,6 @@ def _fresh_store(workers: Workers) -> dist.Store | None:
         part = store.get(f"answer to {word}").decode()
         store.set(f"{part} heard by {workers.rank}", "")
     return dist.PrefixStore(part, store)
-
-
-def _device() -> torch.device:
-    return torch.device("cuda" if dist.get_backend() == "nccl" else "cpu")
 
 
 def _buckets(parameters: Iterable[nn.Parameter]) -> Iterator[list[Tensor]]:

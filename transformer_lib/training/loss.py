@@ -13,7 +13,7 @@ from transformer_lib.data.batching import real_positions
 from transformer_lib.device import elements_per_chunk
 from transformer_lib.vocabulary import PAD
 
-LOGITS_AT_ONCE = 2**25  # 64 MiB in bfloat16
+LOGITS_AT_ONCE = 2**25  # on a CPU: 64 MiB in bfloat16
 
 
 def label_smoothed_cross_entropy(
@@ -46,9 +46,9 @@ def output_loss(
 ) -> Loss:
     """Output projection and :func:`label_smoothed_cross_entropy` in one. The form to run.
 
-    The vocabulary is the widest dimension of the model: here its logits exist for a few hundred
-    positions at a time, and never for padding. Their gradient is made on the spot, since softmax's
-    is known: p − q.
+    The vocabulary is the widest dimension of the model: here its logits exist for some
+    thousand positions at a time, and never for padding. Their gradient is made on the
+    spot, since softmax's is known: p − q.
 
     Args:
         compiled: let torch.compile join all passes over the logits, which on a GPU is worth its

@@ -127,6 +127,7 @@ class Trainer:
         self._started = time.perf_counter()
         self._stop = StopRequest()
         self._should_stop = False
+        self._saved_step: int | None = None
 
     @property
     def records(self) -> list[Record]:
@@ -157,7 +158,7 @@ class Trainer:
             while (used := self._used_share()) < 1.0:
                 if self._should_stop:
                     self._account(interval)
-                    self._save(writer)
+                    self._save(writer, stopped=True)
                     writer.wait()
                     return False
                 validated = self._validations_due()
@@ -281,12 +282,13 @@ class Trainer:
         launched, self._launched = self._launched, None
         nll, norm = launched.results.read()
         if not math.isfinite(norm):
-            last = launched.work[-1]
+            first, last = launched.work[0].position - 1, launched.work[-1].position - 1
+            batches = f"batch {last}" if first == last else f"batches {first} to {last}"
             raise UserError(
-                f"the loss or its gradient is not finite in step {launched.step} (batch "
-                f"{last.position - 1} of epoch {last.epoch}); nothing was learned "
+                f"the loss or its gradient is not finite in step {launched.step} ({batches} of "
+                f"epoch {launched.work[-1].epoch}); nothing was learned "
                 f"from it, the last checkpoint in {self.folder} is good: lower "
-                "training.learning_rate or look at that batch"
+                f"training.learning_rate or look at {'that batch' if first == last else 'these'}"
             )
         src_tokens, tgt_tokens = launched.src_tokens, launched.tgt_tokens
         self.progress.src_tokens += src_tokens
@@ -361,9 +363,12 @@ class Trainer:
         self.metrics.add(record, values)
         return record
 
-    def _save(self, writer: CheckpointWriter) -> None:
+    def _save(self, writer: CheckpointWriter, stopped: bool = False) -> None:
+        if stopped and self._saved_step == self.progress.step:
+            return
+        self._saved_step = self.progress.step
         if self.workers.is_first:
-            writer.save(self.model, self.optimizer, asdict(self.progress))
+            writer.save(self.model, self.optimizer, asdict(self.progress), stopped)
 
     def _finish(self) -> None:
         """The model to use from now on: the mean of the last checkpoints."""

@@ -1,5 +1,6 @@
 """Where two results differ first, said in words."""
 
+import math
 from dataclasses import dataclass, replace
 from itertools import permutations
 from typing import Any, Literal
@@ -100,22 +101,32 @@ def compare(
         if arrays and np.array_equal(expected, got, equal_nan=expected.dtype.kind == "f"):
             return None
         return Mismatch("shape", _other_kind(names[0], expected, got))
+    if isinstance(got, np.generic):  # a number of NumPy's
+        got = got.item()
     if isinstance(got, Tensor):
         if got.numel() != 1:
             return Mismatch("shape", f"{names[0]}: expected {_describe(expected)}, got a tensor")
         got = got.item()
     if isinstance(expected, float) and isinstance(got, int | float):
-        if close(torch.tensor(float(expected)), torch.tensor(float(got)), tolerance).all():
+        if close(torch.tensor(float(expected)), torch.tensor(as_float(got)), tolerance).all():
             return None
     elif _equal(expected, got) and isinstance(expected, bool) == isinstance(got, bool):
         return None
     ours, theirs = _numbers(expected, got)
     message = f"{names[0]}: expected {ours}, got {theirs}"
     if sizes is not None and isinstance(expected, float) and isinstance(got, int | float):
-        both = torch.tensor([expected], dtype=torch.double), torch.tensor([got], dtype=torch.double)
-        if says := pattern(*both, (), sizes, tolerance):
+        a, b = (torch.tensor([as_float(x)], dtype=torch.double) for x in (expected, got))
+        if says := pattern(a, b, (), sizes, tolerance):
             message += f"; {says}"
     return Mismatch("values", message)
+
+
+def as_float(number: float) -> float:
+    """Infinity for a whole number that is beyond all floats."""
+    try:
+        return float(number)
+    except OverflowError:
+        return math.copysign(math.inf, number)
 
 
 def _compare_named(

@@ -61,7 +61,8 @@ def check(candidate: Any, name: str | None = None, seed: int | None = None) -> V
         )
     exercise = find_exercise(name or candidate.__name__)
     seed = random.SystemRandom().randrange(2**31) if seed is None else seed
-    with seeded(seed):  # and the student's random numbers go on as they would have
+    # The student's random numbers and settings go on as they were.
+    with seeded(seed), torch.enable_grad(), torch.device("cpu"):
         return judge(candidate, exercise, draw_trial(exercise, seed))
 
 
@@ -249,6 +250,8 @@ def _two_together(
 def _real(value: Any) -> torch.Tensor:
     """All real numbers of a result in a row; none at all if it holds something else."""
     values = value if isinstance(value, tuple) else (value,)
+    if any(isinstance(x, int) and abs(x) >= 2**63 for x in values):
+        return torch.empty(0)
     tensors = [torch.as_tensor(x) for x in values if isinstance(x, torch.Tensor | int | float)]
     if len(tensors) < len(values) or any(x.dtype == torch.bool for x in tensors):
         return torch.empty(0)
@@ -281,7 +284,8 @@ def _notes(
     names = list(inspect.signature(reference).parameters)
     if not all(outcome.repeatable for outcome in outcomes.values()):
         return [
-            "two calls with the same arguments give different results: what is drawn at random?"
+            "two calls with the same arguments give different results: what is drawn at random, "
+            "or kept from one call to the next, as in a default argument?"
         ]
     label = _first_wrong(exercise, trial, outcomes)
     if label is None:

@@ -19,8 +19,8 @@ from transformer_lib.course.sandboxed.wire import is_data
 SECONDS = 10  # for a call that takes milliseconds when it is right
 
 
-class NoEndError(Exception):
-    """A call was still running after :data:`SECONDS`."""
+class NoEndError(BaseException):
+    """A call was still running after :data:`SECONDS`. An ``except Exception`` lets it through."""
 
 
 class Case:
@@ -47,7 +47,7 @@ class Outcome:
     """
 
     value: Any = None
-    error: Exception | None = None
+    error: BaseException | None = None
     changed: list[int] = field(default_factory=list)
     repeatable: bool = True
     gradients: list[Tensor | None] = field(default_factory=list)
@@ -67,6 +67,8 @@ def observe(function: Callable[..., Any], case: Case, limited: bool = False) -> 
     try:
         with _ends() if limited else nullcontext():
             value, args = watched(*args) if watched else (function(*args), args)
+            if isinstance(value, list | dict | set):  # the next call may go on with the same one
+                value = copy.copy(value)
             again = function(*copy.deepcopy(case.args))
             gradients = _gradients(function, copy.deepcopy(case.args)) if case.gradient else []
         changed = [
@@ -77,7 +79,7 @@ def observe(function: Callable[..., Any], case: Case, limited: bool = False) -> 
         # Objects that are no data are never equal, and yet nothing was drawn.
         known = value is None or is_data(_without_names(value))
         repeatable = not known or not compare(value, again, tolerance=0.0)
-    except Exception as error:  # a list that contains itself cannot be compared either
+    except (Exception, NoEndError) as error:  # a list that contains itself cannot be compared
         return Outcome(error=error)
     return Outcome(value, None, changed, repeatable, gradients, args)
 
@@ -121,7 +123,7 @@ def alike(a: Outcome, b: Outcome, tolerance: float) -> bool:
 BUILTIN = "(?:dict|float|function|int|list|str|tuple|NoneType)"
 
 
-def _said(error: Exception | None) -> tuple[str, str]:
+def _said(error: BaseException | None) -> tuple[str, str]:
     """The kind of an error and its words, without numbers and names; those of types stay."""
     if error is None:
         return "", ""
@@ -138,8 +140,10 @@ def _without_names(value: Any) -> Any:
 
 
 def _is_changed(before: Any, after: Any) -> bool:
-    if is_data(before):
+    if is_data(before) or isinstance(before, dict):
         return compare(before, after, tolerance=0.0) is not None
+    if isinstance(before, set):
+        return before != after
     return isinstance(before, list) and len(before) != len(after)  # a list of parts
 
 

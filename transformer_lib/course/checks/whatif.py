@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transformer_lib.course.checks.compare import compare
+from transformer_lib.course.checks.compare import as_float, compare
 from transformer_lib.course.checks.observe import Case, Outcome, Outcomes
 
 Change = Callable[[list[Any]], None]  # of the arguments, in place
@@ -261,4 +261,4 @@ def _always(pairs: list[tuple[Any, Any]]) -> str:
 def _number(value: Any) -> float | None:
     if isinstance(value, Tensor) and value.numel() == 1:
         return float(value.item())
-    return float(value) if isinstance(value, int | float) and value is not True else None
+    return as_float(value) if isinstance(value, int | float) and value is not True else None

@@ -1,17 +1,20 @@
 """From a verdict to the student's own module, and from there back into a notebook."""
 
+import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from transformer_lib.course.checks import EXERCISES, Verdict, check, find_exercise
+from transformer_lib.course.checks import EXERCISES, Verdict, find_exercise
+from transformer_lib.course.checks.diagnosis import draw_trial, judge
 from transformer_lib.course.own import module
 from transformer_lib.course.own.course import order
 from transformer_lib.course.own.record import note_try
 from transformer_lib.course.own.source import NotKeptError, Part, part_from
 from transformer_lib.errors import UserError
+from transformer_lib.randomness import seeded
 
 KEPT_BEFORE = f"the one that passed before is still in {module.NAME}.py"
 
@@ -45,14 +48,22 @@ def mine(name: str) -> Callable[..., Any]:
     return own
 
 
-def remember(verdict: Verdict) -> Verdict:
+def remember(verdict: Verdict, candidate: Any = None) -> Verdict:
     """Count a try, and keep what passed; the verdict comes back with a line that says so.
 
     Outside of a notebook nothing is kept, and neither is a task of an assignment.
+
+    Args:
+        candidate: what was judged; the course's own answer and one that is kept are no tries.
     """
     notebook = _notebook()
     if notebook is None or verdict.exercise not in order():
         return verdict
+    exercise = EXERCISES.get(verdict.exercise)
+    if exercise is not None and candidate is exercise.reference:
+        return replace(verdict, notes=(*verdict.notes, "this is the course's; write your own"))
+    if getattr(candidate, "__module__", None) == module.NAME:
+        return replace(verdict, notes=(*verdict.notes, f"this is the one in {module.NAME}.py"))
     if not verdict.attempted:
         kept = verdict.exercise in _own_parts()
         return replace(verdict, notes=(KEPT_BEFORE,)) if kept else verdict
@@ -67,10 +78,17 @@ def remember(verdict: Verdict) -> Verdict:
 def _kept(verdict: Verdict, cells: list[str], names: dict[str, Any]) -> str:
     if verdict.exercise not in EXERCISES:
         return ""
-    part = part_from(verdict.exercise, cells, _not_of_cells(names))
-    path = own_file()
+    elsewhere, path = _not_of_cells(names), own_file()
     with module.one_at_a_time(path):
-        return _write(part, path, verdict.seed)
+        try:
+            return _write(part_from(verdict.exercise, cells, elsewhere), path, verdict.seed)
+        except NotKeptError:
+            # Perhaps a helper has the name of an exercise, and does something else.
+            of_cells = {x for x in elsewhere if getattr(names[x], "__module__", "") == "__main__"}
+            if not of_cells - {verdict.exercise}:
+                raise
+            left = {name: line for name, line in elsewhere.items() if name not in of_cells}
+            return _write(part_from(verdict.exercise, cells, left), path, verdict.seed)
 
 
 def _write(part: Part, path: Path, seed: int | None) -> str:
@@ -92,12 +110,23 @@ def _write(part: Part, path: Path, seed: int | None) -> str:
     except Exception as error:
         reason = module.why_it_does_not_run(path, error)
         raise NotKeptError(f"with what else it needs, {reason}") from error
-    if not check(kept, part.name, seed).passed:
-        raise NotKeptError("on its own, without the other cells of the notebook, it does not pass")
+    alone = _judged(kept, part.name, seed)
+    if not alone.passed:
+        raise NotKeptError(
+            "on its own, without the other cells of the notebook, it does not pass "
+            f"({alone.summary})"
+        )
     if broken:
-        path.replace(broken)
+        shutil.copyfile(path, broken)
     module.write(path, own)
     return f"kept in {path.name}{aside}"
+
+
+def _judged(answer: Any, name: str, seed: int | None) -> Verdict:
+    """As ``check`` does with this seed, without looking for what is wrong."""
+    seed = 1 if seed is None else seed
+    with seeded(seed):
+        return judge(answer, EXERCISES[name], draw_trial(EXERCISES[name], seed), diagnose=False)
 
 
 def _free_name(path: Path) -> Path:

@@ -42,19 +42,28 @@ class OwnModule:
 
     def keep(self, part: Part, order: list[str]) -> None:
         """Add a part, or put it in the place of an older one; ``order`` is that of the course."""
-        code = part.code
+        place = {name: number for number, name in enumerate(order)}
+        code, imports = part.code, list(part.imports)
+        for number, line in enumerate(imports):
+            name = _bound(line)
+            taken = name in place and not _is_of_the_course(line)  # a part, sooner or later
+            if taken or self._means_something_else(name, line, part.name):
+                imports[number] = _as(line, f"{name}_of_{part.name}")
+                code = renamed(code, name, f"{name}_of_{part.name}")
         for name, helper in definitions(code).items():
-            if name != part.name and self._means_something_else(name, helper, part.name):
+            taken = name in place or self._means_something_else(name, helper, part.name)
+            if name != part.name and taken:
                 code = renamed(code, name, f"{name}_of_{part.name}")
         self.parts[part.name] = code
-        place = {name: number for number, name in enumerate(order)}
         self.parts = dict(sorted(self.parts.items(), key=lambda x: place.get(x[0], len(place))))
-        self.imports = sorted({*self.imports, *part.imports}, key=_by_module)
+        self.imports = sorted({*self.imports, *imports}, key=_by_module)
         self._drop_unused_imports()
 
-    def _means_something_else(self, name: str, helper: str, of: str) -> bool:
-        others = (definitions(code) for part, code in self.parts.items() if part != of)
-        return any(other.get(name, helper) != helper for other in others)
+    def _means_something_else(self, name: str, statement: str, of: str) -> bool:
+        """Whether another part, the head or an import has this name for something else."""
+        others = [definitions(code) for part, code in self.parts.items() if part != of]
+        others += [definitions(self.head), {_bound(line): line for line in self.imports}]
+        return any(other.get(name, statement) != statement for other in others)
 
     def _drop_unused_imports(self) -> None:
         """Those that nothing uses, and those of what is now a part of one's own."""
@@ -121,7 +130,7 @@ def read(path: Path) -> OwnModule:
 def text_of(path: Path) -> str:
     """The text of a file; UserError where it cannot be read."""
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")  # some editors begin a file with a mark
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot read {path}: {error}") from error
 
@@ -192,6 +201,22 @@ def _bound(line: str) -> str:
     """The name that an import of one name binds."""
     ((name, _),) = imports_of(ast.parse(line).body[0])  # type: ignore[arg-type]
     return name
+
+
+def _is_of_the_course(line: str) -> bool:
+    """Whether it lends the course's answer for a part that is not there yet."""
+    return re.match(r"from transformer_lib\.course\.\S+ import \w+$", line) is not None
+
+
+def _as(line: str, name: str) -> str:
+    """The same import of one name, under another name."""
+    (node,) = ast.parse(line).body
+    assert isinstance(node, ast.Import | ast.ImportFrom)
+    (alias,) = node.names
+    if alias.asname is None and "." in alias.name:  # `import a.b` binds a, which it is not
+        return line
+    alias.asname = name
+    return ast.unparse(node)
 
 
 def _by_module(line: str) -> tuple[bool, str]:

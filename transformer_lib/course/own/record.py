@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from importlib import resources
 from itertools import groupby
 from pathlib import Path
@@ -29,15 +29,22 @@ class Done:
 
 
 def read_record(folder: Path) -> dict[str, Done]:
-    """The record of a folder; one that cannot be read counts as none."""
+    """The record of a folder; what cannot be read of it counts as none."""
+    known = {field.name for field in fields(Done)}
     with suppress(OSError, ValueError, TypeError, AttributeError):
-        entries = json.loads((folder / RECORD).read_text(encoding="utf-8"))
-        return {name: Done(**entry) for name, entry in entries.items()}
+        entries = json.loads((folder / RECORD).read_text(encoding="utf-8-sig"))
+        return {
+            name: Done(**{key: value for key, value in entry.items() if key in known})
+            for name, entry in entries.items()
+        }
     return {}
 
 
 def _write_record(folder: Path, record: dict[str, Done]) -> None:
     entries = {name: asdict(done) for name, done in record.items()}
+    path = folder / RECORD
+    if path.exists() and not read_record(folder):  # damaged: it is set aside, not lost
+        path.replace(path.with_suffix(".broken.json"))
     write_text(folder / RECORD, json.dumps(entries, indent=1) + "\n")
 
 
@@ -151,10 +158,12 @@ def solution(name: str) -> Solution:
         return Solution(f"`{name}` is not an exercise of a chapter: its solution is not shown.")
     folder = Path.cwd()
     if name not in read_record(folder):
-        check = f'check_experiment("{name}", runs, conclusion)' if is_experiment else f"check({name})"
+        check = (
+            f'check_experiment("{name}", runs, conclusion)' if is_experiment else f"check({name})"
+        )
         return Solution(
-            f"Try it first, if only in part, and run `{check}`: then `solution({name!r})` shows one "
-            "way."
+            f"Try it first, if only in part, and run `{check}`: then `solution({name!r})` shows "
+            "one way."
         )
     with module.one_at_a_time(folder / RECORD):
         record = read_record(folder)

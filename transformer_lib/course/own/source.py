@@ -125,7 +125,7 @@ def _bindings(cell: str) -> Iterator[tuple[str, str]]:
             text = ast.get_source_segment(cell, node) or ast.unparse(node)
             for target in targets:
                 for inner in ast.walk(target):
-                    if isinstance(inner, ast.Name):
+                    if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
                         yield inner.id, text
 
 
@@ -149,11 +149,25 @@ def definitions(code: str) -> dict[str, str]:
     }
 
 
+def _without_own(node: ast.AST, name: str) -> Iterator[ast.AST]:
+    """As ``ast.walk``, but not into the body of a function that has an argument of this name."""
+    yield node
+    if isinstance(node, ast.FunctionDef | ast.Lambda):
+        arguments = [inner for inner in ast.walk(node.args) if isinstance(inner, ast.arg)]
+        if any(argument.arg == name for argument in arguments):
+            return
+    for child in ast.iter_child_nodes(node):
+        yield from _without_own(child, name)
+
+
 def renamed(code: str, old: str, new: str) -> str:
-    """The same code with a name of its top level exchanged, strings and attributes left alone."""
+    """The same code with a name of its top level exchanged, strings and attributes left alone.
+
+    So are functions in which the name is that of an argument.
+    """
     lines = code.splitlines(keepends=True)
     places = set()
-    for node in ast.walk(ast.parse(code)):
+    for node in _without_own(ast.parse(code), old):
         if isinstance(node, ast.Name) and node.id == old:
             places.add((node.lineno, node.col_offset))
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == old:
