@@ -7,6 +7,7 @@ import subprocess
 import sys
 import types
 
+import numpy as np
 import pytest
 import torch
 
@@ -168,17 +169,23 @@ def test_a_long_text_does_not_fill_the_verdict():
     assert len(repr(verdict)) < 5_000
 
 
-def test_what_does_not_end_is_ended_and_said_once():
+@pytest.mark.parametrize("catches", [False, True])
+def test_what_does_not_end_is_ended_and_said_once(catches):
     """In a process of its own, since alarms reach only a main thread."""
-    program = """
+    step = "if symbols[i] == pair:\n                i += 1"
+    if catches:
+        step = step.replace("if symbols[i] == pair:", "with contextlib.suppress(Exception):")
+        step = step.replace("i += 1", "symbols[i] + 1")
+    program = f"""
+import contextlib
 from transformer_lib.course.checks import check, observe
 observe.SECONDS = 1
 
 def merge_pair(symbols, pair):
     i = 0
     while i < len(symbols):
-        if symbols[i] == pair:
-            i += 1
+        for _ in range(9):
+            {step}
 
 print(check(merge_pair))
 """
@@ -217,3 +224,44 @@ def test_the_sum_may_be_made_in_place():
         return norm2(change)
 
     assert check(encoder_layer).passed
+
+
+def test_changed_dictionaries_are_noticed():
+    right = EXERCISES["learn_merges"].reference
+
+    def learn_merges(counts, number):
+        merges = right(counts, number)
+        counts.clear()
+        return merges
+
+    assert "arguments" in repr(check(learn_merges))
+    assert not check(learn_merges).passed
+
+
+def test_settings_of_the_notebook_do_not_change_a_check():
+    right = EXERCISES["attention"].reference
+    with torch.no_grad(), torch.device("meta"):
+        assert check(right).passed
+
+
+def test_numbers_beyond_all_floats_are_judged():
+    def encoder_layer_flops(length, d_model, d_ff):
+        return 4 * length * d_model**2 * 2 * length**2 * d_model * 2 * length * d_model * d_ff
+
+    assert not check(encoder_layer_flops).passed
+    assert not check(lambda *sizes: 10**400, "encoder_layer_flops").passed
+
+
+def test_numpys_numbers_are_numbers():
+    right = EXERCISES["ignores_order"].reference
+    assert check(lambda attend: np.bool_(right(attend)), "ignores_order").passed
+
+
+def test_a_list_that_grows_from_call_to_call_is_shown_as_it_was():
+    right = EXERCISES["learn_merges"].reference
+
+    def learn_merges(counts, number, merges=[]):  # noqa: B006
+        merges += right(counts, number)
+        return merges
+
+    assert "kept from one call to the next" in repr(check(learn_merges))

@@ -82,7 +82,7 @@ def test_the_bootstraps_p_value_has_both_sides():
     found = 0
     for _ in range(200):
         sides = random.integers(0, 2, (2, len(references)))
-        a, b = ([(r[0], w)[x] for r, w, x in zip(references, wrong, s)] for s in sides)
+        a, b = ([(r[0], w)[x] for r, w, x in zip(references, wrong, s, strict=True)] for s in sides)
         found += paired_bootstrap(a, b, references, samples=100).p_value < 0.05
     assert found <= 14  # with one side only it is 20
 

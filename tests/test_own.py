@@ -75,6 +75,72 @@ def test_what_passes_is_kept_and_runs_without_the_course(notebook):
     assert "0.5" in said
 
 
+def test_an_import_with_the_name_of_a_part_stays_itself(notebook):
+    """A part that passes later does not take its place in older parts."""
+    notebook(
+        "from torch import softmax",
+        WEIGHTS.replace("softmax(scores)", "softmax(scores, dim=-1)"),
+        "check(attention_weights)",
+    )
+    assert "kept" in repr(notebook(SOFTMAX, "check(softmax)"))
+    assert "import softmax as softmax_of_attention_weights" in kept()
+    assert notebook("check(mine('attention_weights'))").passed
+
+
+def test_two_imports_of_one_name_stay_apart(notebook):
+    notebook(
+        "from math import sqrt",
+        WEIGHTS.replace("math.sqrt", "sqrt").replace("softmax(scores)", "scores.softmax(-1)"),
+        "check(attention_weights)",
+    )
+    norm = """
+def rms_norm(x, scale, eps):
+    return scale * x / sqrt(x.square().mean(-1, keepdim=True) + eps)
+"""
+    assert "kept" in repr(notebook("from torch import sqrt", norm, "check(rms_norm)"))
+    for name in ("attention_weights", "rms_norm"):
+        assert notebook(f"check(mine('{name}'))").passed
+
+
+def test_what_is_only_changed_is_not_defined(notebook):
+    notebook("torch.backends.cudnn.deterministic = True")
+    verdict = notebook("def softmax(x):\n    return torch.exp(x.log_softmax(-1))", "check(softmax)")
+    assert "kept in" in repr(verdict)
+    assert "import torch" in kept()
+
+
+def test_a_helper_may_have_the_name_of_an_exercise(notebook):
+    helper = "def attention(q, k, v):\n    return (q @ k.mT / q.size(-1) ** 0.5).softmax(-1) @ v"
+    answer = "def self_attention(x, a, b, c):\n    return attention(x @ a, x @ b, x @ c)"
+    assert "kept in" in repr(notebook(helper, answer, "check(self_attention)"))
+    assert "attention_of_self_attention" in kept()
+    assert notebook("check(mine('self_attention'))").passed
+
+
+def test_the_courses_own_answer_is_no_try(notebook):
+    said = repr(notebook("softmax = mine('softmax')", "check(softmax)"))
+    assert "this is the course's" in said
+    assert not Path("my_progress.json").exists()
+
+
+def test_a_record_of_another_version_or_a_damaged_one_is_not_lost(notebook):
+    notebook(SOFTMAX, "check(softmax)")
+    newer = {"softmax": record()["softmax"] | {"stars": 3}}
+    Path("my_progress.json").write_text(json.dumps(newer), encoding="utf-8")
+    notebook("def embed(tokens, table):\n    return table[tokens]", "check(embed)")
+    assert record()["softmax"]["passed"]
+    Path("my_progress.json").write_text("{", encoding="utf-8")
+    notebook("check(embed)")
+    assert Path("my_progress.broken.json").read_text(encoding="utf-8") == "{"
+
+
+def test_a_function_whose_argument_has_the_name_keeps_it():
+    code = "eps = 1\n\n\ndef f(x, eps):\n    return x + eps\n\n\ndef g(x):\n    return x + eps\n"
+    there = renamed(code, "eps", "eps_of_f")
+    assert "def f(x, eps):\n    return x + eps\n" in there
+    assert there.endswith("return x + eps_of_f\n")
+
+
 def test_an_empty_or_wrong_answer_is_not_kept(notebook):
     notebook("def softmax(scores):\n    ...", "check(softmax)")
     assert not list(Path().iterdir())

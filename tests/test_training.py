@@ -41,6 +41,7 @@ from transformer_lib.training.loss import label_smoothed_cross_entropy, output_l
 from transformer_lib.training.metrics import read_metrics
 from transformer_lib.training.schedule import budget_rate, noam_rate
 from transformer_lib.training.signals import StopRequest
+from transformer_lib.training.trainer import Trainer
 
 
 @given(
@@ -184,7 +185,6 @@ def test_accumulated_batches_equal_the_large_batch(toy_config, tmp_path):
     """Half the batch, twice: the same sentences give the same step (no dropout, plain sum)."""
     from transformer_lib.data import Batch, prepare
     from transformer_lib.training.metrics import Interval
-    from transformer_lib.training.trainer import Trainer
 
     experiment = load_config(str(toy_config), ["model.dropout=0.0"])
     data = prepare(experiment.data)
@@ -277,7 +277,6 @@ def test_a_second_sigterm_is_the_same_request():
 
 def test_a_training_that_was_stopped_goes_on_in_the_same_process(toy_config, tmp_path):
     from transformer_lib.data import prepare
-    from transformer_lib.training.trainer import Trainer
 
     experiment = load_config(str(toy_config))
     data = prepare(experiment.data)
@@ -351,6 +350,48 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(toy_config, tmp_path,
     assert losses(tmp_path / "run") == expected
     assert newest.with_suffix(".damaged").read_bytes() == damaged
     assert "trying the one before it" in capsys.readouterr().out
+
+
+def test_a_stop_leaves_no_trace_in_the_mean_of_the_last_checkpoints(
+    toy_config, tmp_path, monkeypatch
+):
+    """The checkpoint that a stop writes gives way to the next one that is due."""
+    lengths = ["training.steps=40", "training.validations=4", "training.average_last=3"]
+    experiment = load_config(str(toy_config), lengths)
+    train(experiment, tmp_path / "whole")
+
+    launch = Trainer._launch
+
+    def stopped_once(trainer, *arguments):
+        if trainer.progress.step == 34:
+            signal.raise_signal(signal.SIGINT)
+        return launch(trainer, *arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Trainer, "_launch", stopped_once)
+        assert not train(experiment, tmp_path / "stopped")
+    assert 30 < step_of(checkpoints_in(tmp_path / "stopped")[-1]) < 40
+    assert train(experiment, tmp_path / "stopped", resume=True)
+    for folder in ("whole", "stopped"):
+        assert [step_of(x) for x in checkpoints_in(tmp_path / folder)] == [20, 30, 40]
+    one, other = (load_file(tmp_path / x / "model.safetensors") for x in ("whole", "stopped"))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_one_checkpoint_that_cannot_be_written_ends_nothing(toy_config, tmp_path, monkeypatch):
+    from transformer_lib.training import checkpoint
+
+    write, calls = checkpoint.save_file, []
+
+    def full_for_a_moment(*arguments, **options):
+        calls.append(1)
+        if len(calls) == 1:
+            raise OSError(28, "No space left on device")
+        return write(*arguments, **options)
+
+    monkeypatch.setattr(checkpoint, "save_file", full_for_a_moment)
+    assert train(load_config(str(toy_config)), tmp_path / "run")
+    assert len(checkpoints_in(tmp_path / "run")) >= 2
 
 
 def test_average_is_the_mean_of_the_last_checkpoints(toy_config, tmp_path):
@@ -522,7 +563,6 @@ class Operations(TorchDispatchMode):
 def test_no_step_waits_for_the_device(toy_config, tmp_path, kind):
     """Whatever depends on a result, such as how many tokens are real, would make a GPU idle."""
     from transformer_lib.data import prepare
-    from transformer_lib.training.trainer import Trainer
 
     data = prepare(load_config(str(toy_config)).data)
     experiment = load_config(kind, ["training.accumulate=2"])
@@ -579,7 +619,6 @@ def test_the_speed_that_is_recorded_is_that_of_training_alone(toy_config, tmp_pa
 def test_validations_are_counted_in_whole_numbers(toy_config, tmp_path, steps, validations):
     """100 of 100 steps: all of them, where rounded shares of 1 would leave some out."""
     from transformer_lib.data import prepare
-    from transformer_lib.training.trainer import Trainer
 
     lengths = [f"training.steps={steps}", f"training.validations={validations}"]
     experiment = load_config(str(toy_config), lengths)

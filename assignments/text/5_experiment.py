@@ -335,7 +335,7 @@ assert judged.sentences == 20
 # Both models were trained on the same sentences and pieces for three minutes each, on two cores of
 # an AMD EPYC (`make train-demo`; the cells above train twenty steps only). The Transformer comes to
 # 52.1 BLEU and the RNN to 53.3, all references counted; the difference of 1.2 points is within what
-# chance does with 1,000 sentences (p = 0.08). In this time the RNN sees 4.7 million tokens and the
+# chance does with 1,000 sentences (p = 0.16). In this time the RNN sees 4.7 million tokens and the
 # Transformer 3.1, since the RNN has the smaller amount of work per token here; and it needs less to
 # begin: the order of words is built into it, and short sentences are easy for it. The Transformer
 # must first learn from its positions what an order is, but gains more from each token: attention

@@ -347,7 +347,8 @@ sizes
 #
 # sacreBLEU has a near relative of this, `--paired-bs`, which the library uses. It counts the draws
 # in which the difference is as far above the mean of all draws as the measured one is above zero;
-# the share of these is its p, the probability that chance alone does as much:
+# the share of these says how often chance alone does as much in one direction. Either system may be
+# ahead, so the library's p is twice that:
 
 # %% tags=["nbval-ignore-output"]
 difference = scores.paired_bootstrap(outputs["transformer"], outputs["rnn"], test.references)
@@ -358,7 +359,7 @@ print(f"p = {difference.p_value:.3f}")
 assert difference.p_value < 0.05, "not as on our machines: restart the kernel and run all cells"
 
 # %% [markdown]
-# (The smallest p that a thousand draws can give is 0.001, for one is added above and below.) ± is
+# (That is the smallest p that a thousand draws can give, for one is added above and below.) ± is
 # half a 95% interval of each system by itself. These intervals may overlap although the difference
 # is real: hard draws are hard for both.
 #

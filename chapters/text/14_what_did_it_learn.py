@@ -272,12 +272,12 @@ assert ranked[-1][0] != "encoder", "not as on our machines: restart the kernel a
 costs.style.set_caption("BLEU lost without the head; * where p < 0.05")
 
 # %% [markdown]
-# Ten of 24 cost more than a point, which was the opening question, and seven of these cost more
-# than chance explains; none of them is in the encoder. (sacreBLEU's p looks at one side only, so at
-# this limit two or three of 24 would differ by chance alone.) The most expensive one is head 2 of
-# the decoder's first layer, 6.4 points, and it looks at nothing special in the table above: its
-# largest factor is 1.4. Head 2.3 of the cross-attention, with its 93% of copying, costs less than
-# half of that. **What a head looks at does not by itself say how much the model relies on it.**
+# Ten of 24 cost more than a point, which was the opening question, and six of these cost more than
+# chance explains; none of them is in the encoder. (At this limit one or two of 24 would differ by
+# chance alone.) The most expensive one is head 2 of the decoder's first layer, 6.4 points, and it
+# looks at nothing special in the table above: its largest factor is 1.4. Head 2.3 of the
+# cross-attention, with its 93% of copying, costs less than half of that. **What a head looks at
+# does not by itself say how much the model relies on it.**
 #
 # Do costs add up? The three heads whose absence seems to *gain* most, 1.4, 1.0 and 0.8 points, are
 # the first three of the next picture: without all three together the model *loses* 1.4. What one

@@ -86,7 +86,9 @@ class CheckpointWriter:
     def _write(self, tensors: dict[str, Tensor], progress: dict[str, Any]) -> None:
         _write(self.folder / f"step-{progress['step']:07d}.safetensors", tensors, progress)
         paths = checkpoints_in(self.folder)
-        for path in {*paths[: -self.keep], *filter(_was_stopped_at, paths[:-1])}:
+        stops = [path for path in paths[:-1] if _was_stopped_at(path)]
+        due = [path for path in paths if path not in stops]
+        for path in (*stops, *due[: -self.keep]):
             with suppress(OSError):  # on Windows somebody may read it; it goes the next time
                 path.unlink(missing_ok=True)
         paths = checkpoints_in(self.folder)

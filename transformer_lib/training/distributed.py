@@ -50,7 +50,7 @@ class Workers:
         return rows[self.rank % together :: together]
 
     def all_reduce(self, *numbers: float) -> list[float]:
-        """Each number summed over the processes; between their CPUs, so that no GPU is waited for."""
+        """Each number summed over the processes, by their CPUs: no GPU is waited for."""
         if self.count == 1:
             return list(numbers)
         total = torch.tensor(numbers, dtype=torch.float64)
