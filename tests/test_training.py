@@ -374,6 +374,8 @@ def test_a_stop_leaves_no_trace_in_the_mean_of_the_last_checkpoints(
     assert train(experiment, tmp_path / "stopped", resume=True)
     for folder in ("whole", "stopped"):
         assert [step_of(x) for x in checkpoints_in(tmp_path / folder)] == [20, 30, 40]
+        newest = [load_file(x) for x in checkpoints_in(tmp_path / folder)[-2:]]  # and resumable
+        assert all(any(name.startswith("optimizer.") for name in state) for state in newest)
     one, other = (load_file(tmp_path / x / "model.safetensors") for x in ("whole", "stopped"))
     assert all(torch.equal(one[name], other[name]) for name in one)
 

@@ -472,10 +472,10 @@ runs = over_seeds(by_position, {kind: [kind] for kind in KINDS}, "04_longer_than
 shares = {kind: runs.loc[runs["case"] == kind, "3":] for kind in KINDS}
 for kind, share in shares.items():
     inside, beyond = share.loc[:, :"15"].mean(axis=1), share.loc[:, "16":].mean(axis=1)
-    first, last = share["3"].mean(), share["15"].mean()
     print(
-        f"{kind:10} up to position 15: {inside.mean():4.0%} ± {inside.std():.0%} (from {first:.0%} "
-        f"at 3 to {last:.0%} at 15), beyond: {beyond.mean():3.0%} ± {beyond.std():.0%}"
+        f"{kind:10} up to position 15: {inside.mean():4.0%} ± {inside.std():.0%} (at 3: "
+        f"{share['3'].mean():4.0%}, at 15: {share['15'].mean():4.0%}), "
+        f"beyond: {beyond.mean():3.0%} ± {beyond.std():.0%}"
     )
     assert beyond.max() < 0.5, "not as on our machines: restart the kernel and run all cells"
 show(
@@ -483,10 +483,9 @@ show(
         {kind: torch.tensor(share.mean().to_numpy()) for kind, share in shares.items()},
         BACK, TRAINED, chance=1 / VOCABULARY,
     ),
-    "Share of right answers by position: with sinusoids and with learned positions all are right "
-    "up to the training length and hardly any beyond it; without positions few are right anywhere. "
-    "With the causal mask alone the share falls from position to position, with ALiBi it rises to a "
-    "quarter and stays there.",
+    "Share of right answers by position: with sinusoids and learned positions all are right up to "
+    "the training length and hardly any beyond it; without positions few are right anywhere. With "
+    "the causal mask alone the share falls all the way, with ALiBi it rises to a quarter.",
 )  # fmt: skip
 
 # %% [markdown]

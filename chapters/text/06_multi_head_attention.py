@@ -125,8 +125,8 @@ show(
         ("heads", "share of right answers (five seeds)"),
         {name: shares[name]["std"] for name in shares.columns.levels[0]},
     ),
-    "Share of right answers to each question: one head answers one of them nearly always, the other "
-    "one by chance; two heads answer both nearly always, four and eight a little less surely.",
+    "Share of right answers to each question: one head answers one of them nearly always and the "
+    "other by chance; two heads answer both nearly always, four and eight a little less surely.",
 )
 one, two = (questions[runs["case"] == heads] for heads in ("1", "2"))
 assert one.sum(axis=1).max() < 1.2, "not as on our machines: restart the kernel and run all cells"

@@ -91,9 +91,8 @@ class CheckpointWriter:
         for path in (*stops, *due[: -self.keep]):
             with suppress(OSError):  # on Windows somebody may read it; it goes the next time
                 path.unlink(missing_ok=True)
-        paths = checkpoints_in(self.folder)
         if self.keep > RESUMABLE:
-            for path in paths[-RESUMABLE - 1 : -RESUMABLE]:
+            for path in due[-RESUMABLE - 1 : -RESUMABLE]:
                 _keep_weights_only(path)
 
 
