@@ -380,6 +380,18 @@ def test_a_stop_leaves_no_trace_in_the_mean_of_the_last_checkpoints(
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
+def test_a_stop_in_a_validation_leaves_the_checkpoint_that_is_due(toy_config, tmp_path):
+    experiment = load_config(str(toy_config), ["training.steps=40", "training.validations=4"])
+
+    def stop_once(trainer, record):
+        if record["step"] == 20:
+            signal.raise_signal(signal.SIGINT)
+
+    assert not train(experiment, tmp_path / "run", on_validation=stop_once)
+    assert train(experiment, tmp_path / "run", resume=True)
+    assert [step_of(x) for x in checkpoints_in(tmp_path / "run")] == [20, 30, 40]
+
+
 def test_one_checkpoint_that_cannot_be_written_ends_nothing(toy_config, tmp_path, monkeypatch):
     from transformer_lib.training import checkpoint
 

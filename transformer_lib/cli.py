@@ -409,9 +409,11 @@ class StandardInput:
     problem: UserError | None = None
 
     def __iter__(self) -> Iterator[str]:
+        from transformer_lib.files import decoded
+
         for number, line in enumerate(sys.stdin.buffer, start=1):
             try:
-                yield line.rstrip(b"\r\n").decode("utf-8-sig" if number == 1 else "utf-8")
+                yield decoded(line, number)
             except UnicodeDecodeError as error:
                 self.problem = UserError(
                     f"standard input, line {number}: not UTF-8 ({error.reason}); the lines before "

@@ -143,6 +143,11 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
+def decoded(line: bytes, number: int) -> str:
+    """A line of UTF-8 without its end; what some editors begin a file with is no part of line 1."""
+    return line.rstrip(b"\r\n").decode("utf-8-sig" if number == 1 else "utf-8")
+
+
 def read_lines(path: Path) -> Iterator[str]:
     """Lines of a UTF-8 text file, which may be gzip'd (``.gz``), without their line ends.
 
@@ -153,8 +158,7 @@ def read_lines(path: Path) -> Iterator[str]:
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
             for number, line in enumerate(file, start=1):
-                # What some editors on Windows begin a file with is no part of its text.
-                yield line.rstrip(b"\r\n").decode("utf-8-sig" if number == 1 else "utf-8")
+                yield decoded(line, number)
     except UnicodeDecodeError as error:
         raise UserError(
             f"{path}, line {number}: not UTF-8 ({error.reason} at byte {error.start}); "

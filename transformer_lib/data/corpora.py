@@ -16,7 +16,7 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from transformer_lib.data import wmt14, wmt14_mirror
 from transformer_lib.data.cleaning import Pair, normalize, sentence_key
-from transformer_lib.data.download import download
+from transformer_lib.data.download import download, is_there
 from transformer_lib.errors import UserError
 from transformer_lib.files import atomic_path, cache_folder, read_lines, sha256
 
@@ -222,8 +222,8 @@ def _multi30k(config: DataConfig, folder: Path | None) -> Splits:
             given = folder / name
             if sha256(given) != checksum:
                 raise UserError(f"{given} is not the Multi30k file of that name; fetch it again")
-            if not (kept_file.exists() and given.samefile(kept_file)):
-                with atomic_path(kept_file) as temporary:  # somebody may be reading the old one
+            if not is_there(kept_file, checksum):
+                with atomic_path(kept_file) as temporary:
                     shutil.copyfile(given, temporary)
         paths[name] = download(MULTI30K_URL + name, kept_file, checksum)
 

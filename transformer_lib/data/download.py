@@ -29,12 +29,13 @@ def download(url: str, path: Path, expected_sha256: str | None, attempts: int = 
         UserError: the server cannot be reached, or what it sends has another checksum.
     """
     with locked(path):
-        if not _is_there(path, expected_sha256):
+        if not is_there(path, expected_sha256):
             _download(url, path, expected_sha256, attempts)
     return path
 
 
-def _is_there(path: Path, expected_sha256: str | None) -> bool:
+def is_there(path: Path, expected_sha256: str | None) -> bool:
+    """Whether there is a file with this checksum; where none is known, any file will do."""
     return path.exists() and (expected_sha256 is None or sha256(path) == expected_sha256)
 
 

@@ -52,7 +52,8 @@ class CheckpointWriter:
         """Copy everything that a run needs to go on as if it had never stopped, and write it later.
 
         Args:
-            stopped: training ends here for now; the next checkpoint takes the place of this one.
+            stopped: training ends here for now. If this step was saved, that will do; if not, the
+                next checkpoint takes the place of this one.
 
         Raises:
             UserError: neither this one nor the one before could be written; older ones are
@@ -63,6 +64,8 @@ class CheckpointWriter:
             self.wait()
         except UserError as error:
             problem = error
+        if stopped and _path_of(self.folder, progress["step"]).exists():
+            return
         tensors = {MODEL + name: _copy(p) for name, p in model.named_parameters()}
         for name, parameter in model.named_parameters():
             for key, value in optimizer.state[parameter].items():
@@ -84,7 +87,7 @@ class CheckpointWriter:
             writing.result()
 
     def _write(self, tensors: dict[str, Tensor], progress: dict[str, Any]) -> None:
-        _write(self.folder / f"step-{progress['step']:07d}.safetensors", tensors, progress)
+        _write(_path_of(self.folder, progress["step"]), tensors, progress)
         paths = checkpoints_in(self.folder)
         stops = [path for path in paths[:-1] if _was_stopped_at(path)]
         due = [path for path in paths if path not in stops]
@@ -194,6 +197,10 @@ def checkpoints_in(folder: Path) -> list[Path]:
         if (match := re.fullmatch(r"step-(\d+)\.safetensors", path.name))
     }
     return [named[step] for step in sorted(named)]
+
+
+def _path_of(folder: Path, step: int) -> Path:
+    return folder / f"step-{step:07d}.safetensors"
 
 
 def step_of(checkpoint: Path) -> int:

@@ -127,7 +127,6 @@ class Trainer:
         self._started = time.perf_counter()
         self._stop = StopRequest()
         self._should_stop = False
-        self._saved_step: int | None = None
 
     @property
     def records(self) -> list[Record]:
@@ -364,9 +363,6 @@ class Trainer:
         return record
 
     def _save(self, writer: CheckpointWriter, stopped: bool = False) -> None:
-        if stopped and self._saved_step == self.progress.step:
-            return
-        self._saved_step = self.progress.step
         if self.workers.is_first:
             writer.save(self.model, self.optimizer, asdict(self.progress), stopped)
 

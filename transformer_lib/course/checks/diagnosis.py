@@ -45,10 +45,15 @@ class Trial:
     seed: int
 
 
-def check(candidate: Any, name: str | None = None, seed: int | None = None) -> Verdict:
+def check(
+    candidate: Any, name: str | None = None, seed: int | None = None, diagnose: bool = True
+) -> Verdict:
     """Try ``candidate`` as the answer to the exercise of its own name, or of ``name``.
 
     The numbers are new in every call, unless a ``seed`` is given.
+
+    Args:
+        diagnose: as :func:`judge` has it.
 
     Raises:
         ValueError: there is no such exercise.
@@ -63,7 +68,7 @@ def check(candidate: Any, name: str | None = None, seed: int | None = None) -> V
     seed = random.SystemRandom().randrange(2**31) if seed is None else seed
     # The student's random numbers and settings go on as they were.
     with seeded(seed), torch.enable_grad(), torch.device("cpu"):
-        return judge(candidate, exercise, draw_trial(exercise, seed))
+        return judge(candidate, exercise, draw_trial(exercise, seed), diagnose)
 
 
 def run_test(test: Callable[[], None]) -> Verdict:

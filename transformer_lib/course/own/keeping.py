@@ -7,14 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from transformer_lib.course.checks import EXERCISES, Verdict, find_exercise
-from transformer_lib.course.checks.diagnosis import draw_trial, judge
+from transformer_lib.course.checks import EXERCISES, Verdict, check, find_exercise
 from transformer_lib.course.own import module
 from transformer_lib.course.own.course import order
 from transformer_lib.course.own.record import note_try
 from transformer_lib.course.own.source import NotKeptError, Part, part_from
 from transformer_lib.errors import UserError
-from transformer_lib.randomness import seeded
 
 KEPT_BEFORE = f"the one that passed before is still in {module.NAME}.py"
 
@@ -110,7 +108,7 @@ def _write(part: Part, path: Path, seed: int | None) -> str:
     except Exception as error:
         reason = module.why_it_does_not_run(path, error)
         raise NotKeptError(f"with what else it needs, {reason}") from error
-    alone = _judged(kept, part.name, seed)
+    alone = check(kept, part.name, seed, diagnose=False)
     if not alone.passed:
         raise NotKeptError(
             "on its own, without the other cells of the notebook, it does not pass "
@@ -120,13 +118,6 @@ def _write(part: Part, path: Path, seed: int | None) -> str:
         shutil.copyfile(path, broken)
     module.write(path, own)
     return f"kept in {path.name}{aside}"
-
-
-def _judged(answer: Any, name: str, seed: int | None) -> Verdict:
-    """As ``check`` does with this seed, without looking for what is wrong."""
-    seed = 1 if seed is None else seed
-    with seeded(seed):
-        return judge(answer, EXERCISES[name], draw_trial(EXERCISES[name], seed), diagnose=False)
 
 
 def _free_name(path: Path) -> Path:

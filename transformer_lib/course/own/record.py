@@ -3,8 +3,8 @@
 import html
 import json
 import re
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from importlib import resources
 from itertools import groupby
@@ -40,22 +40,24 @@ def read_record(folder: Path) -> dict[str, Done]:
     return {}
 
 
-def _write_record(folder: Path, record: dict[str, Done]) -> None:
-    entries = {name: asdict(done) for name, done in record.items()}
+@contextmanager
+def _changing(folder: Path, name: str) -> Iterator[Done]:
+    """What is known of one exercise, to be changed; a damaged record is set aside, not lost."""
     path = folder / RECORD
-    if path.exists() and not read_record(folder):  # damaged: it is set aside, not lost
-        path.replace(path.with_suffix(".broken.json"))
-    write_text(folder / RECORD, json.dumps(entries, indent=1) + "\n")
+    with module.one_at_a_time(path):
+        record = read_record(folder)
+        if path.exists() and not record:
+            path.replace(path.with_suffix(".broken.json"))
+        yield record.setdefault(name, Done())
+        entries = {name: asdict(done) for name, done in record.items()}
+        write_text(path, json.dumps(entries, indent=1) + "\n")
 
 
 def note_try(folder: Path, name: str, passed: bool) -> None:
     """Count a try at an exercise."""
-    with module.one_at_a_time(folder / RECORD):
-        record = read_record(folder)
-        done = record.setdefault(name, Done())
+    with _changing(folder, name) as done:
         done.tries += 1
         done.passed |= passed
-        _write_record(folder, record)
 
 
 @dataclass(frozen=True)
@@ -165,11 +167,8 @@ def solution(name: str) -> Solution:
             f"Try it first, if only in part, and run `{check}`: then `solution({name!r})` shows "
             "one way."
         )
-    with module.one_at_a_time(folder / RECORD):
-        record = read_record(folder)
-        done = record.setdefault(name, Done())
+    with _changing(folder, name) as done:
         done.solution_seen |= not done.passed
-        _write_record(folder, record)
     return Solution(solutions()[name])
 
 
