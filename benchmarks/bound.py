@@ -15,25 +15,33 @@ from decoding import BATCH as SENTENCES
 from decoding import MAX_EXTRA
 from peers import MarianModel
 from torch.profiler import ProfilerActivity, profile
+from torch.utils.flop_counter import FlopCounterMode
 
 from transformer_lib.decoding import greedy_search
 from transformer_lib.model import Transformer
 from transformer_lib.training.cost import measured_flops_per_second
 
 STEPS = 10
-PRODUCTS = {"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"}
+PRODUCTS = {
+    "aten::mm",
+    "aten::addmm",
+    "aten::bmm",
+    "aten::baddbmm",
+    "mkldnn::_linear_pointwise",
+}
 
 
 def measure(work: Callable[[], object], rate: float) -> tuple[float, float, float]:
     """Products' share of the time; their rate, and that of the whole, as shares of ``rate``."""
-    work()
-    with profile(activities=[ProfilerActivity.CPU], with_flops=True) as recorded:
+    with FlopCounterMode(display=False) as counter:
         work()
-    events = recorded.key_averages()
-    whole = sum(event.self_cpu_time_total for event in events) / 1e6
-    products = [event for event in events if event.key in PRODUCTS]
-    seconds = sum(event.self_cpu_time_total for event in products) / 1e6
-    flops = sum(event.flops for event in products)
+    counts = counter.get_flop_counts()["Global"]
+    flops = sum(count for op, count in counts.items() if op._qualified_op_name in PRODUCTS)
+    with profile(activities=[ProfilerActivity.CPU]) as recorded:
+        work()
+    times = {event.key: event.self_cpu_time_total / 1e6 for event in recorded.key_averages()}
+    whole = sum(times.values())
+    seconds = sum(time for name, time in times.items() if name in PRODUCTS)
     return seconds / whole, flops / seconds / rate, flops / whole / rate
 
 

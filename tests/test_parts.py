@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from transformer_lib.model import (
     BranchNorm,
@@ -24,6 +25,7 @@ from transformer_lib.model import (
 )
 from transformer_lib.model.dropout import Dropout
 from transformer_lib.model.embedding import Embedding
+from transformer_lib.model.linear import Linear, linear, product_over_rows
 from transformer_lib.model.positional_encoding import build_positions
 
 
@@ -54,6 +56,79 @@ def test_the_three_residual_placements():
     }
     for residual, value in expected.items():
         torch.testing.assert_close(residual(norm, dropout=0.0)(x, sublayer), value)
+
+
+@pytest.fixture(params=["MKL", "oneDNN"])
+def product_library(request, monkeypatch):
+    """Both ways, whatever is faster on the processor of this test."""
+    by_onednn = request.param == "oneDNN"
+    if by_onednn and not torch.backends.mkldnn.is_available():
+        pytest.skip("this PyTorch has no oneDNN")
+    monkeypatch.setattr("transformer_lib.model.linear._onednn_is_faster", lambda: by_onednn)
+    return request.param
+
+
+def both_linears(shape, outputs, with_bias):
+    """Ours in float32 and PyTorch's in float64, with inputs; the same numbers in all."""
+    torch.manual_seed(0)
+    ours = Linear(shape[-1], outputs, bias=with_bias)
+    theirs = nn.Linear(shape[-1], outputs, bias=with_bias, dtype=torch.float64)
+    theirs.load_state_dict(ours.state_dict())
+    x = torch.randn(shape, requires_grad=True)
+    return ours, theirs, x, x.detach().double().requires_grad_()
+
+
+@pytest.mark.parametrize("shape", [(7,), (5, 7), (2, 3, 64), (0, 7), (2, 0, 7)], ids=str)
+@pytest.mark.parametrize("outputs", [1, 7, 96])
+@pytest.mark.parametrize("with_bias", [True, False])
+def test_linear_and_its_gradients_are_torchs(product_library, shape, outputs, with_bias):
+    ours, theirs, x, x64 = both_linears(shape, outputs, with_bias)
+    y, y64 = ours(x), theirs(x64)
+    torch.testing.assert_close(y.double(), y64, rtol=1e-5, atol=1e-5)
+    y.square().sum().backward()
+    y64.square().sum().backward()
+    for mine, right in zip([x, *ours.parameters()], [x64, *theirs.parameters()], strict=True):
+        torch.testing.assert_close(mine.grad.double(), right.grad, rtol=1e-4, atol=1e-4)
+    with torch.inference_mode():
+        torch.testing.assert_close(ours(x).double(), y64, rtol=1e-5, atol=1e-5)
+
+
+def test_linear_has_second_derivatives(product_library):
+    ours, theirs, x, x64 = both_linears((5, 7), 6, with_bias=True)
+    for module, inputs in ((ours, x), (theirs, x64)):
+        (gradient,) = torch.autograd.grad(module(inputs).pow(3).sum(), inputs, create_graph=True)
+        gradient.square().sum().backward()
+    torch.testing.assert_close(x.grad.double(), x64.grad, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(ours.weight.grad.double(), theirs.weight.grad, rtol=1e-4, atol=1e-4)
+
+
+def test_linear_takes_any_strides(product_library):
+    x, weight, bias = torch.randn(9, 5), torch.randn(7, 11), torch.randn(12)
+    turned, part, part_of_bias = x.t(), weight[2:5, 1:10], bias[4:7]
+    right = turned.double() @ part.double().t() + part_of_bias.double()
+    torch.testing.assert_close(
+        linear(turned, part, part_of_bias).double(), right, rtol=1e-5, atol=1e-5
+    )
+    for left in (torch.randn(9, 3), torch.randn(9, 12)):
+        right = left.double().t() @ x.double()
+        torch.testing.assert_close(product_over_rows(left, x).double(), right, rtol=1e-5, atol=1e-5)
+
+
+def test_linear_keeps_the_type_that_is_asked_for(product_library):
+    layer, x = Linear(4, 4), torch.randn(2, 4)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert layer(x).dtype == torch.bfloat16
+    assert layer.double()(x.double()).dtype == torch.float64
+
+
+def test_flops_of_linear_are_counted(product_library):
+    layer, x = Linear(8, 3), torch.randn(2, 5, 8, requires_grad=True)
+    with FlopCounterMode(display=False) as forward:
+        y = layer(x).sum()
+    with FlopCounterMode(display=False) as backward:
+        y.backward()
+    assert forward.get_total_flops() == 2 * 10 * 8 * 3
+    assert backward.get_total_flops() == 2 * forward.get_total_flops()
 
 
 def numpy_sinusoid(length, d_model):

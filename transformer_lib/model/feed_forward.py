@@ -4,6 +4,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from transformer_lib.model.dropout import Dropout
+from transformer_lib.model.linear import Linear
 
 
 class FeedForward(nn.Module):
@@ -15,8 +16,8 @@ class FeedForward(nn.Module):
 
     def __init__(self, d_model: int, d_ff: int, dropout: float = 0.0):
         super().__init__()
-        self.hidden = nn.Linear(d_model, d_ff)
-        self.output = nn.Linear(d_ff, d_model)
+        self.hidden = Linear(d_model, d_ff)
+        self.output = Linear(d_ff, d_model)
         self.dropout = Dropout(dropout)
 
     def forward(

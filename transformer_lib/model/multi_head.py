@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from transformer_lib.model.cache import KeyValueCache
+from transformer_lib.model.linear import Linear, linear
 from transformer_lib.model.masks import Mask
 from transformer_lib.model.scaled_dot_product import (
     AttentionFunction,
@@ -64,8 +64,8 @@ class MultiHeadAttention(nn.Module):
         self.num_heads = num_heads
         self.attention_function = attention_function
         self.dropout = dropout
-        self.qkv_proj = nn.Linear(d_model, 3 * d_model)
-        self.out_proj: nn.Module = nn.Linear(d_model, d_model)
+        self.qkv_proj = Linear(d_model, 3 * d_model)
+        self.out_proj: nn.Module = Linear(d_model, d_model)
 
     def forward(
         self,
@@ -104,7 +104,7 @@ class MultiHeadAttention(nn.Module):
         """x by (W^Q, W^K, W^V) from number ``first`` to before ``end``; all heads side by side."""
         rows = slice(first * self.d_model, end * self.d_model)
         weight, bias = self.qkv_proj.weight[rows], self.qkv_proj.bias[rows]
-        return split_heads(F.linear(x, weight, bias), (end - first) * self.num_heads)
+        return split_heads(linear(x, weight, bias), (end - first) * self.num_heads)
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 from torch import Tensor, nn
 
 from transformer_lib.model.dropout import Dropout
+from transformer_lib.model.linear import Linear
 from transformer_lib.model.masks import padding_mask
 from transformer_lib.model.scaled_dot_product import attention
 from transformer_lib.model.seq2seq import Count, DropoutRate, Memory, Seq2Seq, TiedEmbeddings
@@ -60,7 +61,7 @@ class LuongAttention(nn.Module):
 
     def __init__(self, d_model: int):
         super().__init__()
-        self.query = nn.Linear(d_model, d_model, bias=False)
+        self.query = Linear(d_model, d_model, bias=False)
 
     def forward(
         self,
@@ -80,9 +81,9 @@ class BahdanauAttention(nn.Module):
 
     def __init__(self, d_model: int):
         super().__init__()
-        self.query = nn.Linear(d_model, d_model)
-        self.key = nn.Linear(d_model, d_model, bias=False)
-        self.score = nn.Linear(d_model, 1, bias=False)
+        self.query = Linear(d_model, d_model)
+        self.key = Linear(d_model, d_model, bias=False)
+        self.score = Linear(d_model, 1, bias=False)
 
     def forward(
         self,
@@ -205,13 +206,13 @@ class RNN(Seq2Seq):
         self.scale = d_model**0.5
         self.dropout = Dropout(config.dropout)
         self.encoder = RNNEncoder(d_model, config.num_encoder_layers, config.dropout)
-        self.bridge = nn.Linear(d_model, layers * d_model)
+        self.bridge = Linear(d_model, layers * d_model)
         self.first = LSTM(d_model, d_model, batch_first=True)
         self.attention = ATTENTIONS[config.score](d_model)
         self.upper = nn.ModuleList(
             LSTM(2 * d_model, d_model, batch_first=True) for _ in range(layers - 1)
         )
-        self.combine = nn.Linear(2 * d_model, d_model)
+        self.combine = Linear(2 * d_model, d_model)
         output = self.tgt_embedding
         if config.tied_embeddings == "none":
             output = _embedding(vocab_size, d_model)

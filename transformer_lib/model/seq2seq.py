@@ -6,10 +6,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Protocol
 
-import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from pydantic import Field
 from torch import Tensor, nn
+
+from transformer_lib.model.linear import linear
 
 Count = Annotated[int, Field(ge=1)]
 DropoutRate = Annotated[
@@ -86,7 +87,7 @@ class Seq2Seq(nn.Module, ABC):
 
     def logits(self, states: Float[Tensor, "*shape d_model"]) -> Float[Tensor, "*shape vocab_size"]:
         """Scores of every token; softmax turns them into probabilities."""
-        return F.linear(states, self.output_weight)
+        return linear(states, self.output_weight)
 
     def forward(
         self, src: Int[Tensor, "batch src_len"], tgt_input: Int[Tensor, "batch tgt_len"]

@@ -4,6 +4,7 @@ import torch
 from torch import nn
 
 from transformer_lib.device import synchronize
+from transformer_lib.model.linear import linear
 from transformer_lib.model.positional_encoding import LearnedPositions
 from transformer_lib.model.seq2seq import Seq2Seq
 from transformer_lib.timing import fastest
@@ -46,7 +47,7 @@ def measured_flops_per_second(device: torch.device, dtype: torch.dtype) -> float
     )
 
     def multiply() -> None:
-        left @ right
+        linear(left, right)
         synchronize(device)
 
     return 2.0 * size**3 / fastest(multiply)

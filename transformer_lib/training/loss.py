@@ -5,12 +5,12 @@ from functools import cache
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from transformer_lib.data.batching import real_positions
 from transformer_lib.device import elements_per_chunk
+from transformer_lib.model.linear import linear, product_over_rows
 from transformer_lib.vocabulary import PAD
 
 LOGITS_AT_ONCE = 2**25  # on a CPU: 64 MiB in bfloat16
@@ -119,12 +119,12 @@ def _softmax_loss_in_chunks(
 
 
 def _float32_product(
-    left: Float[Tensor, "rows inner"], right: Float[Tensor, "inner columns"]
-) -> Float[Tensor, "rows columns"]:
-    """left @ right; of narrow numbers on a GPU, without rounding the sums to their type."""
+    left: Float[Tensor, "rows m"], right: Float[Tensor, "rows n"]
+) -> Float[Tensor, "m n"]:
+    """leftᵀ·right; of narrow numbers on a GPU, without rounding the sums to their type."""
     if left.device.type == "cuda" and left.dtype != torch.float32:
-        return torch.mm(left, right, out_dtype=torch.float32)
-    return left @ right
+        return torch.mm(left.t(), right, out_dtype=torch.float32)
+    return product_over_rows(left, right)
 
 
 class _OutputLoss(torch.autograd.Function):
@@ -139,12 +139,12 @@ class _OutputLoss(torch.autograd.Function):
         with torch.autocast(states.device.type, enabled=False):
             for rows in real.split(max(1, elements // weight.size(0))):
                 chunk = states[rows]
-                logits = F.linear(chunk, narrow)
+                logits = linear(chunk, narrow)
                 *sums, gradient = softmax_loss(logits, labels[rows, None], smoothing)
                 smoothed, nll = smoothed + sums[0], nll + sums[1]
                 if states_gradient is not None:
-                    states_gradient[rows] = gradient @ narrow
-                    part = _float32_product(gradient.t(), chunk).to(weight.dtype)
+                    states_gradient[rows] = linear(gradient, narrow.t())
+                    part = _float32_product(gradient, chunk).to(weight.dtype)
                     weight_gradient = (
                         part if weight_gradient is None else weight_gradient.add_(part)
                     )
