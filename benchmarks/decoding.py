@@ -1,11 +1,14 @@
 """Decoding speed of systems that have the same trained weights; ``make bench`` calls it."""
 
 import copy
+import multiprocessing
 import statistics
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import ctranslate2
@@ -26,6 +29,7 @@ from transformer_lib.vocabulary import EOS
 MAX_EXTRA = 10  # tokens of a translation beyond those of its source, for all
 BATCH = 64  # sentences
 REFERENCE, PEER = "ours, fp32", "MarianMTModel"
+_engine: ctranslate2.Translator  # in the process that has it
 Sentences = list[list[int]]
 TranslateAll = Callable[[Sentences, int], list[str]]  # with a beam of this size
 
@@ -46,8 +50,7 @@ def measure_decoding(
     for name, beam in (("greedy", 1), ("beam 4", 4)):
         seconds: dict[str, list[float]] = defaultdict(list)
         texts: dict[str, list[str]] = {}
-        with tempfile.TemporaryDirectory() as folder:
-            systems = _systems(model, data, Path(folder))
+        with _systems(model, data) as systems:
             for repeat in tqdm(range(repeats + 1), desc=f"decoding, {name}"):
                 for system, translate_all in systems.items():
                     started = time.perf_counter()
@@ -67,18 +70,12 @@ def measure_decoding(
     return results
 
 
-def _systems(model: Transformer, data: PreparedData, folder: Path) -> dict[str, TranslateAll]:
+@contextmanager
+def _systems(model: Transformer, data: PreparedData) -> Iterator[dict[str, TranslateAll]]:
     """Each is ready to go: copied, converted and loaded."""
     device = model.output_weight.device
     pieces = data.tokenizer.pieces(range(len(data.tokenizer)))
     numbers = {piece: number for number, piece in enumerate(pieces)}
-    write_model(model, data.tokenizer, folder)
-    engine = ctranslate2.Translator(
-        str(folder),
-        device=device.type,
-        compute_type="float32",
-        intra_threads=torch.get_num_threads(),
-    )
     peer = MarianModel(to_huggingface(model, len(data.tokenizer))).to(device).eval()
 
     def padded(batch: Sentences) -> torch.Tensor:
@@ -109,19 +106,42 @@ def _systems(model: Transformer, data: PreparedData, folder: Path) -> dict[str, 
         return translate_all
 
     def by_engine(batch: Sentences, beam: int) -> Sentences:
-        results = engine.translate_batch(
-            [data.tokenizer.pieces(sentence) for sentence in batch],
-            beam_size=beam,
-            length_penalty=0.6,
-            max_decoding_length=max(map(len, batch)) + 1 + MAX_EXTRA,
-        )
-        return [[numbers[piece] for piece in result.hypotheses[0]] for result in results]
+        pieces = [data.tokenizer.pieces(sentence) for sentence in batch]
+        found = engine.submit(_translate_with_engine, pieces, beam).result()
+        return [[numbers[piece] for piece in sentence] for sentence in found]
 
-    return {
-        REFERENCE: searching(model),
-        "ours, bf16": searching(copy.deepcopy(model).bfloat16()),
-        "ours, fp32, batches of its own": as_it_comes("fp32"),
-        "ours, bf16, batches of its own": as_it_comes("bf16"),
-        PEER: by_batch(lambda batch, beam: peer.translate(padded(batch), beam, MAX_EXTRA)),
-        "CTranslate2, fp32": by_batch(by_engine),
-    }
+    with tempfile.TemporaryDirectory() as folder:
+        write_model(model, data.tokenizer, Path(folder))
+        # A process of its own, for its threads would keep PyTorch's from waiting actively for each
+        # other in this one, which makes small operations slow.
+        with ProcessPoolExecutor(
+            1,
+            multiprocessing.get_context("spawn"),
+            _start_engine,
+            (folder, device.type, torch.get_num_threads()),
+        ) as engine:
+            yield {
+                REFERENCE: searching(model),
+                "ours, bf16": searching(copy.deepcopy(model).bfloat16()),
+                "ours, fp32, batches of its own": as_it_comes("fp32"),
+                "ours, bf16, batches of its own": as_it_comes("bf16"),
+                PEER: by_batch(lambda batch, beam: peer.translate(padded(batch), beam, MAX_EXTRA)),
+                "CTranslate2, fp32": by_batch(by_engine),
+            }
+
+
+def _start_engine(folder: str, device: str, threads: int) -> None:
+    global _engine
+    _engine = ctranslate2.Translator(
+        folder, device=device, compute_type="float32", intra_threads=threads
+    )
+
+
+def _translate_with_engine(pieces: list[list[str]], beam: int) -> list[list[str]]:
+    results = _engine.translate_batch(
+        pieces,
+        beam_size=beam,
+        length_penalty=0.6,
+        max_decoding_length=max(map(len, pieces)) + 1 + MAX_EXTRA,
+    )
+    return [result.hypotheses[0] for result in results]

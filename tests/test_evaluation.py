@@ -2,6 +2,7 @@
 
 import html.parser
 import json
+import shutil
 import subprocess
 import sys
 
@@ -132,6 +133,21 @@ def test_evaluation_on_two_files_and_on_no_such_set(two_runs, toy_files):
     )
     with pytest.raises(UserError, match="no test set 'dev'; give test, valid, or SOURCE,TARGET"):
         evaluate_run(two_runs[0], "dev")
+
+
+def test_evaluation_does_not_need_the_text_of_training(toy_files, tmp_path):
+    from conftest import TOY_CONFIG
+
+    text = tmp_path / "text"
+    shutil.copytree(toy_files, text)
+    (tmp_path / "toy.toml").write_text(TOY_CONFIG, encoding="utf-8")
+    experiment = load_config(str(tmp_path / "toy.toml"), ["training.steps=2"])
+    train(experiment, tmp_path / "run", text)
+    for side in ("en", "de"):
+        (text / f"train.{side}").unlink()
+    run = load_run(tmp_path / "run")
+    assert len(evaluate_run(run).hypotheses) == 20
+    assert len(evaluate_run(run, "valid").hypotheses) == 20
 
 
 class _Checker(html.parser.HTMLParser):

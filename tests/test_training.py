@@ -408,6 +408,14 @@ def test_one_checkpoint_that_cannot_be_written_ends_nothing(toy_config, tmp_path
     assert len(checkpoints_in(tmp_path / "run")) >= 2
 
 
+def test_what_a_kill_left_half_written_is_removed(toy_config, tmp_path):
+    left = tmp_path / "run" / ".step-0000007.safetensors.0123abcd"
+    left.parent.mkdir()
+    left.write_bytes(b"half")
+    train(load_config(str(toy_config)), tmp_path / "run")
+    assert not left.exists()
+
+
 def test_average_is_the_mean_of_the_last_checkpoints(toy_config, tmp_path):
     train(load_config(str(toy_config)), tmp_path / "run")
     paths = checkpoints_in(tmp_path / "run")[-2:]

@@ -5,8 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from transformer_lib.data.corpora import TestSet, read_test_set
-from transformer_lib.data.preparation import prepare
+from transformer_lib.data.corpora import TestSet, load_corpus, read_test_set
 from transformer_lib.decoding.translation import DecodingConfig
 from transformer_lib.errors import UserError
 from transformer_lib.experiment.run import Run, training_progress
@@ -110,8 +109,8 @@ def find_test_set(run: Run, test: str, files: Path | None = None) -> TestSet:
         return read_test_set(Path(source).name, Path(source), Path(target))
     if test not in ("test", "valid"):
         raise UserError(f"no test set {test!r}; give test, valid, or SOURCE,TARGET (two files)")
-    prepared = prepare(run.experiment.data, files)
-    return prepared.test if test == "test" else prepared.valid
+    splits = load_corpus(run.experiment.data, files)  # no need to prepare what is trained on
+    return splits.test if test == "test" else splits.valid
 
 
 def training_cost(run: Run) -> Cost:

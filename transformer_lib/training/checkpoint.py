@@ -87,6 +87,8 @@ class CheckpointWriter:
             writing.result()
 
     def _write(self, tensors: dict[str, Tensor], progress: dict[str, Any]) -> None:
+        for left in self.folder.glob(".step-*.safetensors.*"):  # by a kill in the middle of writing
+            left.unlink(missing_ok=True)
         _write(_path_of(self.folder, progress["step"]), tensors, progress)
         paths = checkpoints_in(self.folder)
         stops = [path for path in paths[:-1] if _was_stopped_at(path)]
