@@ -25,7 +25,7 @@ from transformer_lib.model import (
 )
 from transformer_lib.model.dropout import Dropout
 from transformer_lib.model.embedding import Embedding
-from transformer_lib.model.linear import Linear, linear, product_over_rows
+from transformer_lib.model.linear import Linear, _onednn_is_faster, linear, product_over_rows
 from transformer_lib.model.positional_encoding import build_positions
 
 
@@ -119,6 +119,21 @@ def test_linear_keeps_the_type_that_is_asked_for(product_library):
     with torch.autocast("cpu", torch.bfloat16):
         assert layer(x).dtype == torch.bfloat16
     assert layer.double()(x.double()).dtype == torch.float64
+
+
+@pytest.mark.parametrize(
+    ("processor", "is_faster"),
+    [
+        ({"cpu_name": "AMD EPYC 9354", "avx512_f": True}, True),
+        ({"cpu_name": "AMD EPYC 7763", "avx512_f": False}, False),
+        ({"cpu_name": "Intel(R) Xeon(R) Platinum 8488C", "avx512_f": True}, False),
+        ({"architecture": "aarch64"}, False),
+    ],
+)
+def test_onednn_multiplies_where_mkl_is_slow(monkeypatch, processor, is_faster):
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: processor)
+    assert _onednn_is_faster.__wrapped__() is is_faster
 
 
 def test_flops_of_linear_are_counted(product_library):

@@ -652,10 +652,10 @@ pd.DataFrame(rows, columns=["tokens so far", "LSTM keeps", "self-attention keeps
 
 # %% [markdown]
 # Is the RNN also better where there is little time to train? We cannot show that it is. On the
-# bundled text, after three minutes each on two CPU cores, the LSTM has 53.3 BLEU and the
-# Transformer 52.1, a difference that chance alone could make. Where the processor has matrix units,
-# which suit a Transformer, it was the other way round (the project's file `benchmarks/RESULTS.md`).
-# Chapter 15 puts both on equal terms and shows where their curves cross.
+# bundled text, after three minutes each on two CPU cores, the LSTM has 53.0 BLEU and the
+# Transformer 54.0, a difference that chance alone could make. In an earlier run, with a slower
+# program, it was the other way round (the project's file `benchmarks/RESULTS.md`). Chapter 15 puts
+# both on equal terms and shows where their curves cross.
 #
 # ## Common mistakes
 #

@@ -699,10 +699,10 @@ for name, sizes in {
 # **Two sentences.** Our model was trained on single sentences, of six pieces on average. What does
 # it do with two at once? That was the second half of the opening question. Three causes suggest
 # themselves: the *length*, positions at which it has seen little; the *full stop* in the middle,
-# which it has hardly ever seen; or that there are *two statements*. Hence three rows: pairs of test
-# sentences; pairs joined by a comma, without the full stop; and pairs of short ones, without the
-# length (as there are few of these, the three draws pair nearly the same sentences). Three random
-# pairings each, against their references, joined:
+# which it has hardly ever seen; or that there are *two statements*. Hence four rows: pairs of test
+# sentences; pairs joined by a comma, without the full stop; pairs of short ones, without the length
+# (as there are few of these, the three draws pair nearly the same sentences); and short ones with a
+# comma, without either. Three random pairings each, against their references, joined:
 
 # %%
 TRAINED_ON = [source for source, _ in training_pairs(DataConfig())]
@@ -713,14 +713,19 @@ print(f"{double} of the {len(TRAINED_ON):,} sources that it was trained on are t
 # The pairs, and what becomes of them:
 
 # %%
-JOINED = {"two sentences": " ", "joined by a comma": ", ", "two short ones": " "}
+JOINED = {
+    "two sentences": " ",
+    "joined by a comma": ", ",
+    "two short ones": " ",
+    "short ones, with a comma": ", ",
+}
 pieces_of = np.array([len(tokens) for tokens in tokenizer.encode(test.sources)])
 
 
 def pairs(case, seed, number=100):
     """Numbers of test sentences, two by two."""
     order = np.random.default_rng(seed).permutation(len(test.sources))
-    if case == "two short ones":
+    if "short" in case:
         order = order[pieces_of[order] <= 4]
     return order[: min(2 * number, len(order) // 2 * 2)].reshape(-1, 2)
 
@@ -753,10 +758,10 @@ assert (runs["one by one"] - runs["BLEU at once"]).min() > 10, (
 mean_and_spread(runs)
 
 # %% [markdown]
-# Two sentences at once, and four fifths of the score are gone: the second half of the question. The
-# three rows differ by less than their spread. So neither the full stop nor the length is needed for
-# it to fail: with a comma, and with eight pieces in all, it fails as badly. In the first and the
-# third row the last column says what happens. Out comes *one* sentence, always:
+# Two sentences at once, and four fifths of the score are gone: the second half of the question. So
+# neither the full stop nor the length is needed for it to fail: with a comma, and with eight pieces
+# in all, it fails as badly, and with both no better. In the first and the third row the last column
+# says what happens. Out comes *one* sentence, always:
 
 # %%
 for pair in ("I was alone. Where am I?", "Try it. They are here."):

@@ -216,8 +216,9 @@ for number, (budget, seen) in enumerate(BUDGETS.items()):
 # (The two are equally wide, not equally large: 2.5 million parameters against 1.5. `make
 # train-demo` lets the Transformer compete with a wider and slower RNN of 4.3 million, for three
 # minutes on two cores. On a processor with matrix units the Transformer was ahead in all of three
-# runs, by 1.4 to 1.6 points; on one without them the RNN was ahead by 1.2 in a single run, which
-# may be chance. Where curves cross depends on sizes and machines.)
+# runs, by 1.4 to 1.6 points; on one without them by 1.0 in a single run and, when the library was
+# slower, behind by 1.2, which may both be chance. Where curves cross depends on sizes and
+# machines.)
 #
 # And luck? The same training with three seeds each, 1,600 steps:
 #
@@ -413,9 +414,9 @@ for name, rate in rates.items():
 assert min(rates.values()) > 0, "nothing was measured: run this cell again"
 
 # %% [markdown]
-# Months here, hours there, if a GPU reaches that share; these are estimates. We have prepared this
-# training and rehearsed all of it at a small size, and have not run it: no GPU was at hand (the
-# file `benchmarks/RESULTS.md` says what has been measured and what has not). Step by step:
+# Weeks or months here, hours there, if a GPU reaches that share; these are estimates. We have
+# prepared this training and rehearsed all of it at a small size, and have not run it: no GPU was at
+# hand (the file `benchmarks/RESULTS.md` says what has been measured and what has not). Step by step:
 #
 # 1. **Rehearse here.** The same commands with `cpu_tatoeba_transformer` instead of `wmt14_base`.
 #    Every mistake in paths, folders and memory shows now, for nothing.

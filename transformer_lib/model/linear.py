@@ -35,7 +35,7 @@ def product_over_rows(
     """leftᵀ·right: from a gradient and the inputs, the gradient of the weights."""
     if not _by_onednn(left, right):
         return left.t() @ right
-    # oneDNN's first factor is copied row by row: the narrower one is the cheaper to turn.
+    # oneDNN wants its first factor in one piece: the narrower one is the cheaper to copy.
     if left.size(1) < right.size(1):
         return linear(left.t(), right.t())
     return linear(right.t(), left.t()).t()
