@@ -713,12 +713,7 @@ print(f"{double} of the {len(TRAINED_ON):,} sources that it was trained on are t
 # The pairs, and what becomes of them:
 
 # %%
-JOINED = {
-    "two sentences": " ",
-    "joined by a comma": ", ",
-    "two short ones": " ",
-    "short ones, with a comma": ", ",
-}
+CASES = ("two sentences", "joined by a comma", "two short ones", "short ones, with a comma")
 pieces_of = np.array([len(tokens) for tokens in tokenizer.encode(test.sources)])
 
 
@@ -731,7 +726,7 @@ def pairs(case, seed, number=100):
 
 
 def two_at_once(case, seed):
-    chosen, between = pairs(case, seed), JOINED[case]
+    chosen, between = pairs(case, seed), ", " if "comma" in case else " "
     texts = [[test.sources[number] for number in pair] for pair in chosen]
     joined = [(a.rstrip(".") if "," in between else a) + between + b for a, b in texts]
     at_once = library_translate(library, tokenizer, joined)
@@ -748,7 +743,7 @@ def two_at_once(case, seed):
 runs = pd.DataFrame(
     [
         {"case": case, "seed": seed, **two_at_once(case, seed)}
-        for case in JOINED
+        for case in CASES
         for seed in range(3)
     ]
 )

@@ -362,8 +362,8 @@ for name, weights in {"found": found, "shuffled": shuffled}.items():
     changed = 0.5 * (output.exp() - log_p.exp()).abs().sum(dim=-1).max()
     same = (output.argmax(dim=-1) == log_p.argmax(dim=-1)).sum()
     print(
-        f"{name:8} {moved(weights):.0%} of the attention elsewhere; of {log_p.size(1)} pieces {same} "
-        f"still the likeliest; p changes by up to {changed:.0%}"
+        f"{name:8} {moved(weights):.0%} of the attention elsewhere; of {log_p.size(1)} pieces "
+        f"{same} still the likeliest; p changes by up to {changed:.0%}"
     )
     assert (same == log_p.size(1)) == (name == "found"), (
         "not as on our machines: restart the kernel and run all cells"
