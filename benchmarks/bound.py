@@ -22,18 +22,12 @@ from transformer_lib.model import Transformer
 from transformer_lib.training.cost import measured_flops_per_second
 
 STEPS = 10
-PRODUCTS = {
-    "aten::mm",
-    "aten::addmm",
-    "aten::bmm",
-    "aten::baddbmm",
-    "mkldnn::_linear_pointwise",
-}
+PRODUCTS = {"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "mkldnn::_linear_pointwise"}
 
 
 def measure(work: Callable[[], object], rate: float) -> tuple[float, float, float]:
     """Products' share of the time; their rate, and that of the whole, as shares of ``rate``."""
-    with FlopCounterMode(display=False) as counter:
+    with FlopCounterMode(display=False) as counter:  # warms up as well
         work()
     counts = counter.get_flop_counts()["Global"]
     flops = sum(count for op, count in counts.items() if op._qualified_op_name in PRODUCTS)
