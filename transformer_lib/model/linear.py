@@ -44,11 +44,11 @@ def product_over_rows(
 def _by_onednn(x: Tensor, weight: Tensor) -> bool:
     return (
         x.device.type == "cpu"
+        and not torch.compiler.is_compiling()  # it has its own ways, and could not follow
         and x.dtype == weight.dtype == torch.float32
         and x.numel() > 0
         and _onednn_is_faster()
         and not torch.is_autocast_enabled("cpu")
-        and not torch.compiler.is_compiling()
     )
 
 
