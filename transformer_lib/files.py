@@ -86,6 +86,11 @@ def _beside(path: Path) -> Path:
     return path.with_name(f".{path.name}.{secrets.token_hex(4)}")
 
 
+def half_written(folder: Path, name: str) -> Iterator[Path]:
+    """What a kill left of files and folders of this name, which may be a pattern."""
+    return folder.glob(f".{name}.*")
+
+
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
     """A temporary name beside ``path`` to write to; renamed to ``path`` on success, else removed.

@@ -16,7 +16,14 @@ from transformer_lib.data.corpora import DataConfig, Splits, TestSet, fingerprin
 from transformer_lib.data.store import PairStore
 from transformer_lib.data.tokenizer import Tokenizer
 from transformer_lib.errors import UserError
-from transformer_lib.files import cache_folder, locked, new_folder, read_lines, write_text
+from transformer_lib.files import (
+    cache_folder,
+    half_written,
+    locked,
+    new_folder,
+    read_lines,
+    write_text,
+)
 from transformer_lib.progress import progress_is_shown
 from transformer_lib.vocabulary import EOS
 
@@ -58,7 +65,7 @@ def prepare(
     if not _is_complete(folder):
         with locked(folder):  # of two processes one prepares, the other one waits and finds it done
             if not _is_complete(folder):
-                for left in [folder, *folder.parent.glob(f".{folder.name}.*")]:  # by a kill
+                for left in [folder, *half_written(folder.parent, folder.name)]:
                     shutil.rmtree(left, ignore_errors=True)
                 with new_folder(folder, "another one with TRANSFORMER_LIB_CACHE") as making:
                     _make(config, load_corpus(config, files), making)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from transformer_lib.errors import UserError
-from transformer_lib.files import atomic_path
+from transformer_lib.files import atomic_path, half_written
 
 MODEL, OPTIMIZER = "model.", "optimizer."
 RESUMABLE = 2  # only this many of the newest checkpoints keep the optimizer's state
@@ -87,7 +87,7 @@ class CheckpointWriter:
             writing.result()
 
     def _write(self, tensors: dict[str, Tensor], progress: dict[str, Any]) -> None:
-        for left in self.folder.glob(".step-*.safetensors.*"):  # by a kill in the middle of writing
+        for left in half_written(self.folder, "step-*.safetensors"):
             left.unlink(missing_ok=True)
         _write(_path_of(self.folder, progress["step"]), tensors, progress)
         paths = checkpoints_in(self.folder)
