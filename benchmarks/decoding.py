@@ -47,26 +47,26 @@ def measure_decoding(
     sentences = data.tokenizer.decode(tokens)
     references = dict(zip(data.test.sources, data.test.references, strict=True))
     results: dict[str, dict[str, float]] = {}
-    for name, beam in (("greedy", 1), ("beam 4", 4)):
-        seconds: dict[str, list[float]] = defaultdict(list)
-        texts: dict[str, list[str]] = {}
-        with _systems(model, data) as systems:
+    with _systems(model, data) as systems:
+        for name, beam in (("greedy", 1), ("beam 4", 4)):
+            seconds: dict[str, list[float]] = defaultdict(list)
+            texts: dict[str, list[str]] = {}
             for repeat in tqdm(range(repeats + 1), desc=f"decoding, {name}"):
                 for system, translate_all in systems.items():
                     started = time.perf_counter()
                     texts[system] = translate_all(tokens, beam)
                     if repeat:  # the first one warms up
                         seconds[system].append(time.perf_counter() - started)
-        wanted = [references[sentence] for sentence in sentences]
-        for system, values in seconds.items():
-            ratios = [theirs / own for theirs, own in zip(seconds[PEER], values, strict=True)]
-            alike = map(str.__eq__, texts[system], texts[REFERENCE])
-            results[f"{name}: {system}"] = {
-                "per_second": len(sentences) / statistics.median(values),
-                "ratio": statistics.median(ratios),
-                "same": sum(alike) / len(sentences),
-                "bleu": bleu(texts[system], wanted).score,
-            }
+            wanted = [references[sentence] for sentence in sentences]
+            for system, values in seconds.items():
+                ratios = [theirs / own for theirs, own in zip(seconds[PEER], values, strict=True)]
+                alike = map(str.__eq__, texts[system], texts[REFERENCE])
+                results[f"{name}: {system}"] = {
+                    "per_second": len(sentences) / statistics.median(values),
+                    "ratio": statistics.median(ratios),
+                    "same": sum(alike) / len(sentences),
+                    "bleu": bleu(texts[system], wanted).score,
+                }
     return results
 
 
