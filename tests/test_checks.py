@@ -265,3 +265,27 @@ def test_a_list_that_grows_from_call_to_call_is_shown_as_it_was():
         return merges
 
     assert "kept from one call to the next" in repr(check(learn_merges))
+
+
+def test_of_what_an_answer_prints_the_first_wrong_case_is_shown(capsys):
+    def wrong(length):
+        print("length", length)
+        if length == 1:
+            print("\n".join(map(str, range(100))))
+        return torch.ones(1, 1, length, length, dtype=torch.bool).tril(-(length == 1))
+
+    said = str(check(wrong, "causal_mask", seed=1))
+    assert said.count("length 1\n") == 1
+    assert "length 4" not in said
+    assert "printed in “one position”:\n  length 1\n  0\n  1\n" in said
+    assert said.endswith("  38\n  … and 61 lines more")
+
+    def right(length):
+        print("length", length)
+        return torch.ones(1, 1, length, length, dtype=torch.bool).tril()
+
+    verdict = check(right, "causal_mask", seed=1)
+    assert verdict.passed
+    assert str(verdict).endswith("\n  printed in “values”:\n  length 4")
+    assert "<pre style=" in verdict._repr_html_()
+    assert capsys.readouterr().out == ""

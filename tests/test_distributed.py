@@ -32,6 +32,25 @@ main()
 """
 
 
+BEGINNING = """
+import os, torch
+from transformer_lib.errors import UserError
+from transformer_lib.training.distributed import joined_workers
+
+rank = int(os.environ["RANK"])
+with joined_workers(torch.device("cpu")) as workers:
+    workers.check_alike("the text", "tatoeba")
+    layer = torch.nn.Linear(3, 2)
+    torch.nn.init.constant_(layer.weight, rank)
+    workers.broadcast(layer.parameters())
+    assert (layer.weight == 0).all() and layer.weight.requires_grad
+    try:
+        workers.check_alike("the checkpoint", f"that of step {rank}")
+    except UserError as error:
+        print(f"{error}\\n", end="")
+"""
+
+
 def command(processes, config, out, *more, restarts=0, program=("-m", "transformer_lib")):
     start = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     start += [f"--nproc-per-node={processes}", f"--max-restarts={restarts}"]
@@ -105,6 +124,19 @@ def test_a_killed_process_costs_only_what_came_after_the_last_checkpoint(
     expected = load_file(tmp_path / "whole" / "model.safetensors")
     for name, tensor in load_file(killed / "model.safetensors").items():
         assert torch.equal(tensor, expected[name]), name
+
+
+def test_processes_begin_with_the_same(tmp_path, environment):
+    """Machines may have other text, or see other checkpoints of what should be one run."""
+    program = tmp_path / "program.py"
+    program.write_text(BEGINNING)
+    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    done = subprocess.run([*start, str(program)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    for rank, line in enumerate(sorted(done.stdout.splitlines())):
+        assert line.startswith("the checkpoint is not the same for all processes")
+        assert f"(process {rank} has that of step {rank})" in line
+    assert rank == 1
 
 
 def test_shares_are_all_of_a_batch_and_disjoint():

@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from dataclasses import asdict, replace
 from dataclasses import dataclass as plain_dataclass
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 
 import pydantic
@@ -150,6 +151,8 @@ def train(
             announce(describe_training(experiment, model, folder, workers.count))
         with workers.main_process_first():
             data = prepare(experiment.data, files)
+        vocabulary = sha256(data.tokenizer.model).hexdigest()[:16]
+        workers.check_alike("the text", f"{data.folder.name}, vocabulary {vocabulary}")
         if len(data.tokenizer) != experiment.data.vocab_size:
             model = build_model(experiment, len(data.tokenizer))
         (restarted,) = workers.all_reduce(float(was_restarted()))  # some machines may not know

@@ -7,6 +7,7 @@ outside. It runs with its user's rights: read a program before you run it.
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -86,11 +87,19 @@ def _run(entry: Entry, command: list[str], limit: float) -> None:
         except subprocess.TimeoutExpired as error:
             raise UserError(f"{entry.name} took longer than {limit:.0f} s") from error
         finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            _kill(process)
     if code != 0:
         raise UserError(f"{entry.name} ended with {code}: {entry.folder / 'log.txt'} says why")
+
+
+def _kill(process: "subprocess.Popen[bytes]") -> None:
+    """It and what it started; on Windows, which knows no groups of processes, it alone."""
+    if sys.platform == "win32":
+        process.kill()
+    else:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 class Verified(NamedTuple):

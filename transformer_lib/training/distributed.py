@@ -12,12 +12,15 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from hashlib import sha256
 from typing import TypeVar
 from uuid import uuid4
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+
+from transformer_lib.errors import UserError
 
 PATIENCE = timedelta(hours=12)  # how long processes wait for the one that prepares the data
 T = TypeVar("T")
@@ -66,6 +69,29 @@ class Workers:
             dist.all_reduce(flat)
             for gradient, part in zip(bucket, flat.split([g.numel() for g in bucket]), strict=True):
                 gradient.copy_(part.view_as(gradient))
+
+    def check_alike(self, what: str, value: str) -> None:
+        """See to it that every process has the same.
+
+        Raises:
+            UserError: on all of them, if one has something else.
+        """
+        if self.count == 1:
+            return
+        own = torch.frombuffer(bytearray(sha256(value.encode()).digest()), dtype=torch.uint8)
+        found = [torch.empty_like(own) for _ in range(self.count)]
+        dist.all_gather(found, own)
+        if any(not torch.equal(own, other) for other in found):
+            raise UserError(
+                f"{what} is not the same for all processes (process {self.rank} has {value}); "
+                "all machines need the same text, and the same run folder"
+            )
+
+    def broadcast(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Give all the first one's weights: another processor may have rounded them otherwise."""
+        if self.count > 1:
+            for parameter in parameters:
+                dist.broadcast(parameter.detach(), src=0)
 
     @contextmanager
     def main_process_first(self) -> Iterator[None]:

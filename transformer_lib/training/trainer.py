@@ -137,8 +137,11 @@ class Trainer:
         """Go on until the budget is used; returns False if Ctrl-C ended it before (and saved).
 
         Raises:
-            UserError: the loss is not finite (the last checkpoint is kept), or the disk is full.
+            UserError: the loss is not finite (the last checkpoint is kept), the disk is full, or
+                processes that train together found different checkpoints.
         """
+        self.workers.check_alike("the checkpoint", f"that of step {self.progress.step}")
+        self.workers.broadcast(self.model.parameters())
         self.model.train()
         self._launched, self._should_stop = None, False
         self._started = time.perf_counter() - self.progress.seconds
@@ -281,13 +284,12 @@ class Trainer:
         launched, self._launched = self._launched, None
         nll, norm = launched.results.read()
         if not math.isfinite(norm):
-            first, last = launched.work[0].position - 1, launched.work[-1].position - 1
-            batches = f"batch {last}" if first == last else f"batches {first} to {last}"
+            places = [f"batch {w.position - 1} of epoch {w.epoch}" for w in launched.work]
+            batches = " to ".join(dict.fromkeys((places[0], places[-1])))
             raise UserError(
-                f"the loss or its gradient is not finite in step {launched.step} ({batches} of "
-                f"epoch {launched.work[-1].epoch}); nothing was learned "
-                f"from it, the last checkpoint in {self.folder} is good: lower "
-                f"training.learning_rate or look at {'that batch' if first == last else 'these'}"
+                f"the loss or its gradient is not finite in step {launched.step} ({batches}); "
+                f"nothing was learned from it, the last checkpoint in {self.folder} is good: lower "
+                f"training.learning_rate or look at {'that batch' if len(places) == 1 else 'these'}"
             )
         src_tokens, tgt_tokens = launched.src_tokens, launched.tgt_tokens
         self.progress.src_tokens += src_tokens

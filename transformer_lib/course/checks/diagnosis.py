@@ -1,7 +1,9 @@
 """``check``: try a student's function, say what holds, and which known mistake it looks like."""
 
+import contextlib
 import dis
 import inspect
+import io
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -66,8 +68,10 @@ def check(
         )
     exercise = find_exercise(name or candidate.__name__)
     seed = random.SystemRandom().randrange(2**31) if seed is None else seed
-    # The student's random numbers and settings go on as they were.
-    with seeded(seed), torch.enable_grad(), torch.device("cpu"):
+    # The student's random numbers and settings go on as they were. Of what is printed in all the
+    # calls, the verdict shows what helps.
+    unseen = contextlib.redirect_stdout(io.StringIO())
+    with seeded(seed), torch.enable_grad(), torch.device("cpu"), unseen:
         return judge(candidate, exercise, draw_trial(exercise, seed), diagnose)
 
 
@@ -108,7 +112,18 @@ def judge(
         mistakes=tuple(mistake.id for mistake in diagnosis.known),
         notes=diagnosis.notes,
         seed=trial.seed,
+        printed=_printed(exercise, trial, outcomes),
     )
+
+
+def _printed(exercise: Exercise, trial: Trial, outcomes: Outcomes) -> str:
+    """What the answer printed in the first case that went wrong; if none did, in the first one."""
+    if not any(outcome.printed for outcome in outcomes.values()):
+        return ""
+    right = (alike(o, trial.right[x], exercise.tolerance) for x, o in outcomes.items())
+    label = min(zip(right, outcomes, strict=True), key=lambda pair: pair[0])[1]
+    text = outcomes[label].printed.rstrip()
+    return f"printed in “{label}”:\n{text}" if text else ""
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,12 @@
 """What a function does when it is called: its result, and all else that can be seen of it."""
 
 import copy
+import io
 import re
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,7 +44,7 @@ class Outcome:
     ``changed`` are the numbers of the arguments that the call altered; ``repeatable`` is whether a
     second call gave the same; ``gradients`` are those that reach the float tensors among the
     arguments; ``after`` is what the arguments have become, and of parts, from another process, the
-    logs.
+    logs; ``printed`` is what the first call printed.
     """
 
     value: Any = None
@@ -52,6 +53,7 @@ class Outcome:
     repeatable: bool = True
     gradients: list[Tensor | None] = field(default_factory=list)
     after: Sequence[Any] = ()
+    printed: str = ""
 
 
 Outcomes = Mapping[str, Outcome]  # by the case
@@ -64,9 +66,11 @@ def observe(function: Callable[..., Any], case: Case, limited: bool = False) -> 
     """
     args = copy.deepcopy(case.args)
     watched = getattr(function, "watched", None)  # a function of another process tells, if asked
+    printed = io.StringIO()
     try:
         with _ends() if limited else nullcontext():
-            value, args = watched(*args) if watched else (function(*args), args)
+            with redirect_stdout(printed):
+                value, args = watched(*args) if watched else (function(*args), args)
             if isinstance(value, list | dict | set):  # the next call may go on with the same one
                 value = copy.copy(value)
             again = function(*copy.deepcopy(case.args))
@@ -80,8 +84,8 @@ def observe(function: Callable[..., Any], case: Case, limited: bool = False) -> 
         known = value is None or is_data(_without_names(value))
         repeatable = not known or not compare(value, again, tolerance=0.0)
     except (Exception, NoEndError) as error:  # a list that contains itself cannot be compared
-        return Outcome(error=error)
-    return Outcome(value, None, changed, repeatable, gradients, args)
+        return Outcome(error=error, printed=printed.getvalue())
+    return Outcome(value, None, changed, repeatable, gradients, args, printed.getvalue())
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from typing import Literal
 from transformer_lib.course.checks.compare import ASPECTS
 
 Status = Literal["passed", "failed", "not reached"]
+SHOWN = 40  # lines of what an answer printed
 SIGNS: dict[Status, str] = {"passed": "✓", "failed": "✗", "not reached": "–"}
 
 
@@ -25,7 +26,7 @@ class Verdict:
     """The answer of a check.
 
     ``hints`` are about the known mistakes that the code behaves like, ``notes`` say what was seen
-    of the parts that it was given.
+    of the parts that it was given, ``printed`` is what it printed, and where.
     """
 
     exercise: str
@@ -35,6 +36,7 @@ class Verdict:
     notes: tuple[str, ...] = ()
     attempted: bool = True
     seed: int | None = None
+    printed: str = ""
 
     @property
     def passed(self) -> bool:
@@ -68,6 +70,12 @@ class Verdict:
             return first
         return f"{len(failed)} of {len(self.findings)} properties failed; {failed[0].name}: {first}"
 
+    @property
+    def _printed(self) -> list[str]:
+        lines = self.printed.splitlines()
+        more = len(lines) - 1 - SHOWN
+        return lines if more <= 0 else [*lines[: 1 + SHOWN], f"… and {more:,} lines more"]
+
     def __repr__(self) -> str:
         lines = [self.headline, *(f"  → {said}" for said in (*self.hints, *self.notes))]
         width = max((len(f.name) for f in self.findings), default=0)
@@ -77,6 +85,7 @@ class Verdict:
         ]
         if self.seed is not None and self.attempted and not self.passed:
             lines.append(f"  (the same numbers again: seed={self.seed})")
+        lines += [f"  {line}" for line in self._printed]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -104,9 +113,12 @@ class Verdict:
             else ""
         )
         table = f"<table>{rows}</table>" if rows else ""
+        printed = html.escape("\n".join(self._printed))
+        if printed:
+            printed = f'<pre style="margin:0.4em 0">{printed}</pre>'
         return (
             f'<div><p style="color:{colors[overall]}"><strong>{html.escape(self.headline)}'
-            f"</strong></p>{hints}{table}{again}</div>"
+            f"</strong></p>{hints}{table}{again}{printed}</div>"
         )
 
 
