@@ -110,7 +110,7 @@ check(length_penalty, seed=1)
 #
 # 1. Read the first line of the verdict again, and the first ✗. Make the smallest example that
 #    fails, and print the shape after every step. What your function prints while it is checked
-#    stands at the end of the verdict, for the first case that went wrong.
+#    is shown at the end of the verdict, for the first case that went wrong.
 # 2. Open the hint below the exercise.
 # 3. `solution("attention")` shows one way and says why. You must have tried first, and the progress
 #    list remembers that you have seen it: reading a solution replaces an exercise only if you close
