@@ -5,9 +5,11 @@ import math
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
+from torch.autograd import forward_ad
 from torch.utils.flop_counter import FlopCounterMode
 
 from transformer_lib.model import (
@@ -100,6 +102,19 @@ def test_linear_has_second_derivatives(product_library):
         gradient.square().sum().backward()
     torch.testing.assert_close(x.grad.double(), x64.grad, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(ours.weight.grad.double(), theirs.weight.grad, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore::DeprecationWarning")
+def test_linear_can_be_transformed(product_library):
+    """By torch.func, in forward mode and by a trace."""
+    ours, theirs, x, x64 = both_linears((5, 7), 6, with_bias=True)
+    for transformed in (torch.func.jacrev, torch.func.jacfwd, torch.func.vmap, torch.func.hessian):
+        got, right = transformed(ours)(x.detach()), transformed(theirs)(x64.detach())
+        torch.testing.assert_close(got.double(), right, rtol=1e-5, atol=1e-5)
+    with forward_ad.dual_level():
+        got = forward_ad.unpack_dual(ours(forward_ad.make_dual(x.detach(), x.detach()))).tangent
+    torch.testing.assert_close(got.double(), x64 @ theirs.weight.t(), rtol=1e-5, atol=1e-5)
+    assert torch.equal(torch.jit.trace(ours, x)(x), F.linear(x, ours.weight, ours.bias))
 
 
 def test_linear_takes_any_strides(product_library):

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 from torch.utils.flop_counter import register_flop_formula
 
 
@@ -49,6 +50,16 @@ def _by_onednn(x: Tensor, weight: Tensor) -> bool:
         and x.numel() > 0
         and _onednn_is_faster()
         and not torch.is_autocast_enabled("cpu")
+        and not _is_transformed()
+    )
+
+
+def _is_transformed() -> bool:
+    """Whether more than values is asked for: what ``torch.func``, forward mode or a trace adds."""
+    return (
+        torch._C._are_functorch_transforms_active()
+        or forward_ad._current_level >= 0
+        or torch.jit.is_tracing()
     )
 
 
