@@ -166,7 +166,8 @@ progress()
 # |---|---|
 # | tokens | (batch, length) |
 # | states of a layer | (batch, length, d_model) |
-# | queries, keys, values | (batch, heads, length, d_k) |
+# | queries, keys | (batch, heads, length, d_k) |
+# | values | (batch, heads, length, d_v) |
 # | attention weights | (batch, heads, queries, keys) |
 # | masks | as the weights, boolean; **True means: may attend** |
 #

@@ -144,8 +144,8 @@ show(
 # ## The model
 #
 # Two encoder and two decoder layers, and each token is a vector of 192 numbers. The paper's base
-# model has six of each and 512 numbers. Apart from the size, this experiment differs from the
-# paper's model in two ways: each norm, which brings the vectors to a standard size, comes *before*
+# model has six of each and 512 numbers. Apart from sizes, this experiment differs from the paper's
+# model mainly in two ways: each norm, which brings the vectors to a standard size, comes *before*
 # its **sublayer** (an attention or a feed-forward network), which trains more easily (chapter 9),
 # and the two embeddings and the output projection are three tables, where the paper has one
 # (chapter 3). Both are settings of the experiment.

@@ -588,7 +588,8 @@ assert influences["LSTM, forget bias +0"][32] < 1e-4 * influences["LSTM, forget 
 # The other price of the loop: the $n$ steps of an LSTM have to run one after another.
 # Self-attention computes all positions at once, in a few large products. But it compares every word
 # with every word. Here is the count for one layer of width $d$, a sentence of $n$ words and the
-# forward pass (a multiplication and the addition after it are two operations):
+# forward pass (a multiplication and the addition after it are two operations; the layer is one of
+# the encoder, with a feed-forward network of width $4d$):
 #
 # | | LSTM | self-attention | a whole Transformer layer |
 # |---|---|---|---|

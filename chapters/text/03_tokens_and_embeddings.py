@@ -24,8 +24,8 @@
 #
 # Reading takes about forty minutes, computing less than one.
 #
-# **Predict first.** A vocabulary of 8,000 pieces is sixteen times as large as one of 500. How much
-# shorter do sentences become with it: to a sixteenth, a quarter, or two thirds of their length?
+# **Predict first.** A vocabulary of 8,000 pieces is sixteen times as large as one of 500. To what
+# part of their length do sentences shrink with it: a sixteenth, a quarter, or two thirds?
 
 # %%
 import math
@@ -422,8 +422,9 @@ print(f"rows / √d_model: {rms(rows / math.sqrt(d_model)):.3f}")
 
 # %% [markdown]
 # Multiplied by the root, word and position are about equally large. The last line is what you get
-# if you follow the comment in one published notebook (chapter 16): the comment says “divide”, the
-# code below it multiplies. The position would be 360 times as large as the word.
+# if you divide by the root. (One published notebook, which chapter 16 reads, says “divide by
+# d_model” in a comment above code that multiplies by the root.) The position would be 360 times as
+# large as the word.
 #
 # ### Embed
 #

@@ -298,7 +298,7 @@ for same in (False, True):
 
 # %% [markdown]
 # With one matrix for both, a word starts out looking at itself, and the scores cannot be anything
-# but symmetric. With two, it starts out with no preference and can learn any. (Without $W^V$ the
+# but symmetric. With two, it starts out with no preference and can learn one. (Without $W^V$ the
 # output of a head would be a mixture of the words themselves. It can be left out all the same: [He
 # and Hofmann 2023](https://arxiv.org/abs/2311.01906) train Transformers without it, and without the
 # $W^O$ of chapter 6, but change other parts to make up for it.)
@@ -504,6 +504,7 @@ print(f"counted, the lines cross at n = 2d = 512; on this machine before n = {lo
 # research blog, 31 August 2017) showed the attention of one head in two sentences:
 #
 # > The animal didn't cross the street because it was too **tired**.
+# >
 # > The animal didn't cross the street because it was too **wide**.
 #
 # In the first, *it* is the animal, in the second the street, and in the picture the attention of
@@ -569,7 +570,7 @@ print("longest sentence in training:", max(map(len, read)), "words; with because
 print(sum("because" in words for words in read), "of", f"{len(read):,}")
 
 # %% [markdown]
-# From *tired* to *wide* nothing moves by more than four percentage points: in this pair, what *it*
+# From *tired* to *wide* nothing moves by much more than four percentage points: in this pair, what *it*
 # is does not matter to the heads. Nor does the place of the nouns: head 1 of layer 1 looks at the
 # pieces of *animal*, and head 4 at those of *street*, wherever they are. And the translations show
 # that the model has understood neither sentence. It could hardly have: no sentence that it was
@@ -629,7 +630,7 @@ for name, divisor in divisors.items():
 # 3. Dot products of random vectors have variance d_k. Divided by √d_k they stay around 1; otherwise
 #    softmax picks one key by chance, and the wider the head, the less gradient is left.
 # 4. Projections cost 8nd², attention 4n²d: the square is the larger part from 2d tokens on (and
-#    from 6d, if the feed-forward network is counted as well: chapter 15).
+#    from 6d, if a feed-forward network of width 4d is counted as well: chapter 15).
 # 5. A head's picture is a measurement, not an explanation. Change what it should depend on, and see
 #    whether it changes.
 # 6. A wrong axis or a wrong divisor raises no error; sums and shares show it.

@@ -135,7 +135,7 @@ print(as_text(causal_mask(5)[0, 0]))
 # %% [markdown]
 # (A description that says “an upper triangle of zeros”, without saying whether zero allows or
 # blocks, can be read both ways. One of the five published descriptions that chapter 16 compares
-# does, and a reader may well build the mirror image.)
+# says just that, and a reader may well build the mirror image.)
 #
 # ### Both
 #
@@ -668,7 +668,7 @@ print("masked after the softmax: leaks at", leaks(leaky, 6))
 # 4. −1e9 does not fit into fp16. A fully blocked row is NaN, zero or a mean, depending on who
 #    computes it; zero is right, and a NaN spreads through the gradient even from an unused row.
 # 5. Change the future one token at a time, watch the past: the test that finds leaks. On random
-#    data a loss clearly below the logarithm of the number of tokens is a leak.
+#    data a loss clearly below the logarithm of the size of the vocabulary is a leak.
 #
 # Now you can do **assignment 2**, which asks for attention with other masks.
 #

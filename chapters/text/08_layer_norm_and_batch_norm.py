@@ -130,8 +130,8 @@ for dim, what in {1: "rows", 0: "columns"}.items():
 # feature 1, where dividing by $n$ gives 2. If you recompute an example and get other numbers, the
 # mistake need not be yours.
 #
-# In a formula, with a learned scale γ and shift β for each feature, so that no channel is bound to
-# mean 0 and deviation 1 ([Ba et al. 2016](https://arxiv.org/abs/1607.06450)):
+# In a formula, with a learned scale γ and shift β for each feature, so that the next layer can get
+# every channel in the size and place that suits it ([Ba et al. 2016](https://arxiv.org/abs/1607.06450)):
 #
 # $$\text{LN}(x) = \gamma\,\frac{x - \mu}{\sqrt{\sigma^2 + \varepsilon}} + \beta \qquad
 # \mu = \frac1d\sum_i x_i \quad \sigma^2 = \frac1d\sum_i (x_i - \mu)^2$$
@@ -524,8 +524,8 @@ for name, share in shares.items():
 print(f"{'random numbers of 192 channels':40}{1 / 192:.1%}")
 
 # %% [markdown]
-# Next to nothing: two hundredths at most, not far from what random numbers have. (That is after
-# training with layer norms, for which the mean has no meaning.)
+# Next to nothing: 1.5% at most, in the first layer, and afterwards less than random numbers have.
+# (That is after training with layer norms, for which the mean has no meaning.)
 #
 # ### RMSNorm
 #

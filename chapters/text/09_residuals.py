@@ -367,8 +367,9 @@ for form, norms in by_layer.items():
 
 # %% [markdown]
 # With post-norm the top layer gets a little more than the bottom one, with pre-norm a little less
-# ([Xiong et al. 2020](https://arxiv.org/abs/2002.04745) derive how both depend on the depth). That
-# alone would not be a catastrophe. Adam evens such differences out.
+# ([Xiong et al. 2020](https://arxiv.org/abs/2002.04745) derive how each depends on the layer's place
+# and on the number of layers). That alone would not be a catastrophe. Adam, which divides by the
+# size of the gradient (chapter 11), evens such differences out.
 #
 # The norm on the branch has by far the largest gradient: without a norm at the end its output grows
 # with the depth, and so do its logits. With one more norm at the end most of it is gone.

@@ -14,8 +14,8 @@
 # # 12 · Decoding
 #
 # A trained model gives the probability of each next piece. A translation is what a *search* makes
-# of it. In this chapter you write that search, and everything around it, from text to text; by its
-# end your own module translates without the course. By the end you can
+# of it. In this chapter you write that search, and everything around it, from text to text, until
+# your own module translates without the course. By the end you can
 #
 # - write greedy and beam search, and read a beam search as a tree,
 # - say what the length penalty is for, and measure whether it helps,
@@ -215,7 +215,7 @@ best_continuations, length_penalty = mine("best_continuations"), mine("length_pe
 #    not. Of the others the first `beam_size` go on. A continuation with ln p = −∞ is not a
 #    candidate.
 # 3. Stop when `beam_size` hypotheses are finished, or when none goes on. In step `max_len` only
-#    `EOS` may follow.
+#    `EOS` may follow: unlike in chapter 1, `EOS` counts.
 #
 # Finished hypotheses are compared by ln p divided by `length_penalty`, with `EOS` counted.
 
@@ -700,9 +700,10 @@ for name, sizes in {
 # it do with two at once? That was the second half of the opening question. Three causes suggest
 # themselves: the *length*, positions at which it has seen little; the *full stop* in the middle,
 # which it has hardly ever seen; or that there are *two statements*. Hence four rows: pairs of test
-# sentences; pairs joined by a comma, without the full stop; pairs of short ones, without the length
+# sentences; pairs joined by a comma, without the mark in between; pairs of short ones, without the length
 # (as there are few of these, the three draws pair nearly the same sentences); and short ones with a
-# comma, without either. Three random pairings each, against their references, joined:
+# comma, without either. Three random pairings each, against their references, joined in the same
+# way:
 
 # %%
 TRAINED_ON = [source for source, _ in training_pairs(DataConfig())]
@@ -710,7 +711,7 @@ double = sum(bool(re.search(r"(?<!\bMt)[.?!] [A-Z]", source)) for source in TRAI
 print(f"{double} of the {len(TRAINED_ON):,} sources that it was trained on are two sentences")
 
 # %% [markdown]
-# The pairs, and what becomes of them:
+# The pairs, and how they are joined:
 
 # %%
 CASES = ("two sentences", "joined by a comma", "two short ones", "short ones, with a comma")
@@ -725,17 +726,27 @@ def pairs(case, seed, number=100):
     return order[: min(2 * number, len(order) // 2 * 2)].reshape(-1, 2)
 
 
+def joined(texts, case):
+    """Two by two."""
+    if "comma" in case:
+        return [f"{a.rstrip('.?!')}, {b}" for a, b in zip(texts[::2], texts[1::2])]
+    return [f"{a} {b}" for a, b in zip(texts[::2], texts[1::2])]
+
+# %% [markdown]
+# Translated at once, and one by one:
+
+# %%
 def two_at_once(case, seed):
-    chosen, between = pairs(case, seed), ", " if "comma" in case else " "
-    texts = [[test.sources[number] for number in pair] for pair in chosen]
-    joined = [(a.rstrip(".") if "," in between else a) + between + b for a, b in texts]
-    at_once = library_translate(library, tokenizer, joined)
-    alone = library_translate(library, tokenizer, [one for pair in texts for one in pair])
-    right = [[" ".join(test.references[number][0] for number in pair)] for pair in chosen]
+    chosen = pairs(case, seed)
+    sources = [test.sources[number] for number in chosen.flat]
+    right = joined([test.references[number][0] for number in chosen.flat], case)
+    references = [[text] for text in right]
+    at_once = library_translate(library, tokenizer, joined(sources, case))
+    one_by_one = joined(library_translate(library, tokenizer, sources), case)
     return {
         "pieces": pieces_of[chosen].sum(axis=1).mean(),
-        "BLEU at once": bleu(at_once, right).score,
-        "one by one": bleu([" ".join(pair) for pair in zip(alone[::2], alone[1::2])], right).score,
+        "BLEU at once": bleu(at_once, references).score,
+        "one by one": bleu(one_by_one, references).score,
         "ends per output": np.mean([sum(map(said.count, ".?!")) for said in at_once]),
     }
 
@@ -755,8 +766,8 @@ mean_and_spread(runs)
 # %% [markdown]
 # Two sentences at once, and four fifths of the score are gone: the second half of the question. So
 # neither the full stop nor the length is needed for it to fail: with a comma, and with eight pieces
-# in all, it fails as badly, and with both no better. In the first and the third row the last column
-# says what happens. Out comes *one* sentence, always:
+# in all, it fails nearly as badly, and with both nearly three quarters are still gone. In the first
+# and the third row the last column says what happens. Out comes *one* sentence, always:
 
 # %%
 for pair in ("I was alone. Where am I?", "Try it. They are here."):

@@ -222,7 +222,8 @@ print(every.signature, "\n" + chrf.signature)
 
 # %% [markdown]
 # **chrF** ([Popović 2015](https://aclanthology.org/W15-3049/)) counts runs of one to six *letters*
-# instead of words, and weighs what is missing (recall) twice as much as what is too much. *Autos*
+# instead of words, and in its usual form, chrF2, what is missing (recall) counts twice as much as
+# what is superfluous (precision). *Autos*
 # for *Auto* is wrong for BLEU and nearly right for chrF, which is fairer to languages with many
 # endings.
 #

@@ -121,10 +121,10 @@ rows = []
 for name, run in trained.items():
     by_parameters = flops_by_parameters(run.model, src.numel(), tgt.numel())
     rows.append([name, f"{num_parameters(run.model):,}", f"{by_parameters / tokens / 1e6:.1f}"])
-pd.DataFrame(rows, columns=["model", "parameters", "million FLOPs per token (6·N)"])
+pd.DataFrame(rows, columns=["model", "parameters", "million FLOPs per token"])
 
 # %% [markdown]
-# A token costs the Transformer more than one and a half times as much as the RNN. (It is about half
+# A token costs the Transformer more than one and a half times as much as the RNN. (That is about half
 # of 6 · parameters, since a source token passes the encoder only and a target token the decoder
 # only. And embeddings are looked up, not multiplied; only their second use, as output projection,
 # counts.)
@@ -141,7 +141,7 @@ for name, hours in {"base": 12, "big": 3.5 * 24}.items():
 with torch.device("meta"):
     paper = build_transformer(SIZES["base"], 37_000)
 counted = flops_by_parameters(paper, 100_000 * 25_000, 100_000 * 25_000)
-print(f"base  by 6·N·tokens, 100,000 steps of 25,000 + 25,000 tokens: {counted:.1e} FLOPs")
+print(f"base  by count, 100,000 steps of 25,000 + 25,000 tokens: {counted:.1e} FLOPs")
 
 # %% [markdown]
 # The first two are the numbers of the table. The third one, counted like ours (each token passes
@@ -192,7 +192,7 @@ pd.DataFrame(BLEU).T
 BUDGETS = {
     "tokens (millions)": "the RNN is ahead at 0.7 million, the Transformer from 1.4 million on.",
     "minutes on one core": "the RNN is ahead for seven minutes, then the Transformer.",
-    "FLOPs (10¹², 6·N·tokens)": "the RNN is ahead up to 40, then the Transformer.",
+    "FLOPs (10¹²)": "the RNN is ahead up to 40, then the Transformer.",
 }
 for number, (budget, seen) in enumerate(BUDGETS.items()):
     curves = {
@@ -208,9 +208,10 @@ for number, (budget, seen) in enumerate(BUDGETS.items()):
 #   close, and then the Transformer is ahead, by two to four points: it gets more out of the same
 #   text.
 # - **Equal time.** A step of the RNN took little more than half as long in these runs. So it is
-#   ahead for seven to eight minutes; there the curves cross, and at eleven minutes (read off the
-#   line between two training runs) the Transformer is ahead by about two points.
-# - **Equal FLOPs.** The same picture: they cross at about $4 \cdot 10^{13}$.
+#   ahead at first; the curves cross at seven to eight minutes, and at eleven (read off the line
+#   between two training runs) the Transformer is ahead by about two points. Each point is a single
+#   run, though, and the curves are close for minutes: they may as well cross at five or at ten.
+# - **Equal FLOPs.** The same picture: they cross at about $4 \cdot 10^{13}$, no more precisely.
 #
 # With two minutes and short sentences, take the RNN; with a quarter of an hour, the Transformer.
 # (The two are equally wide, not equally large: 2.5 million parameters against 1.5. `make
@@ -459,6 +460,8 @@ for exercise in ("encoder_layer_flops", "average_gradients"):
 # 3. What grows with the square of the length is nothing in sentences and everything in books.
 # 4. Several devices give the gradient of one large batch, if every token counts the same.
 # 5. A large experiment is a small one with another file; rehearse it small.
+#
+# Now you can do **assignment 5**, an experiment of your own.
 #
 # **In the paper:** sections 5.1, 5.2 and 6.1, table 2. **Read on:** Kaplan et al. 2020 and Hoffmann
 # et al. 2022 on how loss falls with size, text and compute; Ott et al. 2018, “Scaling Neural

@@ -79,7 +79,8 @@ print("same logits as the paper's:", sum(value < 1e-12 for value in found["logit
 # None. Each of them departs from the paper in a few places, and those are enough. Read the columns,
 # not the last row:
 #
-# - feed-forward networks are the same everywhere, since there is nothing in them to disagree about;
+# - feed-forward networks are the same everywhere (in this map, which is without dropout: two of the
+#   descriptions drop out after the ReLU as well);
 # - “attention to nothing” is what a query gets whose keys are all masked. The paper does not say;
 #   ours gives zeros. In the tutorial it is NaN, since the softmax of nothing but −∞ is 0/0. The
 #   lecture and the illustrated documentation, which put the same number in all places, make all
@@ -136,11 +137,11 @@ for blocked in (-1e9, -100.0, -20.0):
 # %% [markdown]
 # ### A tutorial on two Chinese sentences
 #
-# It is the paper's model but for the factor $\sqrt{d}$ of the embeddings and their one table
-# (chapter 3), and it has no dropout. Its interest is in its data: batches are written by hand, with
+# It is the paper's model without two things, the factor $\sqrt{d}$ of the embeddings and their one
+# table (chapter 3), and without dropout. Its interest is in its data: batches are written by hand, with
 # `P`, `S` and `E`, and one can follow every letter. Two things to see there: the padding of a
 # target stands *before* its end symbol, and decoding has no limit of length, so that an untrained
-# model talks for ever (chapter 12).
+# model may talk for ever (chapter 12).
 #
 # It fills blocked scores with −∞. The four others take −10⁹ or a few times that. If *all* are
 # blocked, the first gives NaN, and the second, filled in, makes all keys equal:
