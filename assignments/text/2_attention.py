@@ -232,7 +232,8 @@ def test_parameters():
         for part in ("query", "key", "value", "output")
         for kind in ("weight", "bias")
     }
-    assert names == wanted, f"your parameters are {sorted(names)}"
+    missing, more = sorted(wanted - names), len(names - wanted)
+    assert names == wanted, f"parameters that are missing: {missing}; others: {more}"
 
 
 verdict = run_test(test_parameters)

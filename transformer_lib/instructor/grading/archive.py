@@ -3,6 +3,7 @@
 import lzma
 import re
 import stat
+import unicodedata
 import zipfile
 import zlib
 from collections import defaultdict
@@ -37,9 +38,16 @@ def from_archive(path: Path, people: Sequence[Person]) -> list[HandIn]:
     try:
         with zipfile.ZipFile(path) as archive:
             entries = [e for e in archive.infolist() if not e.is_dir()][:MAX_ENTRIES]
-            for pattern, owner in ((MOODLE, _moodle_student), (CANVAS, _canvas_student)):
-                if any(pattern.fullmatch(entry.filename) for entry in entries):
-                    return _hand_ins(archive, entries, pattern, owner, people)
+            # Students choose the ends of the names. With one a file of Canvas's may look like one
+            # of Moodle's, too, but none of Moodle's like one of Canvas's.
+            canvas, moodle = (
+                [(match, e) for e in entries if (match := pattern.fullmatch(e.filename))]
+                for pattern in (CANVAS, MOODLE)
+            )
+            if canvas or moodle:
+                if len(canvas) >= len(moodle):
+                    return _hand_ins(archive, canvas, _of_canvas, people)
+                return _hand_ins(archive, moodle, _of_moodle, people)
     except UNPACKING as error:
         raise UserError(f"{path} cannot be read as a zip file: {error}") from error
     raise UserError(
@@ -49,26 +57,26 @@ def from_archive(path: Path, people: Sequence[Person]) -> list[HandIn]:
     )
 
 
-Owner = Callable[[re.Match[str], Sequence[Person]], str | None]
+Owners = Callable[[re.Match[str], Sequence[Person]], list[str]]
 
 
 def _hand_ins(
     archive: zipfile.ZipFile,
-    entries: Sequence[zipfile.ZipInfo],
-    pattern: re.Pattern[str],
-    owner: Owner,
+    matches: Sequence[tuple[re.Match[str], zipfile.ZipInfo]],
+    owners: Owners,
     people: Sequence[Person],
 ) -> list[HandIn]:
-    matches = [(match, entry) for entry in entries if (match := pattern.fullmatch(entry.filename))]
     # The system's own numbers of whom we take for this student: with two, it could be either.
-    numbers: dict[str | None, set[str]] = defaultdict(set)
+    numbers: dict[str, set[str]] = defaultdict(set)
     for match, _ in matches:
-        numbers[owner(match, people)].add(match["number"])
+        for student in owners(match, people):
+            numbers[student].add(match["number"])
     found: dict[str, HandIn] = {}
-    for match, entry in matches:
-        known = owner(match, people)
-        is_sure = known is not None and len(numbers[known]) == 1
-        student = str(known) if is_sure else safe_name(f"{match['name']} {match['number']}")
+    # What lies at the top comes first, before a file of the same name in a folder.
+    for match, entry in sorted(matches, key=lambda pair: pair[0]["file"].count("/")):
+        known = owners(match, people)
+        is_sure = len(known) == 1 and len(numbers[known[0]]) == 1
+        student = known[0] if is_sure else safe_name(f"{match['name']} {match['number']}")
         one = found.setdefault(student, HandIn(student))
         if not is_sure and not one.remarks:
             one.remarks.append("two have this name" if known else "not in the class list")
@@ -81,9 +89,11 @@ def _hand_ins(
         except UNPACKING as error:
             one.remarks.append(f"a file cannot be unpacked: {error}")
             continue
-        name = PurePosixPath(match["file"]).name
-        if content and name and name != "timestamp.txt":  # it would be believed, and is a student's
-            one.add(safe_name(name), content)
+        name = safe_name(PurePosixPath(match["file"]).name)
+        if name in one.files:
+            one.remarks.append(f"{name} is there twice: the one further up was taken")
+        elif content and name and name != "timestamp.txt":  # a student's, and would be believed
+            one.add(name, content)
     return sorted(found.values(), key=lambda one: one.student)
 
 
@@ -96,27 +106,26 @@ def _content(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
     return content if len(content) <= MAX_BYTES else b""
 
 
-def _moodle_student(match: re.Match[str], people: Sequence[Person]) -> str | None:
+def _of_moodle(match: re.Match[str], people: Sequence[Person]) -> list[str]:
     """By first and last name, in either order; the number is Moodle's and in no list."""
-    name = " ".join(match["name"].split()).casefold()
-    found = [one.student for one in people if name in _full_names(one)]
-    return found[0] if len(found) == 1 else None
+    name = _letters(match["name"])
+    return [
+        one.student
+        for one in people
+        if name
+        in (_letters(one.first_name + one.last_name), _letters(one.last_name + one.first_name))
+    ]
 
 
-def _full_names(one: Person) -> tuple[str, str]:
-    first, last = one.first_name.casefold(), one.last_name.casefold()
-    return f"{first} {last}".strip(), f"{last} {first}".strip()
-
-
-def _canvas_student(match: re.Match[str], people: Sequence[Person]) -> str | None:
+def _of_canvas(match: re.Match[str], people: Sequence[Person]) -> list[str]:
     """By Canvas's number, or else by last and first name without anything between."""
-    found = [one.student for one in people if one.lms_id == match["number"]] or [
+    return [one.student for one in people if one.lms_id == match["number"]] or [
         one.student
         for one in people
         if not one.lms_id and _letters(one.last_name + one.first_name) == _letters(match["name"])
     ]
-    return found[0] if len(found) == 1 else None
 
 
 def _letters(name: str) -> str:
-    return "".join(filter(str.isalnum, name)).casefold()
+    """Without what names of files leave out or write otherwise: blanks, apostrophes, accents."""
+    return "".join(filter(str.isalnum, unicodedata.normalize("NFC", name))).casefold()

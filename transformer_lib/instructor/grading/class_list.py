@@ -41,7 +41,9 @@ def read_class_list(path: Path) -> list[Person]:
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not UTF-8 text; save it as “CSV UTF-8”") from error
+    except OSError as error:
         raise UserError(f"{path} cannot be read: {error}") from error
     head = text.partition("\n")[0]
     separator = max(",;\t", key=head.count)

@@ -8,6 +8,7 @@ import ast
 import hashlib
 import json
 import os
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -19,9 +20,10 @@ from nbformat import NotebookNode
 
 from transformer_lib.instructor.grading.master import parse
 from transformer_lib.instructor.grading.outputs import harmless, joined
+from transformer_lib.instructor.grading.shown import plain
 
 MAX_BYTES = 20 * 2**20
-MAX_SOURCE = 200_000
+MAX_SOURCE, MAX_OWN = 20_000, 200_000  # characters of a cell, and of all that students write
 MAX_CELLS = 2_000
 MAX_EXTRA_CELLS = 300
 MAX_PARTS = 2_000_000  # lists, objects and commas of the file
@@ -178,17 +180,19 @@ def _sort_cells(
 ) -> tuple[dict[str, NotebookNode], dict[Any, list[NotebookNode]]]:
     """The answers by their names, and the student's own cells by the released cell above them."""
     known = {_grade_id(cell): cell for cell in released.cells if _grade_id(cell)}
-    plain = {cell.id: cell for cell in released.cells}
+    by_id = {cell.id: cell for cell in released.cells}
     sources = {cell.source: cell for cell in released.cells}
     answers: dict[str, NotebookNode] = {}
     extras: dict[Any, list[NotebookNode]] = defaultdict(list)
     above = None
     order: list[int] = []
-    count = 0
+    count = written = 0
     for cell in submission.cells:
-        if len(cell.source) > MAX_SOURCE:
+        written += len(cell.source) * (cell.source not in sources)
+        if len(cell.source) > MAX_SOURCE or written > MAX_OWN:
             remarks.append(f"a cell of {len(cell.source):,} characters was left out")
             continue
+        cell.source = plain(re.sub(r"\r\n?|\f", "\n", cell.source))
         grade_id = _grade_id(cell)
         if grade_id in known:
             above = known[grade_id]
@@ -202,7 +206,9 @@ def _sort_cells(
             else:
                 answers[grade_id] = cell
             continue
-        original = sources.get(cell.source) or plain.get(cell.get("id"))
+        original = sources.get(cell.source) or by_id.get(cell.get("id"))
+        if original is None and _says_whose_it_is(cell):
+            original = by_id.get(PERSONAL)
         if original is not None:
             above = original
             if cell.source == original.source or original.id == PERSONAL:
@@ -312,7 +318,7 @@ def is_left_open(name: str | None) -> bool:
 
 def typed_in(notebook: NotebookNode, name: str) -> str | None:
     """The text that the cell which says whose it is assigns to a name; None without such a line."""
-    source = next((cell.source for cell in notebook.cells if cell.get("id") == PERSONAL), "")
+    source = next((cell.source for cell in notebook.cells if _says_whose_it_is(cell)), "")
     try:
         statements = parse(source).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -325,6 +331,14 @@ def typed_in(notebook: NotebookNode, name: str) -> str | None:
     return None
 
 
+def _says_whose_it_is(cell: NotebookNode) -> bool:
+    """By its id, which some programs do not keep, or else by what it assigns."""
+    names = {"COHORT", "STUDENT"}
+    return cell.get("id") == PERSONAL or (
+        cell.cell_type == "code" and names <= set(re.findall(r"^([A-Z]+) = ", cell.source, re.M))
+    )
+
+
 def _problems(notebook: NotebookNode, expected: dict[str, str]) -> list[str]:
     problems = []
     there = [_grade_id(cell) for cell in notebook.cells if _grade_id(cell)]
@@ -333,6 +347,8 @@ def _problems(notebook: NotebookNode, expected: dict[str, str]) -> list[str]:
     if [name for name in there if name in expected] != [n for n in expected if n in there]:
         problems.append("cells were moved")
     for cell in notebook.cells:
+        if len(cell.source) > MAX_SOURCE:
+            problems.append(f"a cell has {len(cell.source):,} characters, more than {MAX_SOURCE:,}")
         if _is_answer(cell) and cell.cell_type == "code":
             try:
                 parse(cell.source)

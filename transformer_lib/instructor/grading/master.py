@@ -21,6 +21,7 @@ from nbformat import NotebookNode
 from transformer_lib.course.sandboxed.isolation import Limits
 from transformer_lib.errors import UserError
 
+IPYTHON = re.compile(r"(?P<names>[\w., ]+(?==\s*[%!]))?(?:=\s*)?[%!].*|\?{1,2}[\w.]+|[\w.]+\?{1,2}")
 HIDDEN = re.compile(
     r"^### BEGIN HIDDEN TESTS$.*?^### END HIDDEN TESTS$\n?", re.MULTILINE | re.DOTALL
 )
@@ -194,6 +195,9 @@ def bound_names(source: str) -> set[str]:
 def _bound_by(statement: ast.stmt) -> Iterator[str]:
     if isinstance(statement, ast.FunctionDef | ast.ClassDef):
         yield statement.name
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Global):
+                yield from node.names
         return
     for node in ast.walk(statement):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -249,8 +253,18 @@ def _parse_any(source: str) -> ast.Module:
 
 
 def parse(source: str) -> ast.Module:
-    """A cell's code; lines of IPython's own (``%…``, ``!…``) are left out."""
-    lines = [line for line in source.splitlines() if not line.startswith(("%", "!"))]
+    """A cell's code; of what only IPython understands (``%…``, ``!…``, ``x?``) nothing is done."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of Python, about how somebody writes
-        return ast.parse("\n".join(lines))
+        try:
+            return ast.parse(source)
+        except SyntaxError:
+            return ast.parse("\n".join(map(_without_ipython, source.splitlines())))
+
+
+def _without_ipython(line: str) -> str:
+    code = line.strip()
+    indent = line[: len(line) - len(line.lstrip())]
+    if found := IPYTHON.fullmatch(code):
+        return f"{indent}{found['names']}= None" if found["names"] else f"{indent}pass"
+    return line

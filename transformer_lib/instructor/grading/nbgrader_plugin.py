@@ -20,9 +20,10 @@ from nbformat import NotebookNode
 from nbgrader import preprocessors as steps
 from nbgrader.converters import GenerateAssignment
 from nbgrader.preprocessors import NbGraderPreprocessor
-from traitlets import Enum, Unicode
+from traitlets import Enum, TraitError, Unicode
 from traitlets.config import Config
 
+from transformer_lib.errors import UserError
 from transformer_lib.files import write_text
 from transformer_lib.instructor.grading.intake import HANDED_IN, known, mend, source_digest
 from transformer_lib.instructor.grading.judge import Result, TestResult
@@ -101,12 +102,18 @@ def plain_markdown(context: Any, source: str) -> str:
 
 
 class _PlainRenderer(IPythonRenderer):
-    """Shows the name of a picture that is not there, where nbconvert would stop."""
+    """Shows the name of a picture that is not there, where nbconvert would stop.
+
+    A picture in the net could be another one tomorrow, and its server would see who looks at it: of
+    that there is a link.
+    """
 
     def image(self, text: str, url: str, title: str | None = None) -> str:
         name = url.removeprefix("attachment:")
         if name != url and not self.attachments.get(unquote(name)):
             return f"[{self.escape_html(text or name)}: this picture was not handed in]"
+        if name == url and not url.startswith("data:image/"):
+            return str(self.link(self.escape_html(text or url), url, title))
         return str(super().image(text, unquote(url) if name != url else url, title))
 
 
@@ -212,8 +219,15 @@ def _master_path(source: str, resources: Any) -> Path:
 
 
 def cohort_of(config: Any) -> str:
-    """The course and its year, as ``nbgrader_config.py`` has them."""
-    return str(SetCohort(config=config).cohort)
+    """The course and its year, as ``nbgrader_config.py`` has them.
+
+    Raises:
+        UserError: what it has there is no text.
+    """
+    try:
+        return str(SetCohort(config=config).cohort)
+    except TraitError as error:
+        raise UserError(f"nbgrader_config.py: {error}") from error
 
 
 def mended(

@@ -17,6 +17,7 @@ from transformer_lib.instructor.grading.sandbox import Connection, Ended, Studen
 
 Place = list[int]
 MAX_PARAMETERS = 10_000
+MAX_NAME, MAX_STEPS = 200, 20  # characters and parts of a parameter's name
 
 
 def remote(connection: Connection, name: str) -> Any:
@@ -215,9 +216,10 @@ def _refill(value: Any, outputs: Iterator[Tensor]) -> Any:
 
 def _named_tensor(pair: Any) -> tuple[str, Tensor]:
     match pair:
-        case [str(name), Tensor() as value] if all(s.isidentifier() or s.isdigit() for s in
-                                                   name.split(".")):  # fmt: skip
-            return name, value
+        case [str(name), Tensor() as value] if len(name) <= MAX_NAME:
+            steps = name.split(".")
+            if len(steps) <= MAX_STEPS and all(s.isidentifier() or s.isdigit() for s in steps):
+                return name, value
     raise Ended("it gave its parameters in no known form")
 
 

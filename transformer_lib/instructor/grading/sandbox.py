@@ -5,6 +5,7 @@ machine to be seen but the system's programs and the Python environment, both re
 program of :mod:`transformer_lib.course.sandboxed.worker` waits.
 """
 
+import builtins
 import contextlib
 import dataclasses
 import functools
@@ -127,8 +128,14 @@ class Connection:
             case [int(answered), "ok", value] if answered == number:
                 return value
             case [int(answered), "error", str(kind), str(explanation)] if answered == number:
-                raise StudentError(line(kind, 100), self._told(line(kind, 100), line(explanation)))
+                kind = self._known(kind)
+                raise StudentError(kind, self._told(kind, line(explanation)))
         raise Ended("it wrote something of its own where an answer was due")
+
+    def _known(self, kind: str) -> str:
+        """An exception's class by its name; a student's own name could tell what it has seen."""
+        is_pythons = isinstance(getattr(builtins, kind, None), type)
+        return line(kind, 100) if is_pythons or not self.is_quiet else "an exception"
 
     def _told(self, kind: str, explanation: str) -> str:
         """What an exception says, unless it says what the tests are made of."""
