@@ -15,6 +15,7 @@ from transformer_lib.course.checks import EXERCISES, check
 from transformer_lib.course.checks.compare import compare
 from transformer_lib.course.checks.diagnosis import draw_trial, judge
 from transformer_lib.course.misconceptions.bank import bank, wrong_answers
+from transformer_lib.vocabulary import BOS, EOS
 
 pytestmark = pytest.mark.usefixtures("unchecked_shapes")
 
@@ -277,7 +278,7 @@ def test_of_what_an_answer_prints_the_first_wrong_case_is_shown(capsys):
     said = str(check(wrong, "causal_mask", seed=1))
     assert said.count("length 1\n") == 1
     assert "length 4" not in said
-    assert "printed in “one position”:\n  length 1\n  0\n  1\n" in said
+    assert "your code printed in “one position”:\n  length 1\n  0\n  1\n" in said
     assert said.endswith("  38\n  … and 61 lines more")
 
     def right(length):
@@ -286,6 +287,19 @@ def test_of_what_an_answer_prints_the_first_wrong_case_is_shown(capsys):
 
     verdict = check(right, "causal_mask", seed=1)
     assert verdict.passed
-    assert str(verdict).endswith("\n  printed in “values”:\n  length 4")
+    assert str(verdict).endswith("\n  your code printed:\n  length 4")
     assert "<pre style=" in verdict._repr_html_()
     assert capsys.readouterr().out == ""
+
+
+def test_the_model_of_a_search_wants_a_list():
+    def greedy_decode(next_logits, max_len):
+        tokens = torch.tensor([BOS])
+        for _ in range(max_len):
+            token = next_logits(tokens).argmax()
+            if token == EOS:
+                break
+            tokens = torch.cat([tokens, token[None]])
+        return tokens[1:].tolist()
+
+    assert "takes the list of all tokens so far, and got a Tensor" in str(check(greedy_decode))

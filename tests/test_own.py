@@ -1,6 +1,7 @@
 """What passes its check is kept as a module of plain Python, and used from there."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -274,6 +275,35 @@ def test_the_whole_parts_of_a_broken_file_are_taken_over(notebook):
     assert "def softmax" in kept()
     assert "split_heads" not in kept()
     assert "split_heads" in Path("my_transformer.broken1.py").read_text()
+
+
+@pytest.mark.parametrize(
+    "slip",
+    [
+        lambda text: f"{text}\nprint(hello)\n",
+        lambda text: text.replace("# ----", "print(hello)\n# ----", 1),
+        lambda text: f"import no_such_module\n{text}",
+        lambda text: f"{text}\n[][0]\n",
+    ],
+)
+def test_one_line_that_fails_costs_no_part(notebook, slip):
+    notebook(SOFTMAX, "check(softmax)")
+    notebook(WEIGHTS, "check(attention_weights)")
+    Path("my_transformer.py").write_text(slip(kept()))
+    verdict = notebook(SOFTMAX, "check(softmax)")
+    assert "broken1.py; 2 of its parts were taken over" in repr(verdict)
+    assert "def attention_weights" in kept()
+    assert "hello" not in kept()
+
+
+def test_a_part_of_which_a_statement_fails_is_not_taken_over(notebook):
+    notebook(SOFTMAX, "check(softmax)")
+    notebook(WEIGHTS, "check(attention_weights)")
+    text = re.sub(r"^    return .*softmax", lambda m: m[0].lstrip(), kept(), flags=re.M)
+    Path("my_transformer.py").write_text(text)
+    verdict = notebook(SOFTMAX, "check(softmax)")
+    assert "of its parts were taken over" in repr(verdict)
+    assert "return" not in kept().partition("# ---- attention_weights")[2]
 
 
 def test_an_empty_stub_says_that_an_earlier_answer_is_kept(notebook):

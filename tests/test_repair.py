@@ -328,6 +328,18 @@ def test_a_changed_program_that_crashes_leaves_the_notebook_alone():
     assert "the model has 3 sources, and got 2 rows" in said
 
 
+def test_a_change_after_which_a_call_takes_long_is_left_behind(monkeypatch):
+    monkeypatch.setattr("transformer_lib.course.checks.repair.EACH", 0.1)
+    slow = """
+        import time
+
+        def causal_mask(length):
+            time.sleep(0 * 60)
+            return torch.ones(1, 1, length, length).bool().tril(2)
+        """
+    assert "`2` in " in check(answer(slow), seed=1).notes[0]
+
+
 APART = sys.platform == "linux" and not torch.accelerator.is_available()
 
 

@@ -88,8 +88,7 @@ def compare(
         first = min(found, key=lambda m: (ASPECTS.index(m.aspect), not m.telling), default=None)
         right = [n for n, m in zip(names, mismatches, strict=False) if m is None]
         if first and sizes is not None and len(names) == len(expected) > len(found):
-            are = "is" if len(right) == 1 else "are"
-            return replace(first, message=f"{first.message}; {listed(right)} {are} right")
+            return replace(first, message=f"{first.message}; right, though: {listed(right)}")
         return first
     if isinstance(expected, Tensor):
         if not isinstance(got, Tensor):

@@ -61,6 +61,8 @@ def check(
         ValueError: there is no such exercise.
         TypeError: this is not a function.
     """
+    if name is not None and not isinstance(name, str):
+        raise TypeError("check takes the function alone, not what it is to be called with")
     if name is None and not hasattr(candidate, "__name__"):
         raise TypeError(
             f"check takes the function itself, not its result: check(attention), not "
@@ -123,7 +125,8 @@ def _printed(exercise: Exercise, trial: Trial, outcomes: Outcomes) -> str:
     right = (alike(o, trial.right[x], exercise.tolerance) for x, o in outcomes.items())
     label = min(zip(right, outcomes, strict=True), key=lambda pair: pair[0])[1]
     text = outcomes[label].printed.rstrip()
-    return f"printed in “{label}”:\n{text}" if text else ""
+    where = "" if label == next(iter(outcomes)) else f" in “{label}”"
+    return f"your code printed{where}:\n{text}" if text else ""
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,7 @@ def observe(function: Callable[..., Any], case: Case, limited: bool = False) -> 
     watched = getattr(function, "watched", None)  # a function of another process tells, if asked
     printed = io.StringIO()
     try:
-        with _ends() if limited else nullcontext():
+        with ends_after(SECONDS) if limited else nullcontext():
             with redirect_stdout(printed):
                 value, args = watched(*args) if watched else (function(*args), args)
             if isinstance(value, list | dict | set):  # the next call may go on with the same one
@@ -89,8 +89,12 @@ def observe(function: Callable[..., Any], case: Case, limited: bool = False) -> 
 
 
 @contextmanager
-def _ends() -> Iterator[None]:
-    """Ends what does not come to an end, where that can be: in the main thread, not on Windows."""
+def ends_after(seconds: float) -> Iterator[None]:
+    """Ends what does not come to an end, where that can be: in the main thread, not on Windows.
+
+    Raises:
+        NoEndError: once, in the code that is running.
+    """
     possible = hasattr(signal, "setitimer") and signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
     if not possible or threading.current_thread() is not threading.main_thread():
         yield
@@ -98,12 +102,12 @@ def _ends() -> Iterator[None]:
 
     def stop(number: int, frame: Any) -> None:
         raise NoEndError(
-            f"still running after {SECONDS} seconds; does every way through a loop bring its end "
+            f"still running after {seconds} seconds; does every way through a loop bring its end "
             "nearer?"
         )
 
     signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
     finally:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -101,12 +102,13 @@ def parse(text: str) -> OwnModule:
 
 
 def what_still_runs(text: str, path: Path) -> OwnModule:
-    """The parts of a broken file that are whole; none, if even those do not run."""
+    """The parts of a broken file that run; a call between them that does not is left out."""
     head, *rest = RULE.split(text)
-    whole = [head] if _is_python(head) else [HEAD + "\n"]
+    names: dict[str, Any] = {"__name__": NAME}
+    whole = [_that_runs(head, names, only_calls=False) or HEAD]
     for name, code in zip(rest[::2], rest[1::2], strict=True):
-        if _is_python(code):
-            whole.append(f"# ---- {name} ----{code}")
+        if kept := _that_runs(code, names, only_calls=True):
+            whole.append(f"# ---- {name} ----\n{kept}")
     try:
         saved = parse("\n".join(whole))
         run(str(saved), path)
@@ -115,12 +117,24 @@ def what_still_runs(text: str, path: Path) -> OwnModule:
     return saved
 
 
-def _is_python(text: str) -> bool:
+def _that_runs(code: str, names: dict[str, Any], only_calls: bool) -> str:
+    """Some code without the statements that fail; with ``only_calls``, none if others do."""
     try:
-        ast.parse(text)
+        body = ast.parse(code).body
     except SyntaxError:
-        return False
-    return True
+        return ""
+    kept, lines = [], code.splitlines()
+    for node in body:
+        first = min([node.lineno, *(x.lineno for x in getattr(node, "decorator_list", []))])
+        source = "\n".join(lines[first - 1 : node.end_lineno])
+        try:
+            exec(compile(source, "<a part>", "exec"), names)
+        except Exception:  # whatever it raises
+            if only_calls and not isinstance(node, ast.Expr):
+                return ""
+        else:
+            kept.append(source)
+    return code if len(kept) == len(body) else "\n".join(kept)
 
 
 def read(path: Path) -> OwnModule:

@@ -15,6 +15,7 @@ import transformer_lib
 def explain_error(error: BaseException) -> str:
     """The last line of the student's own code that the exception went through, and what it says.
 
+    Where that is in another file or cell, such as an earlier answer, first the line that led there.
     An exception that comes from another process brings this with it, as ``explanation``.
     """
     if explanation := getattr(error, "explanation", None):
@@ -26,9 +27,17 @@ def explain_error(error: BaseException) -> str:
     said = f"{type(error).__name__}: {textwrap.shorten(first_line, 220, placeholder=' …')}"
     if not theirs:
         return f"calling it raised {said}"
-    frame = theirs[-1]
-    where = f"line {frame.lineno}, `{frame.line}`" if frame.line else f"line {frame.lineno}"
+    here = [frame for frame in theirs if frame.filename == theirs[0].filename][-1]
+    where, last = _place(here), theirs[-1]
+    if last.filename != here.filename:
+        file = Path(last.filename)
+        of = f" ({file.name})" if file.is_file() else ""
+        where += f", and in it {last.name}{of}, {_place(last)}"
     return f"{where}: {said}"
+
+
+def _place(frame: traceback.FrameSummary) -> str:
+    return f"line {frame.lineno}, `{frame.line}`" if frame.line else f"line {frame.lineno}"
 
 
 def shapes_there(error: BaseException) -> dict[str, tuple[int, ...]]:

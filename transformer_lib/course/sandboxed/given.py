@@ -187,6 +187,7 @@ class Speaker(Part):
     Its fields are the sentence and numbers to add to all logits.
 
     Raises:
+        TypeError: what it is given is no list.
         RuntimeError: it was asked more often than any search needs.
     """
 
@@ -195,6 +196,9 @@ class Speaker(Part):
         self.calls = 0
 
     def forward(self, tokens: list[int]) -> Tensor:
+        if not isinstance(tokens, list | tuple):
+            got = type(tokens).__name__
+            raise TypeError(f"the model takes the list of all tokens so far, and got a {got}")
         self.calls = _one_more(self.calls)
         sentence, noise = self.fields
         return _logits(tokens, sentence, noise)
