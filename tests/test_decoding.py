@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from transformer_lib.course.trained import load_trained
 from transformer_lib.data.tokenizer import Tokenizer
 from transformer_lib.decoding import (
     DecodingConfig,
@@ -177,6 +178,19 @@ def test_hypotheses_of_other_tokens_differ():
 def test_no_length_at_all_is_refused():
     with pytest.raises(ValueError, match="max_len=0 is below 1"):
         translate(sharp_model(0, vocab=40), EchoTokenizer(), ["abc"], max_len=0)
+
+
+def test_a_text_is_no_list_of_sentences():
+    with pytest.raises(TypeError, match=r"takes a list of sentences: \['abc'\]"):
+        translate(sharp_model(0, vocab=40), EchoTokenizer(), "abc")
+    with pytest.raises(TypeError, match="takes a list of sentences"):
+        load_trained("rnn").tokenizer.encode("abc")
+
+
+@pytest.mark.parametrize("search", [greedy_search, beam_search])
+def test_fewer_tokens_than_the_source_are_refused(search):
+    with pytest.raises(ValueError, match="max_extra=-1 is negative"):
+        search(sharp_model(0, vocab=40), torch.tensor([[5, 6, EOS]]), max_extra=-1)
 
 
 def test_beam_below_one_is_refused():

@@ -138,6 +138,7 @@ def test_what_fails_is_one_line_and_leaves_nothing_running(small, tmp_path):
         "slow": ("import time\ntime.sleep(60)", r"took longer than \d+ s"),
         "broken": ("raise SystemExit(3)", "ended with 3"),
         "silent": ("pass", "0 translations of 20 sentences"),
+        "a pipe": ("import os, sys\nos.mkfifo(sys.argv[-1])", "0 translations of 20 sentences"),
     }
     for name, (program, says) in cases.items():
         entry = read_entry(entry_in(tmp_path, name, program))

@@ -257,7 +257,11 @@ def test_ctrl_c_saves(toy_config, tmp_path):
     # The advice works as it is printed; only the end comes earlier here.
     advice = shlex.split(message.partition("continue with: ")[2])
     assert advice[0] == "transformer-lib"
-    again = [sys.executable, "-m", "transformer_lib", *advice[1:], "--steps", "60"]
+    again = [sys.executable, "-m", "transformer_lib", *advice[1:], "--steps"]
+    step = step_of(checkpoints_in(tmp_path / "run")[-1])
+    refused = subprocess.run([*again, str(step - 1)], capture_output=True, text=True)
+    assert f"has {step:,} steps already, more than {step - 1:,}" in refused.stderr
+    again.append(str(step + 1))
     done = subprocess.run(again, capture_output=True, text=True)
     assert (done.returncode, "trained: " in done.stderr) == (0, True), done.stderr
     assert load_run(tmp_path / "run").translate(["the cat"])
@@ -290,6 +294,32 @@ def test_a_training_that_was_stopped_goes_on_in_the_same_process(toy_config, tmp
     assert not trainer.train()
     assert trainer.train()
     assert trainer.progress.step == experiment.training.steps
+
+
+def test_a_training_that_was_stopped_records_the_same_losses(toy_config, tmp_path, monkeypatch):
+    """Also where it stops between two validations."""
+    experiment = load_config(str(toy_config))
+    train(experiment, tmp_path / "whole")
+    step = Trainer._step
+
+    def stop(self, *arguments):
+        step(self, *arguments)
+        if self.progress.step in (7, 16):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(Trainer, "_step", stop)
+    stopped = tmp_path / "stopped"
+    assert not train(experiment, stopped)
+    assert not train(experiment, stopped, resume=True)
+    assert train(experiment, stopped, resume=True)
+    assert losses(stopped) == losses(tmp_path / "whole")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no umask")
+def test_others_may_read_weights_if_they_may_read_files(toy_config, tmp_path):
+    train(load_config(str(toy_config)), tmp_path / "run")
+    modes = {path.stat().st_mode & 0o777 for path in (tmp_path / "run").iterdir()}
+    assert modes == {(tmp_path / "run" / "run.json").stat().st_mode & 0o777}
 
 
 def test_a_longer_training_that_was_stopped_is_what_is_opened(toy_config, tmp_path):

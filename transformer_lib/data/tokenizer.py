@@ -77,9 +77,9 @@ class Tokenizer:
         return cls(output.getvalue())
 
     @classmethod
-    def load(cls, path: Path) -> "Tokenizer":
+    def load(cls, path: Path | str) -> "Tokenizer":
         try:
-            return cls(path.read_bytes())
+            return cls(Path(path).read_bytes())
         except OSError as error:
             raise UserError(f"cannot read {path}: {error.strerror}") from error
 
@@ -87,7 +87,13 @@ class Tokenizer:
         return self._processor.get_piece_size()
 
     def encode(self, sentences: Sequence[str]) -> list[list[int]]:
-        """Token numbers of each sentence, without special tokens."""
+        """Token numbers of each sentence, without special tokens.
+
+        Raises:
+            TypeError: a single text is given instead of a list.
+        """
+        if isinstance(sentences, str):
+            raise TypeError(f"encode takes a list of sentences: [{sentences!r}]")
         return self._processor.encode(list(sentences), out_type=int)
 
     def decode(self, tokens: Sequence[Sequence[int]]) -> list[str]:

@@ -39,8 +39,10 @@ def greedy_search(
     since dropping copies the caches of the others.
 
     Raises:
+        ValueError: max_extra is negative.
         UserError: the model's logits are not finite.
     """
+    _check_max_extra(max_extra)
     limits = (src != PAD).sum(dim=1) + max_extra
     state = model.init_state(model.encode(src))
     tokens = src.new_full((len(src),), BOS)
@@ -87,11 +89,12 @@ def beam_search(
     ``</s>`` may follow. Finished hypotheses compare by log-probability / length penalty.
 
     Raises:
-        ValueError: beam_size is below 1.
+        ValueError: beam_size is below 1, or max_extra negative.
         UserError: the model's logits are not finite.
     """
     if beam_size < 1:
         raise ValueError(f"beam_size={beam_size} is below 1; choose 1 (greedy) or more")
+    _check_max_extra(max_extra)
     finished: list[list[Hypothesis]] = [[] for _ in range(len(src))]
     sentences = list(range(len(src)))  # those that still go on, `width` rows each
     limits = (src != PAD).sum(dim=1) + max_extra
@@ -176,3 +179,8 @@ def pad_sequences(sequences: Sequence[Sequence[int]]) -> Int[Tensor, "batch leng
     """One row a sequence, padded at the end."""
     longest = max(len(sequence) for sequence in sequences)
     return torch.tensor([[*s, *[PAD] * (longest - len(s))] for s in sequences])
+
+
+def _check_max_extra(max_extra: int) -> None:
+    if max_extra < 0:
+        raise ValueError(f"max_extra={max_extra} is negative; choose 0 or more")

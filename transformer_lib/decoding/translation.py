@@ -66,9 +66,12 @@ def translate(
     in parts, with a warning.
 
     Raises:
+        TypeError: a single text is given instead of a list.
         ValueError: max_len is below 1.
         UserError: the model's numbers are not finite.
     """
+    if isinstance(sentences, str):
+        raise TypeError(f"translate takes a list of sentences: [{sentences!r}]")
     if max_len is not None and max_len < 1:
         raise ValueError(f"max_len={max_len} is below 1")
     config = config or DecodingConfig()

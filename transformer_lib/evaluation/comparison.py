@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from transformer_lib.data.corpora import TestSet
-from transformer_lib.errors import UserError
 from transformer_lib.evaluation.alignment import cross_attention
-from transformer_lib.evaluation.evaluate import Evaluation, evaluate_run, find_test_set
+from transformer_lib.evaluation.evaluate import Evaluation, evaluate_run, find_common_test_set
 from transformer_lib.experiment.run import Run
 from transformer_lib.metrics.bleu import PairedDifference, bleu, paired_bootstrap
 from transformer_lib.pages import write_page
@@ -210,12 +209,7 @@ def compare_runs(
     Raises:
         UserError: they were trained on different data, so that ``test`` means two things.
     """
-    test_set = find_test_set(run_a, test, files)
-    if find_test_set(run_b, test, files) != test_set:
-        raise UserError(
-            f"{run_a.folder} and {run_b.folder} have different {test} sets; "
-            "give one for both with --test SOURCE,TARGET"
-        )
+    test_set = find_common_test_set(run_a, run_b, test, files)
     a, b = (evaluate_run(run, test, files=files) for run in (run_a, run_b))
     difference = paired_bootstrap(a.hypotheses, b.hypotheses, test_set.references)
     return Comparison((run_a, run_b), test_set, (a, b), difference, human)

@@ -113,6 +113,21 @@ def find_test_set(run: Run, test: str, files: Path | None = None) -> TestSet:
     return splits.test if test == "test" else splits.valid
 
 
+def find_common_test_set(run_a: Run, run_b: Run, test: str, files: Path | None = None) -> TestSet:
+    """The test set of two runs.
+
+    Raises:
+        UserError: there is no such set, or the two have different ones.
+    """
+    test_set = find_test_set(run_a, test, files)
+    if find_test_set(run_b, test, files) != test_set:
+        raise UserError(
+            f"{run_a.folder} and {run_b.folder} have different {test} sets; "
+            "give one for both with --test SOURCE,TARGET"
+        )
+    return test_set
+
+
 def training_cost(run: Run) -> Cost:
     """Read from the run's records."""
     last = training_progress(run)

@@ -114,7 +114,7 @@ def build_model(experiment: Experiment, vocab_size: int) -> Seq2Seq:
 
 def train(
     experiment: Experiment,
-    folder: Path,
+    folder: Path | str,
     files: Path | None = None,
     resume: bool = False,
     on_validation: Callable[[Trainer, Record], None] | None = None,
@@ -134,6 +134,7 @@ def train(
         UserError: the folder holds another run, or another process is training into it; preparing
             or training fails.
     """
+    folder = Path(folder)
     device = choose_device(experiment.training.device)
     if experiment.data.corpus == "files":
         experiment = replace(experiment, data=with_absolute_paths(experiment.data, files))
@@ -174,6 +175,9 @@ def train(
         )
         if resume:
             trainer.resume()
+            done, wanted = trainer.progress.step, experiment.training.steps
+            if wanted is not None and done > wanted:
+                raise UserError(f"{folder} has {done:,} steps already, more than {wanted:,}")
         elif experiment.training.counted_start:
             assert isinstance(model, Transformer)  # an Experiment sees to that
             start_from_counts(model, data.train, experiment.seed)

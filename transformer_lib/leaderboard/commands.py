@@ -1,5 +1,6 @@
 """``transformer-lib leaderboard``."""
 
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -33,6 +34,7 @@ def run(
     from transformer_lib.leaderboard.entries import SEEDS, read_entry
     from transformer_lib.leaderboard.running import run_seed, text_of
 
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # it ends the entry's process, too
     chosen = read_entry(entry)
     with text_of(chosen.track, files) as (text, test):
         for number in seed or SEEDS:
@@ -57,6 +59,7 @@ def verify(
     from transformer_lib.leaderboard.running import TOLERANCE, Verdict
     from transformer_lib.leaderboard.running import verify as verify_entry
 
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     done = []
     for one in verify_entry(read_entry(entry), files, seed or SEEDS):
         typer.echo(f"claimed  {_line(one.claimed)}")

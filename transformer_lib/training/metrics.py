@@ -64,13 +64,17 @@ def _summary_writer() -> Any:
 
 
 class Interval:
-    """Loss and speed since the last record."""
+    """Loss since the last record, and speed since then or since training went on.
 
-    def __init__(self) -> None:
+    Args:
+        nll: Σ −log p of ``tgt_tokens`` target tokens before.
+    """
+
+    def __init__(self, nll: float = 0.0, tgt_tokens: int = 0):
         self.started = time.perf_counter()
         self.waited = 0.0
-        self.nll = 0.0
-        self.tgt_tokens = 0
+        self.nll = nll
+        self.tgt_tokens = tgt_tokens
         self.tokens = 0
 
     @contextmanager

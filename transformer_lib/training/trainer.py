@@ -51,7 +51,11 @@ BATCHES_AHEAD = 64  # for a GPU; they take less than 100 MB
 
 @dataclass
 class Progress:
-    """How far a run has come; the next batch is number ``position`` of ``epoch``."""
+    """How far a run has come; the next batch is number ``position`` of ``epoch``.
+
+    Args:
+        nll: Σ −log p of the ``nll_tokens`` target tokens since the last record.
+    """
 
     step: int = 0
     epoch: int = 0
@@ -60,6 +64,8 @@ class Progress:
     src_tokens: int = 0
     tgt_tokens: int = 0
     flops: float = 0.0
+    nll: float = 0.0
+    nll_tokens: int = 0
 
     @property
     def tokens(self) -> int:
@@ -146,7 +152,8 @@ class Trainer:
         self._launched, self._should_stop = None, False
         self._started = time.perf_counter() - self.progress.seconds
         step, seconds = self.progress.step, self.progress.seconds
-        interval = Interval()
+        interval = Interval(self.progress.nll, self.progress.nll_tokens)
+        self.progress.nll, self.progress.nll_tokens = 0.0, 0
         ahead = 2 * self.config.accumulate
         if self.device.type == "cuda":  # it has work for the seconds in which an epoch is planned
             ahead = max(ahead, BATCHES_AHEAD)
@@ -160,6 +167,8 @@ class Trainer:
             while (used := self._used_share()) < 1.0:
                 if self._should_stop:
                     self._account(interval)
+                    self.progress.nll = interval.nll
+                    self.progress.nll_tokens = interval.tgt_tokens
                     self._save(writer, stopped=True)
                     writer.wait()
                     return False

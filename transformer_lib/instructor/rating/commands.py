@@ -43,14 +43,14 @@ def rate_make(
       transformer-lib rate make runs/a runs/b --kind direct --sentences 50
     """
     require("scipy", "rating")
-    from transformer_lib.evaluation.evaluate import find_test_set
+    from transformer_lib.evaluation.evaluate import find_common_test_set
     from transformer_lib.experiment.run import load_run
     from transformer_lib.instructor.rating import make_sheet, write_task
 
     if out.exists() and any(out.iterdir()):
         raise UserError(f"{out} is not empty; choose another folder with --out")
     runs = [load_run(folder, device) for folder in (run_a, run_b)]
-    test_set = find_test_set(runs[0], test, files)
+    test_set = find_common_test_set(runs[0], runs[1], test, files)
     outputs = {
         str(folder): run.translate(test_set.sources)
         for folder, run in zip((run_a, run_b), runs, strict=True)
