@@ -21,7 +21,7 @@ import psutil
 import pytest
 import torch
 
-from transformer_lib.instructor.grading import master, sandbox
+from transformer_lib.instructor.grading import master, remote, sandbox
 from transformer_lib.instructor.grading.judge import Judge
 from transformer_lib.instructor.grading.master import make_master
 
@@ -543,6 +543,26 @@ def test_numbers_of_a_test_are_not_repeated_by_an_exception(judge):
             with pytest.raises(sandbox.StudentError) as error:
                 connection.ask("call", "f", [torch.tensor([0.123456, 2.0]), factor], [])
             assert ("it is" in str(error.value)) == told
+
+
+def test_an_exception_s_name_tells_nothing_of_what_the_code_has_met(judge):
+    code = "def f(name): raise type(name, (Exception,), {})()"
+    with judge.sandbox.open() as connection:
+        connection.ask("run", code)
+        for quiet, kind in ((False, "secret"), (True, "an exception")):
+            connection.is_quiet = quiet
+            with pytest.raises(sandbox.StudentError) as error:
+                connection.ask("call", "f", ["secret"], [])
+            assert error.value.kind == kind
+        with pytest.raises(sandbox.StudentError) as error:
+            connection.ask("call", "f", ["ValueError"], [])
+        assert error.value.kind == "ValueError"
+
+
+@pytest.mark.parametrize("name", ["a" * 201, ".".join("a" * 21)])
+def test_names_of_parameters_have_an_end(name):
+    with pytest.raises(sandbox.Ended, match="in no known form"):
+        remote._named_tensor([name, torch.zeros(1)])
 
 
 FLOODS = {

@@ -292,6 +292,28 @@ def test_of_what_an_answer_prints_the_first_wrong_case_is_shown(capsys):
     assert capsys.readouterr().out == ""
 
 
+def test_a_known_mistake_is_known_by_a_tensor_of_one_number(monkeypatch):
+    (mistake,) = (m for m in bank() if m.id == "M111")
+    known = mistake.answers["training_step"]
+    verdict = check(lambda *given: torch.tensor(known(*given)), "training_step", seed=1)
+    assert verdict.mistakes == ("M111",)
+
+
+def test_a_result_of_another_kind_is_not_called_random():
+    def ignores_order(attend):
+        q, k, v = torch.randn(3, 2, 7, 8)
+        return attend(q, k, v) == attend(q, k.roll(1, 1), v.roll(1, 1))
+
+    verdict = check(ignores_order, seed=1)
+    assert "expected a bool, got a tensor" in str(verdict)
+    assert not verdict.notes
+
+
+def test_what_the_function_is_called_with_is_not_given_to_check():
+    with pytest.raises(TypeError, match="takes the function alone"):
+        check(torch.relu, torch.zeros(1), 20)
+
+
 def test_the_model_of_a_search_wants_a_list():
     def greedy_decode(next_logits, max_len):
         tokens = torch.tensor([BOS])

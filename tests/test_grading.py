@@ -114,6 +114,10 @@ MENDED = {
         lambda nb: nb.cells.append(new_code_cell("x" * 300_000)),
         ["a cell of 300,000 characters was left out"],
     ),
+    "many large cells": (
+        lambda nb: nb.cells.extend(new_code_cell("x" * 19_000) for n in range(11)),
+        ["a cell of 19,000 characters was left out"],
+    ),
     "very many cells": (
         lambda nb: nb.cells.extend(new_code_cell(f"x = {n}") for n in range(400)),
         ["400 cells of the student's own were left out"],
@@ -230,6 +234,9 @@ def test_a_test_cell_gets_the_names_that_it_needs_from_above_and_no_more():
         ("for i in []:\n    with open('x') as g:\n        h: int = 1", {"i", "g", "h"}),
         ("import a.b, c as d\nfrom e import f as g", {"a", "d", "g"}),
         ("%matplotlib inline\n!ls\nx = 1", {"x"}),
+        ("files = !ls\ntorch.tril?\ny = 1", {"files", "y"}),
+        ("if True:\n    %time f()\nx = ('%d'\n% 5)", {"x"}),
+        ("def make():\n    global helper\n    def helper(): ...", {"make", "helper"}),
     ],
 )
 def test_the_names_that_a_cell_binds(source, names):
@@ -750,6 +757,14 @@ def test_what_looks_official_is_ours():
     assert "How this is marked" in render(scheme, metadata={"nbgrader": {"locked": True}})
     assert "alert" not in render("**About your hand-in**", id="extra-001")
     assert "alert" in render("**About your hand-in**", id="hand-in")
+
+
+@pytest.mark.parametrize("url", ["https://a.org/b.png", "//a.org/b.png", "b.png"])
+def test_a_picture_elsewhere_is_a_link(url):
+    page = render(f"![<b>plot]({url})")
+    assert "<img" not in page
+    assert f'href="{url}"' in page
+    assert "<b>" not in page
 
 
 def test_a_picture_that_is_missing_is_said_to_be():

@@ -7,6 +7,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import unicodedata
 import zipfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -29,7 +30,7 @@ from transformer_lib.instructor.grading.feedback import make_feedback
 from transformer_lib.instructor.grading.hand_ins import Entry, record, recorded
 from transformer_lib.instructor.grading.intake import known
 from transformer_lib.instructor.grading.late import LatePolicy
-from transformer_lib.instructor.grading.nbgrader_plugin import mended
+from transformer_lib.instructor.grading.nbgrader_plugin import cohort_of, mended
 from transformer_lib.instructor.grading.second import agreements, described, make_second
 from transformer_lib.instructor.grading.table import table
 from transformer_lib.instructor.grading.term import (
@@ -679,6 +680,32 @@ def test_the_archives_of_moodle_and_canvas(course, name):
     assert recorded_times(course, "small"), "what is known stays so"
 
 
+def test_a_file_of_canvas_may_be_called_like_one_of_moodle(course):
+    files = {"lada_1_6_small.ipynb": "a", "bben_2_7_small.ipynb": "b",
+             "ccy_3_8_x_1_assignsubmission_file_small.ipynb": "c"}  # fmt: skip
+    assert len(collect(course, "small", zipped(course.folder, files))) == 3
+
+
+def test_a_notebook_in_a_folder_does_not_take_the_place_of_the_one_above(course):
+    whose = "Ada L_1_assignsubmission_file_"
+    files = {f"{whose}/old/small.ipynb": "old", f"{whose}/small.ipynb": "new"}
+    (one,) = collect(course, "small", zipped(course.folder, files))
+    assert one.files == {"small.ipynb": b"new"}
+    assert "small.ipynb is there twice: the one further up was taken" in one.remarks
+
+
+@pytest.mark.parametrize(
+    ("listed", "packed"),
+    [("Liam;O'Brien", "Liam OBrien"), ("Anna  Maria;van der Berg", "Anna Maria van der Berg"),
+     ("Zoë;Müller", unicodedata.normalize("NFD", "Zoë Müller"))],
+)  # fmt: skip
+def test_names_are_the_same_however_they_are_written(course, listed, packed):
+    people = f"First name;Surname;Username\n{listed};one\n"
+    enter_class_list(course, read_class_list(class_file(course.folder, people)))
+    files = {f"{packed}_1_assignsubmission_file_/small.ipynb": "a"}
+    assert [x.student for x in collect(course, "small", zipped(course.folder, files))] == ["one"]
+
+
 def test_an_archive_that_is_none_or_too_large(course):
     path = course.folder / "all.zip"
     path.write_bytes(b"PK rubbish")
@@ -797,6 +824,22 @@ def test_the_number_is_the_student_s_own_whatever_was_typed(template, given, rem
     assert (names["STUDENT"], names["COHORT"]) == ("ada", COHORT)
     said = f"{remark}: its figures may be of another number"
     assert [r for r in remarks if "figures" in r] == ([] if remark is None else [said])
+
+
+def test_a_program_that_keeps_no_ids_changes_nothing(template):
+    handed_in = known(personal(grading_help.submission(template, **SOLVED), STUDENT="ben"))
+    for cell in handed_in.cells:
+        cell.id = ""
+    notebook, remarks = mended(handed_in, personal(template), "ada", COHORT)
+    assert "the name in it is another one: its figures may be of another number" in remarks
+    assert not any("ben" in cell.source for cell in notebook.cells)
+
+
+def test_a_cohort_that_is_no_text_is_one_line(course):
+    config = course.folder / "nbgrader_config.py"
+    config.write_text(config.read_text() + "\nget_config().SetCohort.cohort = 2026\n")
+    with pytest.raises(UserError, match=r"nbgrader_config.py: The 'cohort' trait"):
+        cohort_of(Course(course.folder).config)
 
 
 @pytest.mark.sandbox

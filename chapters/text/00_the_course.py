@@ -80,7 +80,8 @@ print("5.", round(-math.log(1 / 4), 2))
 #   again. “Restart Kernel and Run All Cells” in the menu Kernel brings you back.
 # - **Write the pieces.** An exercise is an unfinished function and a call of `check`. The check
 #   says at once which properties hold. If your code behaves like a mistake that others have made
-#   before you, it says what to look at.
+#   before you, it says what to look at; if it does not know the mistake, it looks for the place in
+#   your code, which may take some seconds.
 # - **Keep them.** What passes its check is kept in the file `my_transformer.py` beside the
 #   notebooks, and the cells below and the chapters after it use yours: `attention =
 #   mine("attention")`. Where you have none yet they use the course's, so that you can skip an

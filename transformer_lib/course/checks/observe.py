@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass, field
+from itertools import permutations
 from typing import Any
 
 import torch
@@ -123,7 +124,9 @@ def alike(a: Outcome, b: Outcome, tolerance: float) -> bool:
         return a.repeatable == b.repeatable
     return (
         a.changed == b.changed
-        and compare(a.value, b.value, tolerance=tolerance) is None
+        # Either way round: a tensor of one number passes for a number.
+        and None
+        in (compare(x, y, tolerance=tolerance) for x, y in permutations((a.value, b.value)))
         and compare(a.gradients, b.gradients, tolerance=tolerance) is None
     )
 

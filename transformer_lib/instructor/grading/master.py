@@ -21,6 +21,7 @@ from nbformat import NotebookNode
 from transformer_lib.course.sandboxed.isolation import Limits
 from transformer_lib.errors import UserError
 
+MAX_MAGICS = 50  # lines of a cell that are looked at one by one
 IPYTHON = re.compile(r"(?P<names>[\w., ]+(?==\s*[%!]))?(?:=\s*)?[%!].*|\?{1,2}[\w.]+|[\w.]+\?{1,2}")
 HIDDEN = re.compile(
     r"^### BEGIN HIDDEN TESTS$.*?^### END HIDDEN TESTS$\n?", re.MULTILINE | re.DOTALL
@@ -254,12 +255,19 @@ def _parse_any(source: str) -> ast.Module:
 
 def parse(source: str) -> ast.Module:
     """A cell's code; of what only IPython understands (``%…``, ``!…``, ``x?``) nothing is done."""
+    lines = source.splitlines()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of Python, about how somebody writes
-        try:
-            return ast.parse(source)
-        except SyntaxError:
-            return ast.parse("\n".join(map(_without_ipython, source.splitlines())))
+        for _ in range(MAX_MAGICS):
+            try:
+                return ast.parse("\n".join(lines))
+            except SyntaxError as error:
+                wrong = slice(max(0, (error.lineno or 0) - 1), error.lineno)
+                left = [_without_ipython(line) for line in lines[wrong]]
+                if left == lines[wrong]:
+                    raise
+                lines[wrong] = left
+        return ast.parse("\n".join(map(_without_ipython, lines)))
 
 
 def _without_ipython(line: str) -> str:
