@@ -115,15 +115,21 @@ def _use_norm(norm: Callable[[int], nn.Module]):
     def use(x: Tensor) -> tuple[Any, Any, int, list[str], list[Tensor]]:
         new, used = norm(x.size(-1)), _as_after_training(norm(x.size(-1)))
         trained = sum(p.numel() for p in new.parameters() if p.requires_grad)
-        parameters = dict(sorted(new.named_parameters()))
-        return new(x), used(x), trained, list(parameters), _gradients(used, x)
+        # What shifts comes first, whatever it is called.
+        names = sorted(dict(new.named_parameters()), key=lambda n: (_is_one(new, n), n))
+        known = [name if name in ("weight", "bias") else "another name" for name in names]
+        return new(x), used(x), trained, known, _gradients(used, names, x)
 
     return use
 
 
-def _gradients(norm: nn.Module, x: Tensor) -> list[Tensor]:
-    """Those that reach the parameters, in the order of their names; zeros where none does."""
-    parameters = [p for _, p in sorted(norm.named_parameters()) if p.requires_grad]
+def _is_one(module: nn.Module, name: str) -> bool:
+    return bool(module.get_parameter(name).any())
+
+
+def _gradients(norm: nn.Module, names: list[str], x: Tensor) -> list[Tensor]:
+    """Those that reach the parameters of these names; zeros where none does."""
+    parameters = [p for p in map(norm.get_parameter, names) if p.requires_grad]
     with torch.enable_grad():
         output = norm(x.detach())
         if not (isinstance(output, Tensor) and output.requires_grad):
