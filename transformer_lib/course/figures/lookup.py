@@ -67,7 +67,7 @@ def lookup_explorer(
         **plane,
         size=alt.Size("weight:Q", scale=alt.Scale(domain=(0, 1), range=(30, 900)), legend=None),
     )
-    names = base.mark_text(dy=-16, color="black").encode(**plane, text="word:N")
+    names = base.mark_text(dy=-24, color="black").encode(**plane, text="word:N")
     mixture = (
         base.transform_aggregate(x="sum(from_x)", y="sum(from_y)")
         .mark_point(shape="cross", size=180, color=ORANGE, filled=True)
