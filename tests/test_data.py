@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from transformer_lib.data import DataConfig, make_batch, plan_batches, prepare, training_pairs
 from transformer_lib.data.cleaning import Cleaner, normalize, sentence_key
-from transformer_lib.data.corpora import MULTI30K_SHA256, load_corpus
+from transformer_lib.data.corpora import MULTI30K_SHA256, as_test_set, load_corpus
 from transformer_lib.data.download import download
 from transformer_lib.data.store import padded_lengths
 from transformer_lib.data.tokenizer import Tokenizer
@@ -479,3 +479,9 @@ def test_a_file_with_another_checksum_stays_until_the_right_one_is_there(server,
     assert path.read_bytes() == b"older"
     download(server, path, hashlib.sha256(Server.content).hexdigest())
     assert path.read_bytes() == Server.content
+
+
+@pytest.mark.parametrize("pairs", [[("", ""), (" ", "x")], [("a", " "), ("b", "")]])
+def test_a_test_set_of_empty_lines_is_refused(pairs):
+    with pytest.raises(UserError, match="valid has nothing but empty lines"):
+        as_test_set("valid", pairs)

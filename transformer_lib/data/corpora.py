@@ -171,8 +171,14 @@ def read_test_set(name: str, source: Path, target: Path) -> TestSet:
 
 
 def as_test_set(name: str, pairs: Iterable[Pair]) -> TestSet:
-    """Sentence pairs as a test set with one reference a sentence."""
+    """Sentence pairs as a test set with one reference a sentence.
+
+    Raises:
+        UserError: a side has nothing but empty lines.
+    """
     clean = [(normalize(source), normalize(target)) for source, target in pairs]
+    if clean and not all(map(any, zip(*clean, strict=True))):
+        raise UserError(f"{name} has nothing but empty lines in one of its languages")
     return TestSet(name, [source for source, _ in clean], [[target] for _, target in clean])
 
 

@@ -30,7 +30,7 @@ class TrainingConfig:
         Count,
         Field(
             description="the most source tokens in a batch, and the most target tokens, padding "
-            "included"
+            "included; but one sentence pair at least"
         ),
     ] = 2048
     row_tokens: Annotated[
