@@ -170,7 +170,7 @@ progress()
 # | queries, keys | (batch, heads, length, d_k) |
 # | values | (batch, heads, length, d_v) |
 # | attention weights | (batch, heads, queries, keys) |
-# | masks | as the weights, boolean; **True means: may attend** |
+# | masks | as the weights (in chapter 2 (batch, keys)), boolean; **True means: may attend** |
 #
 # Four token numbers are special everywhere: `<pad>` = 0 pads the shorter sentences, `<unk>` = 1 is
 # an unknown piece, `<s>` = 2 begins what the decoder reads, `</s>` = 3 ends every sentence.

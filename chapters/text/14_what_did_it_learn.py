@@ -284,7 +284,7 @@ assert tested.p_value < 0.2, "not as on our machines: restart the kernel and run
 # %% [markdown]
 # It is. **What a head looks at does not by itself say how much the model relies on it.**
 #
-# If many single heads are hardly needed, are many of them together? And do their costs add up?
+# If many single heads are hardly needed, can many be spared at once? And do their costs add up?
 # Switch them off one after another, the least needed first:
 
 # %% tags=["nbval-ignore-output"]
