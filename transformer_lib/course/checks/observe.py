@@ -125,8 +125,9 @@ def alike(a: Outcome, b: Outcome, tolerance: float) -> bool:
     return (
         a.changed == b.changed
         # Either way round: a tensor of one number passes for a number.
-        and None
-        in (compare(x, y, tolerance=tolerance) for x, y in permutations((a.value, b.value)))
+        and any(
+            compare(x, y, tolerance=tolerance) is None for x, y in permutations((a.value, b.value))
+        )
         and compare(a.gradients, b.gradients, tolerance=tolerance) is None
     )
 

@@ -108,11 +108,12 @@ def _content(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
 
 def _of_moodle(match: re.Match[str], people: Sequence[Person]) -> list[str]:
     """By first and last name, in either order; the number is Moodle's and in no list."""
-    name = _letters(match["name"])
+    wanted = _letters(match["name"])
     return [
         one.student
         for one in people
-        if name
+        if wanted
+        and wanted
         in (_letters(one.first_name + one.last_name), _letters(one.last_name + one.first_name))
     ]
 
