@@ -209,7 +209,7 @@ def test_a_mistake_that_matches_nearly_everywhere_is_named():
 
     verdict = check(attention, seed=1)
     assert verdict.mistakes == ("M33",)
-    assert "but for “" in verdict.hints[0]
+    assert "does not explain “" in verdict.hints[0]
 
 
 def test_a_small_call_is_shown():

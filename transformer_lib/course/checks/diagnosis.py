@@ -306,12 +306,9 @@ def _notes(
     reference = exercise.use(exercise.reference)
     names = list(inspect.signature(reference).parameters)
     if not all(outcome.repeatable for outcome in outcomes.values()):
-        found = [
-            compare(r.value, o.value, tolerance=exercise.tolerance)
-            for r, o in zip(trial.right.values(), outcomes.values(), strict=True)
-        ]
-        if any(mismatch is not None and mismatch.aspect == "shape" for mismatch in found):
-            return []  # what it returns is of another kind: that comes first
+        pairs = zip(trial.right.values(), outcomes.values(), strict=True)
+        if any(isinstance(o.value, torch.Tensor) and type(r.value) is bool for r, o in pairs):
+            return []  # it compares number by number, and that comes first
         return [
             "two calls with the same arguments give different results: what is drawn at random, "
             "or kept from one call to the next, as in a default argument?"
