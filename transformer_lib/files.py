@@ -101,8 +101,10 @@ def atomic_path(path: Path) -> Iterator[Path]:
     temporary = _beside(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.touch(exist_ok=False)  # with the permissions that the user's new files get
+        temporary.touch(exist_ok=False)
+        mode = temporary.stat().st_mode  # the permissions that the user's new files get
         yield temporary
+        temporary.chmod(mode)  # safetensors makes a file anew, for its owner alone
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
         temporary.replace(path)

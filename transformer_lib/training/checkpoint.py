@@ -213,9 +213,7 @@ def step_of(checkpoint: Path) -> int:
 def _write(path: Path, tensors: dict[str, Tensor], progress: dict[str, Any]) -> None:
     with atomic_path(path) as temporary:
         try:
-            mode = temporary.stat().st_mode
             save_file(tensors, temporary, metadata={"progress": json.dumps(progress)})
-            temporary.chmod(mode)  # or nobody but the owner could read it
         except SafetensorError as error:
             raise OSError(str(error)) from error
 

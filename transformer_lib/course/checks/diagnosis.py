@@ -33,6 +33,7 @@ from transformer_lib.course.sandboxed.explain import explain_error, shapes_there
 from transformer_lib.errors import did_you_mean
 from transformer_lib.randomness import seeded
 
+SHOWN = 40  # lines of what an answer printed
 IDLE = {"RESUME", "NOP", "LOAD_CONST", "POP_TOP", "RETURN_CONST", "RETURN_VALUE"}
 """What a function of which only ``...`` is written consists of."""
 
@@ -124,9 +125,11 @@ def _printed(exercise: Exercise, trial: Trial, outcomes: Outcomes) -> str:
         return ""
     right = (alike(o, trial.right[x], exercise.tolerance) for x, o in outcomes.items())
     label = min(zip(right, outcomes, strict=True), key=lambda pair: pair[0])[1]
-    text = outcomes[label].printed.rstrip()
+    lines = outcomes[label].printed.rstrip().splitlines()
+    if (more := len(lines) - SHOWN) > 0:
+        lines[SHOWN:] = [f"… and {more:,} lines more"]
     where = "" if label == next(iter(outcomes)) else f" in “{label}”"
-    return f"your code printed{where}:\n{text}" if text else ""
+    return "\n".join([f"your code printed{where}:", *lines]) if lines else ""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from typing import Literal
 from transformer_lib.course.checks.compare import ASPECTS
 
 Status = Literal["passed", "failed", "not reached"]
-SHOWN = 40  # lines of what an answer printed
 SIGNS: dict[Status, str] = {"passed": "✓", "failed": "✗", "not reached": "–"}
 
 
@@ -70,12 +69,6 @@ class Verdict:
             return first
         return f"{len(failed)} of {len(self.findings)} properties failed; {failed[0].name}: {first}"
 
-    @property
-    def _printed(self) -> list[str]:
-        lines = self.printed.splitlines()
-        more = len(lines) - 1 - SHOWN
-        return lines if more <= 0 else [*lines[: 1 + SHOWN], f"… and {more:,} lines more"]
-
     def __repr__(self) -> str:
         lines = [self.headline, *(f"  → {said}" for said in (*self.hints, *self.notes))]
         width = max((len(f.name) for f in self.findings), default=0)
@@ -85,7 +78,7 @@ class Verdict:
         ]
         if self.seed is not None and self.attempted and not self.passed:
             lines.append(f"  (the same numbers again: seed={self.seed})")
-        lines += [f"  {line}" for line in self._printed]
+        lines += [f"  {line}" for line in self.printed.splitlines()]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -113,9 +106,9 @@ class Verdict:
             else ""
         )
         table = f"<table>{rows}</table>" if rows else ""
-        printed = html.escape("\n".join(self._printed))
-        if printed:
-            printed = f'<pre style="margin:0.4em 0">{printed}</pre>'
+        printed = (
+            f'<pre style="margin:0.4em 0">{html.escape(self.printed)}</pre>' if self.printed else ""
+        )
         return (
             f'<div><p style="color:{colors[overall]}"><strong>{html.escape(self.headline)}'
             f"</strong></p>{hints}{table}{again}{printed}</div>"

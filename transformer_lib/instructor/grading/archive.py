@@ -44,10 +44,10 @@ def from_archive(path: Path, people: Sequence[Person]) -> list[HandIn]:
                 [(match, e) for e in entries if (match := pattern.fullmatch(e.filename))]
                 for pattern in (CANVAS, MOODLE)
             )
-            if canvas or moodle:
-                if len(canvas) >= len(moodle):
-                    return _hand_ins(archive, canvas, _of_canvas, people)
+            if len(moodle) > len(canvas):
                 return _hand_ins(archive, moodle, _of_moodle, people)
+            if canvas:
+                return _hand_ins(archive, canvas, _of_canvas, people)
     except UNPACKING as error:
         raise UserError(f"{path} cannot be read as a zip file: {error}") from error
     raise UserError(

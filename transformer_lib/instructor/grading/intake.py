@@ -188,7 +188,8 @@ def _sort_cells(
     order: list[int] = []
     count = written = 0
     for cell in submission.cells:
-        written += len(cell.source) * (cell.source not in sources)
+        if cell.source not in sources:
+            written += len(cell.source)
         if len(cell.source) > MAX_SOURCE or written > MAX_OWN:
             remarks.append(f"a cell of {len(cell.source):,} characters was left out")
             continue

@@ -116,15 +116,12 @@ def _use_norm(norm: Callable[[int], nn.Module]):
         new, used = norm(x.size(-1)), _as_after_training(norm(x.size(-1)))
         trained = sum(p.numel() for p in new.parameters() if p.requires_grad)
         # What shifts comes first, whatever it is called.
-        names = sorted(dict(new.named_parameters()), key=lambda n: (_is_one(new, n), n))
+        parameters = sorted(new.named_parameters(), key=lambda one: (bool(one[1].any()), one[0]))
+        names = [name for name, _ in parameters]
         known = [name if name in ("weight", "bias") else "another name" for name in names]
         return new(x), used(x), trained, known, _gradients(used, names, x)
 
     return use
-
-
-def _is_one(module: nn.Module, name: str) -> bool:
-    return bool(module.get_parameter(name).any())
 
 
 def _gradients(norm: nn.Module, names: list[str], x: Tensor) -> list[Tensor]:
