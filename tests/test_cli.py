@@ -48,6 +48,14 @@ def run_folder(tmp_path_factory, toy_files):
     return folder / "run"
 
 
+def test_a_model_larger_than_the_memory_is_one_line(monkeypatch, capsys):
+    huge = ("--set", f"model.d_model={2**24}")
+    code, _, error = called(monkeypatch, capsys, "train", "cpu_tatoeba_transformer", *huge)
+    assert code == 2
+    assert error.startswith("error: too little memory: ")
+    assert error.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     "command", [[], ["data"], ["data", "prepare"], ["train"], ["translate"], ["evaluate"],
                 ["compare"], ["average"], ["export"]],

@@ -233,6 +233,28 @@ def test_empty_and_long_sentences_are_translated(monkeypatch):
     assert model.training is False
 
 
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_in_too_little_memory_a_batch_is_translated_in_halves(beam_size):
+    model, tokenizer = sharp_model(0, vocab=40), EchoTokenizer()
+    sentences = ["abc", "de", "f", "ghi", "jk", "lm", "n"]
+    config = DecodingConfig(beam_size=beam_size, max_extra=5)
+    wanted = translate(model, tokenizer, sentences, config)
+    real, most, sizes = model.encode, 2, []
+
+    def encode(src):
+        sizes.append(len(src))
+        if len(src) > most:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return real(src)
+
+    model.encode = encode
+    assert translate(model, tokenizer, sentences, config) == wanted
+    assert sizes == [7, 3, 1, 2, 4, 2, 2]
+    most = 0
+    with pytest.raises(torch.OutOfMemoryError):
+        translate(model, tokenizer, sentences, config)
+
+
 @kinds
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_in_bfloat16_a_translation_is_about_as_good(kind, beam_size):

@@ -369,6 +369,16 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_checkpoint(
     assert train(load_config(str(toy_config)), tmp_path / "run", resume=True)
 
 
+def test_too_little_memory_for_a_batch_says_what_to_set(toy_config, tmp_path, monkeypatch):
+    """With what PyTorch says on a CPU, of a real allocation that is larger than any memory."""
+    monkeypatch.setattr(Trainer, "_states", lambda *rest: torch.empty(2**60, dtype=torch.uint8))
+    config = load_config(str(toy_config))
+    half = config.training.batch_tokens // 2
+    told = f"training.batch_tokens={half} with training.accumulate=2 takes half"
+    with pytest.raises(UserError, match=told):
+        train(config, tmp_path / "run")
+
+
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(toy_config, tmp_path, capsys):
     experiment = load_config(str(toy_config))
     train(experiment, tmp_path / "run")

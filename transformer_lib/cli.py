@@ -395,6 +395,13 @@ def main() -> None:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(130)
+    except (RuntimeError, MemoryError) as error:
+        from transformer_lib.device import is_out_of_memory
+
+        if not is_out_of_memory(error):
+            raise
+        print(f"error: too little memory: {error}", file=sys.stderr)
+        sys.exit(2)
 
 
 def _decoding(config, beam: int | None):

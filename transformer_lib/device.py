@@ -65,6 +65,12 @@ def describe_device(device: torch.device) -> str:
     return device.type
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether there was too little memory; of a CPU's, PyTorch tells it in words alone."""
+    is_told = isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+    return is_told or isinstance(error, torch.OutOfMemoryError | MemoryError)
+
+
 def synchronize(device: torch.device) -> None:
     """Wait until the device has done all that it was given; a CPU always has."""
     if device.type != "cpu":

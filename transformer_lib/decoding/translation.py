@@ -13,7 +13,7 @@ from tqdm.auto import tqdm
 from transformer_lib.data.cleaning import normalize
 from transformer_lib.data.tokenizer import Tokenizer
 from transformer_lib.decoding.search import beam_search, greedy_search, pad_sequences
-from transformer_lib.device import Precision, choose_dtype
+from transformer_lib.device import Precision, choose_dtype, is_out_of_memory
 from transformer_lib.errors import UserError
 from transformer_lib.model.seq2seq import Seq2Seq, evaluating
 from transformer_lib.progress import progress_is_shown
@@ -136,6 +136,24 @@ def _in_precision(model: Seq2Seq, precision: Precision) -> Seq2Seq:
 
 
 def _search(model: Seq2Seq, sentences: list[list[int]], config: DecodingConfig) -> list[list[int]]:
+    """The best translation of each; in halves if the memory is too small for all at once."""
+    try:
+        return _search_at_once(model, sentences, config)
+    except RuntimeError as error:
+        if not is_out_of_memory(error) or len(sentences) == 1:
+            raise
+    # Here, since while an error is being handled, it holds on to the memory of what failed.
+    half = len(sentences) // 2
+    return [
+        tokens
+        for part in (sentences[:half], sentences[half:])
+        for tokens in _search(model, part, config)
+    ]
+
+
+def _search_at_once(
+    model: Seq2Seq, sentences: list[list[int]], config: DecodingConfig
+) -> list[list[int]]:
     src = pad_sequences(sentences).to(model.output_weight.device)
     if config.beam_size == 1:
         return greedy_search(model, src, config.max_extra)

@@ -15,7 +15,13 @@ from tqdm.auto import tqdm
 
 from transformer_lib.data.batching import Batch
 from transformer_lib.data.store import PairStore
-from transformer_lib.device import LateNumbers, choose_device, choose_dtype
+from transformer_lib.device import (
+    LateNumbers,
+    choose_device,
+    choose_dtype,
+    describe_device,
+    is_out_of_memory,
+)
 from transformer_lib.errors import UserError
 from transformer_lib.model.seq2seq import Seq2Seq
 from transformer_lib.model.transformer import Transformer
@@ -143,8 +149,9 @@ class Trainer:
         """Go on until the budget is used; returns False if Ctrl-C ended it before (and saved).
 
         Raises:
-            UserError: the loss is not finite (the last checkpoint is kept), the disk is full, or
-                processes that train together found different checkpoints.
+            UserError: the loss is not finite (the last checkpoint is kept), the disk is full, a
+                batch does not fit into memory, or processes that train together found different
+                checkpoints.
         """
         self.workers.check_alike("the checkpoint", f"that of step {self.progress.step}")
         self.workers.broadcast(self.model.parameters())
@@ -236,7 +243,17 @@ class Trainer:
 
         Nothing in it waits for a GPU, which so has always something to do.
         """
-        launched = self._launch(work, rate)
+        try:
+            launched = self._launch(work, rate)
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            size, number = self.config.batch_tokens, self.config.accumulate
+            raise UserError(
+                f"too little memory for batches of {size:,} tokens "
+                f"({describe_device(self.device)}); training.batch_tokens={size // 2} with "
+                f"training.accumulate={2 * number} takes half, and learns the same"
+            ) from error
         self._account(interval)
         self._launched = launched
 
