@@ -242,6 +242,8 @@ LISTS = {
     '"Lovelace, Ada",71,,ada,1\n"ben",72,,ben,1\n',
     "with empty lines": "id,last_name,first_name\n,,\nada,Lovelace,Ada\nben,,\n,,\n",
     "moodle": "First name;Surname;Username;Email address\nAda;Lovelace;ada;ada@x.org\n;;ben;\n",
+    "moodle in German": "Vorname,Nachname,Anmeldename,E-Mail-Adresse\n"
+    "Ada,Lovelace,ada,ada@x.org\n,,ben,\n",
 }
 
 

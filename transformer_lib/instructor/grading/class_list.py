@@ -11,10 +11,12 @@ from nbgrader.api import Student
 from transformer_lib.errors import UserError
 from transformer_lib.instructor.grading.course import Course, safe_name
 
-IDS = ("student_id", "username", "login", "sis login id", "sis user id", "email address", "email")
-FIRST = ("first_name", "first name", "given name")
-LAST = ("last_name", "last name", "surname", "family name")
-EMAIL = ("email", "email address", "e-mail")
+# Moodle names its columns in the language of whoever exports them.
+EMAIL = ("email", "email address", "e-mail", "e-mail-adresse")
+USERNAMES = ("student_id", "username", "anmeldename", "login", "sis login id", "sis user id")
+IDS = (*USERNAMES, *EMAIL)
+FIRST = ("first_name", "first name", "given name", "vorname")
+LAST = ("last_name", "last name", "surname", "family name", "nachname")
 LMS = ("lms_user_id", "canvas id")
 
 
@@ -34,7 +36,8 @@ def read_class_list(path: Path) -> list[Person]:
 
     Understood are nbgrader's (``id``, ``first_name``, …, ``lms_user_id``), those of Canvas's
     gradebook (``Student``, ``ID``, ``SIS Login ID``, …) and Moodle's list of participants
-    (``First name``, ``Surname``, ``Username``, ``Email address``), with commas, semicolons or tabs.
+    (``First name``, ``Surname``, ``Username``, ``Email address``, or in German), with commas,
+    semicolons or tabs.
 
     Raises:
         UserError: it cannot be read, names no student's column, or has a student twice.
