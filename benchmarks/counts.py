@@ -12,7 +12,6 @@ import argparse
 import tempfile
 import time
 from collections import Counter
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -119,7 +118,12 @@ def print_batching(data: PreparedData, folder: str, number: int = 100) -> None:
 
 def print_graphs(data: PreparedData, folder: str, number: int) -> None:
     """How often layers are compiled over many batches, in their real lengths."""
-    torch.compile = partial(torch.compile, backend="aot_eager")  # type: ignore[assignment]
+    compile_by = torch.compile
+
+    def by_aot_eager(function, options=None, **rest):  # the options are Inductor's
+        return compile_by(function, backend="aot_eager", **rest)
+
+    torch.compile = by_aot_eager  # type: ignore[assignment]
     trainer = trainer_of(
         data, folder, load_config("wmt14_base", ["training.batch_tokens=512"]).training
     )

@@ -55,6 +55,14 @@ def test_fused_attention_is_the_readable_one(dtype, is_causal, masked, requires_
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("mask", [None, torch.ones(1, 1, 5, 7, dtype=torch.bool)])
+def test_causal_attention_wants_as_many_queries_as_keys(dtype, mask):
+    (q, *_), (_, k, v) = random_qkv(5, 5, dtype), random_qkv(7, 7, dtype)
+    with pytest.raises(ValueError, match="as many queries as keys, not 5 and 7"):
+        fused_attention(q, k, v, mask, is_causal=True)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("form", [lambda *x: attention(*x)[0], fused_attention])
 def test_a_fully_masked_row_gives_zeros_and_finite_gradients(dtype, form):
     q, k, v = random_qkv(4, 4, dtype, requires_grad=True)

@@ -267,12 +267,12 @@ def test_a_run_is_not_overwritten_and_not_resumed_with_other_settings(
     assert code == 2
     assert "toy.toml is a file; choose a folder with --out" in err
     code, _, err = called(monkeypatch, capsys, *arguments, "--resume", "--set", "seed=2")
-    assert (code, err.count("\n")) == (2, 2)
+    assert (code, err.count("\n")) == (2, 3)
     assert "was started with seed=1, not 2" in err.splitlines()[-1]
     code, _, err = called(
         monkeypatch, capsys, *arguments, "--resume", "--set", "data.vocab_size=50"
     )
-    assert (code, err.count("\n")) == (2, 2)
+    assert (code, err.count("\n")) == (2, 3)
     assert "was trained with another vocabulary" in err.splitlines()[-1]
 
 
@@ -288,6 +288,13 @@ def test_a_run_goes_on_where_its_text_has_moved_but_not_with_another_text(
         arguments += ["--set", f"data.{name}={json.dumps(files)}"]
     assert called(monkeypatch, capsys, *arguments, "--steps", 60)[0] == 0
     assert read_metrics(out)[-1]["step"] == 60
+    gone = toy_files.rename(toy_files.with_name("gone"))
+    try:  # the run knows them by absolute paths
+        again = ["train", toy_config, "--out", out, "--resume", "--from", moved, "--steps", 70]
+        assert called(monkeypatch, capsys, *again)[0] == 0
+        assert called(monkeypatch, capsys, "evaluate", out, "--from", moved)[0] == 0
+    finally:
+        gone.rename(toy_files)
     lines = (moved / "valid.en").read_text(encoding="utf-8").splitlines()
     (moved / "valid.en").write_text("\n".join(lines[::-1]) + "\n", encoding="utf-8")
     code, _, err = called(monkeypatch, capsys, *arguments, "--steps", 80)
@@ -354,7 +361,7 @@ def test_a_folder_that_may_not_be_written(monkeypatch, capsys, tmp_path, toy_con
     code, _, err = called(
         monkeypatch, capsys, "train", toy_config, "--out", tmp_path / "file" / "run"
     )
-    assert (code, err.count("\n")) == (2, 2)
+    assert (code, err.count("\n")) == (2, 3)
     assert re.match("error: cannot write .*Not a directory", err.splitlines()[-1])
 
 

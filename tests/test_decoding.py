@@ -193,6 +193,12 @@ def test_fewer_tokens_than_the_source_are_refused(search):
         search(sharp_model(0, vocab=40), torch.tensor([[5, 6, EOS]]), max_extra=-1)
 
 
+def test_of_no_sentence_there_is_no_translation():
+    model, nothing = sharp_model(0), torch.zeros(0, 3, dtype=torch.long)
+    assert greedy_search(model, nothing) == beam_search(model, nothing) == []
+    assert translate(model, EchoTokenizer(), (s for s in ())) == []
+
+
 def test_beam_below_one_is_refused():
     with pytest.raises(ValueError, match="greater than or equal to 1"):
         DecodingConfig(beam_size=0)

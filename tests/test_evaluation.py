@@ -66,6 +66,10 @@ def test_different_numbers_of_sentences_are_refused():
         paired_bootstrap(["a"], ["a"] * 4, [["a"]] * 4)
     with pytest.raises(ValueError, match="1 hypotheses, but 4 references"):
         bleu(["Ja."], REFERENCES)
+    with pytest.raises(ValueError, match=r"sentence 1 .* has no reference"):
+        bleu(["Ja.", "Nein."], [["Ja."], []])
+    with pytest.raises(ValueError, match="samples=0 is below 1"):
+        paired_bootstrap(["a"], ["a"], [["a"]], samples=0)
 
 
 def test_references_without_a_list_around_them_are_refused():
@@ -99,6 +103,9 @@ def test_bootstrap_finds_a_real_difference_and_no_difference():
     other = [r if i % 2 else w for i, (r, w) in enumerate(zip(right, wrong, strict=True))]
     chance = paired_bootstrap(mixed, other, references, samples=200)
     assert chance.p_value > 0.05
+    assert paired_bootstrap(mixed, mixed, references, samples=200).p_value == 1.0
+    spaced = [text.replace(".", " .") for text in mixed]  # other texts with the same score
+    assert paired_bootstrap(mixed, spaced, references, samples=200).p_value == 1.0
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 """Several pairs in a row: each learns as if it were alone, none is lost, and little is padding."""
 
 from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from transformer_lib.experiment.config import changed, load_config
 from transformer_lib.experiment.run import train
 from transformer_lib.model import TransformerConfig, build_transformer
 from transformer_lib.model.packing import positions_in_pair
+from transformer_lib.model.positional_encoding import Positions
 from transformer_lib.training.loss import output_loss
 from transformer_lib.training.metrics import read_metrics
 from transformer_lib.vocabulary import BOS, EOS, PAD
@@ -75,7 +77,7 @@ def test_rows_of_news_are_nearly_full():
     assert filled > 0.94
 
 
-@pytest.mark.parametrize("positions", ["sinusoidal", "sinusoidal_halves", "learned", "none"])
+@pytest.mark.parametrize("positions", get_args(Positions))
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_a_pair_in_a_row_is_the_pair_alone(norm, positions):
     torch.manual_seed(0)

@@ -1,6 +1,7 @@
 """Norms, residuals, positions, embeddings, dropout: each against a reference or a law."""
 
 import math
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -28,7 +29,7 @@ from transformer_lib.model import (
 from transformer_lib.model.dropout import Dropout
 from transformer_lib.model.embedding import Embedding
 from transformer_lib.model.linear import Linear, _onednn_is_faster, linear, product_over_rows
-from transformer_lib.model.positional_encoding import build_positions
+from transformer_lib.model.positional_encoding import Positions, build_positions
 
 
 @given(width=st.integers(2, 64), seed=st.integers(0, 99), scale=st.floats(0.01, 100))
@@ -129,6 +130,16 @@ def test_linear_takes_any_strides(product_library):
         torch.testing.assert_close(product_over_rows(left, x).double(), right, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.usefixtures("unchecked_shapes")
+def test_linear_of_other_shapes_is_pytorchs(product_library):
+    x, weight = torch.randn(2, 5, 4), torch.randn(3, 4)
+    for bias in (torch.randn(1, 3), torch.randn(1)):
+        torch.testing.assert_close(linear(x, weight, bias), F.linear(x, weight, bias))
+    torch.testing.assert_close(linear(x, weight[0]), F.linear(x, weight[0]))
+    with pytest.raises(RuntimeError, match=r"shapes cannot be multiplied \(10x4 and 5x3\)"):
+        linear(x, torch.randn(3, 5))
+
+
 def test_linear_keeps_the_type_that_is_asked_for(product_library):
     layer, x = Linear(4, 4), torch.randn(2, 4)
     with torch.autocast("cpu", torch.bfloat16):
@@ -199,7 +210,7 @@ def test_odd_width_is_refused():
         sinusoidal_positions(10, 7)
 
 
-@pytest.mark.parametrize("kind", ["sinusoidal", "sinusoidal_halves", "learned", "none"])
+@pytest.mark.parametrize("kind", get_args(Positions))
 def test_positions_take_any_length_and_can_start_anywhere(kind):
     positions = build_positions(kind, 8)
     x = torch.randn(1, 1500, 8)

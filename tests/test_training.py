@@ -500,8 +500,6 @@ with CheckpointWriter(Path(sys.argv[1]), keep=3) as writer:
 def test_compiled_once_for_all_lengths():
     """In a process of its own, since the checks of shapes in these tests cannot be compiled."""
     program = """
-from functools import partial
-
 import torch
 from torch._dynamo.utils import counters
 
@@ -518,7 +516,14 @@ def graphs_and_breaks():
     return found
 
 
-torch.compile = partial(torch.compile, backend="aot_eager")
+real_compile = torch.compile
+
+
+def by_aot_eager(function, options=None, **rest):  # the options are Inductor's
+    return real_compile(function, backend="aot_eager", **rest)
+
+
+torch.compile = by_aot_eager
 sizes = dict(d_model=16, d_ff=32, num_heads=2, num_encoder_layers=3, num_decoder_layers=2)
 
 
@@ -570,18 +575,23 @@ def test_a_machine_without_a_c_compiler_trains_all_the_same(monkeypatch, capsys)
     assert "training is slower: Failed to find C compiler." in capsys.readouterr().out
 
 
+def test_the_compiler_knows_the_options():
+    """They are looked at before anything is compiled."""
+    with compilation.compiled_layers(build_transformer(TransformerConfig(), 8)):
+        pass
+
+
 @pytest.mark.long
 def test_a_model_that_is_compiled_too_often_is_an_error():
     program = """
-from functools import partial
-
 import torch
 
 from transformer_lib.errors import UserError
 from transformer_lib.model import TransformerConfig, build_transformer
 from transformer_lib.training.compilation import compiled_layers, forget_compiled
 
-torch.compile = partial(torch.compile, backend="eager")
+real_compile = torch.compile
+torch.compile = lambda f, options=None, **rest: real_compile(f, backend="eager", **rest)
 
 
 def compile_models(forgets):
@@ -795,6 +805,7 @@ def test_without_a_terminal_progress_comes_in_lines(toy_config, tmp_path, monkey
         r"toy: a Transformer of 0.0 M parameters on CPU, .* the text files, for 40 steps; into ",
         said[0],
     )
+    assert re.fullmatch(r"files: kept \d+ pairs; dropped .*", said[1])
     lines = capsys.readouterr().err.splitlines()
     # After the first step and after each of the four validations, nothing is known yet.
     assert [int(line.split()[1]) for line in lines] == [n for n in range(1, 41) if n % 10 != 1]

@@ -201,13 +201,12 @@ for (length, width, trained), says in cases.items():
 # ## 5 · A base of your own (8 points, graded by hand)
 #
 # Let *B* be 1,000 plus ten times the last four digits of your `NUMBER`. Take 400 positions of 256
-# channels. For each of the bases 10², 10³, 10⁴, 10⁵ and *B*, compute the scalar products of
-# position 0 with all positions, and find the first distance at which the product is below half of
-# its value at distance 0. Draw two panels: the products over the distance, a line for 10⁴ and one
-# for *B*; and the five distances over the base, both axes logarithmic, with your *B* marked. Below,
-# give your *B* and its distance, explain with the formula why the lines have their shape, and say
-# how the distance grows with the base: roughly as which power of the base, as far as five points
-# tell, and why?
+# channels. For each of the bases 10², 10³, 10⁴, 10⁵ and *B*, compute the dot products of position 0
+# with all positions, and find the first distance at which the product is below half of its value at
+# distance 0. Draw two panels: the products over the distance, a line for 10⁴ and one for *B*; and
+# the five distances over the base, both axes logarithmic, with your *B* marked. Below, give your
+# *B* and its distance, explain with the formula why the lines have their shape, and say how the
+# distance grows with the base: as roughly what power, as far as five points tell, and why.
 #
 # ### BEGIN MARK SCHEME
 # | points | for |

@@ -138,7 +138,7 @@ for factor, cap, says in ((1, 1e4, "without an effect"), (1000, 30.0, "of large 
 # %% [markdown]
 # ## 3 · Prefixes of different lengths (4 points)
 #
-# A model without an encoder reads a question in both directions and writes its answer from left to
+# A decoder-only model can read a question in both directions and writes its answer from left to
 # right. Write `prefix_mask(prefix_lengths, length)`: `prefix_lengths`, (batch,), says how many of
 # the `length` positions of each row are the question. Every position may look at the question;
 # apart from that, none looks into the future. The shape is (batch, 1, length, length).
@@ -335,7 +335,7 @@ expect(
 # heat maps side by side, axes labeled (`heat_map(axes, weights, "weight", vmin=0, vmax=1)` helps,
 # in `plt.subplots(1, 3, layout="constrained")`). Print for all six the mean over the rows of the
 # entropy −Σ w ln w, where 0 · ln 0 counts as 0. Below, give your seed and the six entropies.
-# Explain the order of the masks (or why yours come in another one) by how many keys a row can see,
+# Explain the order of the masks (or why yours differs) by how many keys a row can see,
 # and the effect of the cap by what it does to your largest score. With the window and cap 50, for
 # which row is the entropy furthest below ln n, where n is the number of keys that it can see, and
 # which scores make it so?

@@ -20,8 +20,8 @@
 # # Assignment 3 · Norms and residual connections
 #
 # Variants of what you built in chapters 8 and 9: layer norm in groups of channels, the backward
-# pass of another one, batch norm adapted to sentences, and two more places for a norm. Then you
-# measure what reaches the first layer, and plan an experiment. Allow about three hours.
+# pass of RMSNorm, batch norm adapted to sentences, and two more places for a norm. Then you measure
+# what reaches the first layer, and plan an experiment. Allow about three hours.
 #
 # | task | what | points |
 # |---|---|---|
@@ -191,7 +191,7 @@ x.requires_grad_()
 upstream = torch.randn(4, 6, 5) * real[:, :, None]
 got = torch.autograd.grad(mine(x, real), x, upstream)[0]
 wanted = torch.autograd.grad(right(x[real]), x, upstream[real])[0]
-says = "another gradient than that of nn.BatchNorm1d: does it flow through mean and variance?"
+says = "not the gradient of nn.BatchNorm1d: does it flow through mean and variance?"
 expect(got, wanted, says, atol=1e-4, where=real)
 other = x.detach().masked_fill(~real[:, :, None], -7.0)
 says = "other numbers at padding change the output at real positions"
@@ -384,8 +384,8 @@ show(
 # difference and the third one keeps it; if it is the future, it is the other way round. I call two
 # cases different if their means differ by more than twice the standard error of the difference. If
 # the difference stays in both, neither explanation is enough, and I would look at the running
-# means: perhaps they lag behind a decoder that changes quickly, which batches of a smaller learning
-# rate would show.
+# means: perhaps they lag behind a decoder that changes quickly, which a smaller learning rate would
+# show.
 
 # %% [markdown]
 # Done? Run everything once from the top (*Restart Kernel and Run All Cells*), save, and let

@@ -171,11 +171,11 @@ verdict
 # ## 4 · A loss that is not too sure (4 points)
 #
 # In chapter 11 all V words share ε, the right one and padding as well. The Annotated Transformer
-# smooths in another way, and so do you: q is 1 − ε for the label, 0 for padding, which is never
-# right, and the V − 2 words that are left share ε evenly. `smooth_among_others(logits, labels,
-# smoothing)`, for logits (tokens, vocab_size), returns the mean, over tokens whose label is not
-# `PAD`, of −Σ q(v)·log p(v): a tensor of the logits' type, through which a gradient can flow,
-# because you will train with it.
+# smooths differently, and so do you: q is 1 − ε for the label, 0 for padding, which is never right,
+# and the V − 2 words that are left share ε evenly.
+# `smooth_among_others(logits, labels, smoothing)`, for logits (tokens, vocab_size), returns the
+# mean, over tokens whose label is not `PAD`, of −Σ q(v)·log p(v): a tensor of the logits' type,
+# through which a gradient can flow, because you will train with it.
 
 # %% answer="smooth_among_others" ready_made="cross_entropy kl_div nll_loss"
 def smooth_among_others(logits, labels, smoothing):
@@ -271,7 +271,7 @@ class DecoderLayer(nn.Module):
 # (no `nn.Embedding`), (vocab_size, d_model), for the source, the target and the output (times
 # √d_model where it embeds, plus positions), and `num_layers` layers on each side, in two
 # `nn.ModuleList`s called `encoder` and `decoder`, so that the grader can load weights into your
-# model. The table starts from normal numbers with the standard deviation 1/√d_model (chapter 10):
+# model. The table starts normally distributed with the standard deviation 1/√d_model (chapter 10):
 # with larger ones the model hardly learns. `model(src, tgt_input)` returns the logits (batch,
 # length, vocab_size). The test below is only a start: what else would a wrong model show?
 
@@ -355,7 +355,7 @@ expect(model(src, tgt), expected, "with the grader's weights, not its logits", a
 # reversed. It shows you 2,000 pairs, gives you 400 steps and 100 new sentences, and counts the
 # translations that are right to the last token. Eighty of them give all seven points, fewer give
 # their share, and fewer than ten give none. You have three minutes on one core. A warm-up helps.
-# Training also has luck: when fewer than 80 are right, the grader tries again with new languages,
+# Luck plays a part: when fewer than 80 are right, the grader tries again with new languages,
 # three in all, and the best one counts. The test below only looks at the form of what you return:
 # make up a language of your own, and count.
 
@@ -432,7 +432,7 @@ for _ in range(3):
 # %% [markdown] question="q_german"
 # ## 8 · Some German (8 points, graded by hand)
 #
-# The course brings a corpus of short sentences, English and German; these are its training pairs:
+# The course includes a corpus of short sentences, English and German; these are its training pairs:
 
 # %%
 pairs = training_pairs(DataConfig())
@@ -508,7 +508,7 @@ for (english, german), row in zip(new[:10], said, strict=True):
 # %% [markdown] manual="german_words" points=4
 # It has learned which words belong together and where the verb goes, and whole phrases that occur
 # often: *i am sure* became *ich bin mir sicher* in one run, which is as good as the reference.
-# Idioms it takes word for word (*i feel blue* became *ich fühle mich blau*), and it forgets small
+# It takes idioms word for word (*i feel blue* became *ich fühle mich blau*), and it forgets small
 # words that German wants, such as *mich* in *ich kann mich nicht bewegen*. Where the reference has
 # *Sie* it may say *du*, which is no mistake of its own: the English does not tell. A word that is
 # not in the vocabulary cannot be read or said at all, which is why pairs with rare words had to go.

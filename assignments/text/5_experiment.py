@@ -48,7 +48,7 @@
 # | 6 | the explanation | 12 |
 #
 # **How it works.** Tasks 1 to 3 are functions, as in the other assignments: write your code where
-# it says `# your code`, and `check(…)` tells you what is wrong. Tasks 1 and 2 go without ready-made
+# it says `# your code`, and `check(…)` tells you what is wrong. Tasks 1 and 2 exclude ready-made
 # scores and tests, such as sacreBLEU's; the grader notes those that you call. Tasks 4 to 6 are
 # graded by hand. They are not run again: what you see when you hand in is what is graded.
 #
@@ -302,8 +302,8 @@ assert judged.sentences == 20
 
 # %% [markdown] manual="people_words" points=4
 # The stand-in answers repeated items alike, as a program must, but overlooks damaged sentences: it
-# only counts letters. A human who did so would not be counted, and neither is this judgment worth
-# more than its rater. Twenty sentences give an interval of about ± 0.3 around the difference in
+# only counts letters. A human who did so would not be counted, and this judgment is worth no more
+# than its rater. Twenty sentences give an interval of about ± 0.3 around the difference in
 # preference, so only a large difference could be sure. The interval shrinks with the root of the
 # number: half the width takes four times as many judgments. The correlation with sentence BLEU is
 # weak: on single sentences BLEU says little, above all where the reference says the same in other
@@ -314,13 +314,13 @@ assert judged.sentences == 20
 #
 # On one page: what did you do, what came out, and **why**? `explain(run)` of
 # `transformer_lib.evaluation.explain`, or `transformer-lib evaluate RUN --explain`, measures what
-# counting and searching do to your BLEU, and says where the training is not the paper's. Take into
-# account how many tokens each model saw in the time, how the curves run, how long the sentences
-# are, and what the machine is good at. Then argue against yourself: name at least three things that
-# could be wrong with your result (threats to validity: seeds, tuning, test set, metric), and what
-# each could change. And say what you would expect on the 4.5 million sentences of WMT14, where the
-# paper reports 27.3 BLEU for the base model against 24.6 for GNMT, a deep RNN, and 26.0 for an RNN
-# with a mixture of experts.
+# counting and searching do to your BLEU, and says where the training departs from the paper.
+# Consider how many tokens each model saw in the time, the shape of the curves, how long the
+# sentences are, and what the machine is good at. Then argue against yourself: name at least three
+# things that could be wrong with your result (threats to validity: seeds, tuning, test set,
+# metric), and what each could change. And say what you would expect on the 4.5 million pairs of
+# WMT14, where the paper reports 27.3 BLEU for the base model against 24.6 for GNMT, a deep RNN, and
+# 26.0 for an RNN with a mixture of experts.
 #
 # ### BEGIN MARK SCHEME
 # | points | for |

@@ -90,7 +90,7 @@ print("5.", round(-math.log(1 / 4), 2))
 #
 # This is what a check looks like. Our function should return the penalty by which beam search
 # divides a translation's score, $((5 + |Y|)/6)^\alpha$, where $|Y|$ is the translation's length
-# (what beam search is comes in chapter 12 and does not matter here). The version below forgets the
+# (beam search comes in chapter 12 and does not matter here). The version below forgets the
 # exponent:
 
 # %%
@@ -128,7 +128,8 @@ check(length_penalty, seed=1)
 # ## How long it takes
 #
 # ●○○ is one idea, ●●○ takes several steps, ●●● is an experiment or a part of a real system.
-# The minutes are for somebody new to the subject.
+# The minutes are for somebody new to the subject. (Commands that begin with `make`, here and in
+# later chapters, work in the project's folder, not in your working copy.)
 
 # %%
 Markdown(timetable())
@@ -136,8 +137,8 @@ Markdown(timetable())
 # %% [markdown]
 # The five assignments, after chapters 4, 7, 9, 12 and 15, come on top of this and take about 18
 # hours in all. With four hours per week the course fills a semester. In eight weeks: chapters 1–2,
-# 3–4, 5–6, 7–8, 9–10, 11–12, 13–14, 15–16. A long weekend is enough for 1, 5, 7, 10 and 11; what
-# they use of the others, the course provides. Instructors find the rest in `docs/grading.md`.
+# 3–4, 5–6, 7–8, 9–10, 11–12, 13–14, 15–16. A long weekend is enough for 1, 5, 7, 10 and 11; the
+# course provides what they use of the others. Instructors find the rest in `docs/grading.md`.
 #
 # All exercises, with what each is for, are listed in
 # [docs/exercises.md](../docs/exercises.md), and your own list is here:

@@ -227,7 +227,7 @@ translations
 
 # %% [markdown]
 # Read each column from top to bottom. From early on nearly all of these are German words in German
-# order, with the right mark at the end; the right ones come, and some that came go again. How much
+# order, with the right mark at the end; right ones come, and some of them go again. How much
 # does the decoder listen to the encoder by then? The two losses show it:
 
 # %% tags=["nbval-ignore-output"]
@@ -326,7 +326,7 @@ check(greedy_decode)
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# A `for` loop over `range(max_len)` cannot run for ever. `tensor.argmax()` is the index of the
+# A `for` loop over `range(max_len)` cannot run forever. `tensor.argmax()` is the index of the
 # largest number, as a tensor; `int(…)` turns it into an integer.
 #
 # </details>
@@ -444,7 +444,7 @@ show(
 # %% [markdown]
 # Read it row by row. In most rows one or two cells are bright; the path runs roughly from the top
 # left to the bottom right, because English and German often agree in word order. Where a word of
-# the translation is wrong, see where that row looks: at another word than it should? The mean hides
+# the translation is wrong, see where that row looks: at the wrong word? The mean hides
 # that the heads do different things. Here is each on its own: move the two sliders, and point at a
 # cell to read its weight.
 
@@ -471,9 +471,8 @@ show_chart(attention_explorer(weights, tgt_pieces, src_pieces))
 #    compared only on the same test set and with the same signature.
 #
 # **In the paper:** figure 1 is the picture above, section 3 the model, section 5 the training.
-# **Read on:** `make train-demo` gives this model and an RNN three minutes each and writes a
-# comparison of the two; at this size the two are
-# close; chapter 15 shows when that changes.
+# **Read on:** `make train-demo` gives this model and an RNN three minutes each and compares them;
+# at this size they are close, and chapter 15 shows when that changes.
 #
 # In **assignment 4** you build a translator from such parts, including its loop.
 #

@@ -298,9 +298,8 @@ mean_and_spread(runs)
 # the two "not told apart"? (A rule of thumb: they are told apart when the means differ by more than
 # twice the standard error of their difference, $\sqrt{s_1^2/n_1 + s_2^2/n_2}$, where $s$ is the
 # standard deviation of the $n$ seeds of a case. With three seeds each, two cases that are alike
-# pass for different about once in eight times, so an answer of “not told apart” counts as right,
-# too, up to 2.8 standard errors.) Write your prediction down first. It takes a minute or two to
-# compute.
+# pass for different about one time in eight, so an answer of “not told apart” counts as right, too,
+# up to 2.8 standard errors.) Write your prediction down first. It takes a minute or two to compute.
 
 # %%
 runs, conclusion = ..., ...  # your experiment: a pd.DataFrame, and one of the three conclusions
@@ -341,8 +340,8 @@ check_experiment("reading_backwards", runs, conclusion)
 # directions. Luong's decoder makes its step first, asks with the *new* state, and joins state and
 # context afterwards. (His best models also give the result to the next step, which he calls input
 # feeding; we leave that out, so that attention for all steps can be computed at once.) (Letters:
-# here $h$ is the decoder's state, as in Luong's paper; in Bahdanau's, $s$ is, and $h_j$ are the
-# encoder's. And $c$, which was the LSTM's cell, is the context from here on.)
+# here, as in Luong's paper, $h$ is the decoder's state; Bahdanau calls it $s$ and the encoder's
+# states $h_j$. And $c$, which was the LSTM's cell, is the context from here on.)
 #
 # You write both scores and Luong's join. Memory and queries come in batches: `query` is (batch,
 # queries, d_model), `memory` is (batch, keys, d_model).
@@ -441,8 +440,8 @@ state = attentional_state(h, context, torch.randn(D, 2 * D) / (2 * D) ** 0.5)
 print("state", tuple(h.shape), "and context", tuple(context.shape), "→", tuple(state.shape))
 
 # %% [markdown]
-# You have just met the attention of the Transformer: $W^\top h$ is the query, and $s_j$ is both key
-# and value. Does it cure the forgetfulness? The same letters, the same training (to keep the model
+# This is in essence the Transformer's attention: $W^\top h$ is the query, and $s_j$ is both key and
+# value. Does it cure the forgetfulness? The same letters, the same training (to keep the model
 # small, state and context go into the output layer as they are, without the tanh):
 
 # %% tags=["nbval-ignore-output"]
@@ -526,7 +525,7 @@ print(sentence, "→", said)
 
 # %%
 def influence(layer, x):
-    """Norm of the gradient of the last output by each input, from the last to the first."""
+    """Norm of the last output's gradient with respect to each input, last to first."""
     x = x.clone().requires_grad_()
     y = layer(x)
     y = y[0] if isinstance(layer, nn.LSTM) else y
@@ -639,11 +638,11 @@ assert min(ratios) > 0, "nothing was measured: run this cell again"
 #
 # ## Where the RNN is the cheaper one
 #
-# - **Operations**: compared with the attention sublayer it does less work from $n = 2d$ on,
-#   compared with a whole layer always, and the more so the longer the text.
+# - **Operations**: it does less work than the attention sublayer from $n = 2d$ on, and always less
+#   than a whole layer, the more so the longer the text.
 # - **Decoding**: the state of an LSTM has the same size at every step. A Transformer keeps the keys
 #   and values of all tokens so far (chapter 12), and looks at all of them for each new one. In
-#   numbers, for one layer of 512 channels, beside the memory of the source, which both keep:
+#   numbers, for one layer of 512 channels, besides the memory of the source, which both keep:
 
 # %%
 rows = []
@@ -707,8 +706,8 @@ with torch.no_grad():
 #    asks after it, with a product.
 # 3. Alignments are learned without being shown: looking at the right word helps to predict the
 #    right one, and training finds that out.
-# 4. Between two words lie up to n steps of an LSTM, whose gates have to keep the way open, and one
-#    step of self-attention; and those n steps cannot run at once.
+# 4. Two words are up to n LSTM steps apart, whose gates have to keep the way open, or one step of
+#    self-attention; and those n steps cannot run at once.
 # 5. For texts longer than $2d$ words an LSTM layer does less work than an attention sublayer, and
 #    its memory while decoding does not grow.
 #

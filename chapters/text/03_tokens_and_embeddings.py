@@ -14,8 +14,8 @@
 # # 3 · Tokens and embeddings
 #
 # A network computes with vectors; a sentence consists of letters. In this chapter you build the way
-# from one to the other, and back: a tokenizer of your own, to which no letter is unknown, and the
-# embedding after it. By the end you can
+# from one to the other, and back: a tokenizer of your own, to which no character is unknown, and
+# the embedding after it. By the end you can
 #
 # - write a byte-pair encoding, compare it with SentencePiece's, and say what its size costs,
 # - explain why embeddings are multiplied by √d_model, and what happens if they are not,
@@ -92,11 +92,12 @@ print("for example", ", ".join(word for words in unknown[1005:1080] for word in 
 # ## Byte-pair encoding
 #
 # [Sennrich et al. 2016](https://arxiv.org/abs/1508.07909) borrowed a method from data compression.
-# Begin with single letters. Count which two neighbors occur together most often, and make them one
-# symbol. Repeat until the vocabulary has the size that you want. That is all there is to **BPE**.
+# Begin with single characters. Count which two neighbors occur together most often, and make them
+# one symbol. Repeat until the vocabulary has the size that you want. That is all there is to
+# **BPE**.
 #
 # The beginning of a word is marked by `▁`, which stands for the space before it. Merges never cross
-# the border of a word, so it is enough to know how often each word occurs:
+# a word boundary, so it is enough to know how often each word occurs:
 
 # %%
 def split_words(sentence):
@@ -139,10 +140,11 @@ check(merge_pair)
 #
 # ●●○ · 30 minutes · the training of a tokenizer
 #
-# `counts` says how often each word occurs in the text. Begin with each word as a list of letters;
-# count all pairs of neighbors, each counted as often as its word occurs; merge the most frequent
-# one in all words; repeat `number` times, or until there is no pair left. Of equally frequent pairs
-# take the first in alphabetical order, the smallest in Python's order. Return the list of pairs.
+# `counts` says how often each word occurs in the text. Begin with each word as a list of
+# characters; count all pairs of neighbors, each counted as often as its word occurs; merge the most
+# frequent one in all words; repeat `number` times, or until there is no pair left. Of equally
+# frequent pairs take the first in alphabetical order, the smallest in Python's order. Return the
+# list of pairs.
 
 # %%
 merge_pair = mine("merge_pair")
@@ -167,8 +169,8 @@ check(learn_merges)
 #
 # ●○○ · 10 minutes · your tokenizer cuts words
 #
-# Begin with the letters of the word and apply each merge, in the order in which they were learned.
-# Return the list of pieces.
+# Begin with the characters of the word and apply each merge, in the order in which they were
+# learned. Return the list of pieces.
 
 # %%
 def apply_merges(word, merges):
@@ -180,12 +182,12 @@ check(apply_merges)
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Begin with single letters. The order of the merges decides, not the length of the pieces. A merge
-# that finds nothing is no reason to stop.
+# Begin with single characters. The order of the merges decides, not the length of the pieces. A
+# merge that finds nothing is no reason to stop.
 #
 # </details>
 #
-# Your first hundred merges on the text, and a sentence whose letters grow together (two spaces
+# Your first hundred merges on the text, and a sentence whose characters grow together (two spaces
 # separate words):
 
 # %%
@@ -199,8 +201,8 @@ for number in (0, 1, 2, 5, 8, 12, 50, 100):
 # %% [markdown]
 # *Tom* is whole after eight merges, because he is in every fourth sentence of this text. The other
 # merges are endings and beginnings that are frequent in one of the two languages or in both. The
-# algorithm knows nothing of syllables. Move the slider and watch the letters grow together; choose
-# another sentence:
+# algorithm knows nothing of syllables. Move the slider and watch the characters grow together;
+# choose another sentence:
 
 # %%
 def cut(sentence, number):
@@ -221,8 +223,8 @@ show_chart(merge_explorer(cut, SENTENCES, merges, shown=8))
 # ours?
 
 # %%
-letters = {letter for sentence in text for letter in sentence}
-tokenizer = Tokenizer.train(text, vocab_size=4 + len(letters) + 100)
+characters = {character for sentence in text for character in sentence}
+tokenizer = Tokenizer.train(text, vocab_size=4 + len(characters) + 100)
 theirs = tokenizer.pieces(range(4, 104))
 ours = ["".join(pair) for pair in merges]
 print(f"the same hundred pieces: {set(ours) == set(theirs)}, in the same order: {ours == theirs}")
@@ -233,7 +235,7 @@ print(f"the same hundred pieces: {set(ours) == set(theirs)}, in the same order: 
 #
 # ## Special tokens
 #
-# Numbers 0 to 3 are special: `<pad>` is filler, `<unk>` stands for a letter that was not in the
+# Numbers 0 to 3 are special: `<pad>` is filler, `<unk>` stands for a character that was not in the
 # text, `<s>` begins what the decoder reads, `</s>` ends every sentence. Everything else comes back
 # as it was, up to white space:
 
@@ -258,10 +260,10 @@ print(tokenizer.pieces(tokenizer.encode(["</s>"])[0]), "but the token itself is"
 # ●●○ · 20 minutes · how large language models read every script
 #
 # Need anything be unknown? Every text is a sequence of bytes (UTF-8), and there are only 256 of
-# them. GPT-2's tokenizer merges bytes instead of letters from the start; SentencePiece can spell
+# them. GPT-2's tokenizer merges bytes instead of characters from the start; SentencePiece can spell
 # what it does not know in bytes (`byte_fallback`), as the first two Llamas do. Write the second:
-# each of the `symbols` that is in the set `vocabulary` stays, any other, of however many letters,
-# becomes its bytes, each as a piece like `<0xD0>`. Return one list of pieces.
+# each of the `symbols` that is in the set `vocabulary` stays, any other, of however many
+# characters, becomes its bytes, each as a piece like `<0xD0>`. Return one list of pieces.
 
 # %%
 def byte_fallback(symbols, vocabulary):
@@ -283,8 +285,8 @@ check(byte_fallback)
 #
 # All together: learn `number` merges from the sentences of `text`, and cut each of `sentences` into
 # pieces. Words as in `split_words` above, which you may call. The vocabulary consists of all
-# letters of the text (`▁` and punctuation among them) and of all merged pieces; what is not in it
-# is spelled in bytes. Return a list of pieces for each sentence.
+# characters of the text (`▁` among them) and of all merged pieces; what is not in it is spelled in
+# bytes. Return a list of pieces for each sentence.
 
 # %%
 byte_fallback = mine("byte_fallback")
@@ -367,7 +369,7 @@ assert torch.equal(one_hot @ table, table[tokens]), (
 print(one_hot.int().tolist(), "times the table = its rows", tokens.tolist())
 
 # %% [markdown]
-# What do trained rows know? A small Transformer comes trained with the course. It has one table for
+# What do trained rows know? The course includes a small trained Transformer. It has one table for
 # both languages. Which rows are most similar to that of a given piece (by the cosine of the angle)?
 
 # %%
@@ -422,9 +424,9 @@ print(f"rows / √d_model: {rms(rows / math.sqrt(d_model)):.3f}")
 
 # %% [markdown]
 # Multiplied by the root, word and position are about equally large. The last line is what you get
-# if you divide by the root. (One published notebook, which chapter 16 reads, says “divide by
-# d_model” in a comment above code that multiplies by the root.) The position would be 360 times as
-# large as the word.
+# if you divide by the root: the position is 360 times as large as the word. (One published
+# notebook, which chapter 16 reads, says “divide by d_model” in a comment above code that multiplies
+# by the root.)
 #
 # ### Embed
 #
@@ -590,10 +592,10 @@ for tied, meaning in {"none": "three tables", "output": "two", "all": "one"}.ite
 
 # %% [markdown]
 # One table instead of three saves 38 of 101 million parameters, and a row of it is trained by each
-# of its three uses ([Press and Wolf 2017](https://arxiv.org/abs/1608.05859) found that it improves
-# language models, and lets a translator do as well with half the size). One table for both
-# languages needs one vocabulary for both, as we have it; names and numbers are spelled alike in
-# both anyway.
+# of its three uses ([Press and Wolf 2017](https://arxiv.org/abs/1608.05859) found that tying
+# improves language models, and lets a translator do as well with half the size). One table for both
+# languages needs one vocabulary for both, as here; names and numbers are spelled alike in both
+# anyway.
 #
 # ## A batch
 #

@@ -494,10 +494,10 @@ show(
 # positions it plays perfectly as far as it was trained. From position 16 on it meets vectors that
 # no training step has touched, and guesses. A head without any positions but with a causal mask
 # does about as well as ALiBi up to position 15 on average, but not for the same reason: it falls
-# all the way, for the more tokens it sees, the less often it guesses right, while ALiBi rises and
-# then stays where it is. It hardly notices how long the sequence is: with each place farther back a
-# token has a tenth less weight, and what a longer sequence adds changes little. It says *near*, not
-# *where*, and one such head, with one slope, does not learn to count to three.
+# all the way, since the more tokens it sees, the less often it guesses right, while ALiBi rises and
+# then stays. ALiBi hardly notices the length: with each place farther back a token has a tenth less
+# weight, and what a longer sequence adds changes little. It says *near*, not *where*, and one such
+# head, with one slope, does not learn to count to three.
 #
 # And the sinusoids? **They fail just as suddenly.** The rotation that means “three places back” is
 # there, and it would be right everywhere. But nothing in training asked for it. Sixteen positions
@@ -591,18 +591,17 @@ check(embed_with_positions)
 #
 # ## Common mistakes
 #
-# The lecture that this course partly follows (chapter 16 introduces it) has a listing of the
-# formula in which `i`
-# already steps by 2, and yet the exponent is `2 * i`; and the cosine uses `i + 1`. What does such a
-# table look like?
+# The lecture that this course partly follows (chapter 16 introduces it) lists the formula with an
+# `i` that already steps by 2 and an exponent of `2 * i`; and the cosine uses `i + 1`. What does
+# such a table look like?
 
 # %%
 (doubled,) = [m for m in wrong_answers("positional_encoding") if m.id == "M1"]
 wrong = doubled.answers["positional_encoding"](60, 64)
 show(
     position_tables({"right": sinusoidal_positions(60, 64), "exponent doubled": wrong}),
-    "Left the right table, right the wrong one: in both the right part consists of constant "
-    "stripes; in the wrong one it begins twice as early.",
+    "On the left the correct table, then the wrong one: in both, the last channels are constant "
+    "stripes; in the wrong one they begin twice as early.",
 )
 for name, table in {"right": sinusoidal_positions(60, 64), "exponent doubled": wrong}.items():
     moved = (table.amax(dim=0) - table.amin(dim=0)) > 0.3
@@ -633,7 +632,8 @@ for name, positions in {"right": sinusoidal_positions(100, 64), "wrong": wrong}.
 #    ones the beginning from the end.
 # 3. A shift by k is one fixed rotation, whatever the position; the dot product of two positions
 #    depends on their distance alone.
-# 4. Interleaved or in halves is a matter of order; d_model − 2 in the exponent is another encoding.
+# 4. Interleaved or in halves is a matter of order; d_model − 2 in the exponent is a different
+#    encoding.
 # 5. Learned positions end where training ended. Sinusoids go further only if training made the
 #    model use the rotation; being able to represent it is not enough.
 # 6. Rotary encoding turns queries and keys, so that positions enter the scores only as distances;

@@ -216,10 +216,10 @@ check(ignores_order)
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Random queries, keys and values, an order in which every key gets another place, such as
-# `torch.arange(keys).roll(1)` (`torch.randperm` may leave the one in place that matters), and two
-# calls. What has to be moved along with the keys? Sums in another order differ in the last digit:
-# how do you compare?
+# Random queries, keys and values, an order in which every key moves, such as
+# `torch.arange(keys).roll(1)` (`torch.randperm` may leave the one that matters in place), and two
+# calls. What has to be moved along with the keys? Sums in a different order differ in the last
+# digit: how do you compare?
 #
 # </details>
 #
@@ -576,8 +576,8 @@ print(sum("because" in words for words in read), "of", f"{len(read):,}")
 # that the model has understood neither sentence. It could hardly have: no sentence that it was
 # trained on has more than seven words, and only one has *because*.
 #
-# So the first picture alone would have looked just as convincing with our model, which knows
-# nothing. What counts is the comparison, and in the announcement's model, of six layers and trained
+# So the first picture alone would have looked just as convincing with our model, which understood
+# neither. What counts is the comparison, and in the announcement's model, of six layers and trained
 # on hundreds of times as much text, the attention did move. (The translation would tell, too: in
 # German *das Tier* would become *es*, and *die Straße* *sie*.)
 #

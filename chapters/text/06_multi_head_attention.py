@@ -13,8 +13,8 @@
 # %% [markdown]
 # # 6 · Multi-head attention
 #
-# A single attention mixes everything it finds into one vector. Several, side by side, can look for
-# several things at once. In this chapter you build them, see that four ways of writing them are the
+# A single attention head mixes everything it finds into one vector. Several, side by side, can look
+# for several things. In this chapter you build them, see that four ways of writing them are the
 # same, and find out what the heads of a trained model look for. By the end you can
 #
 # - split, attend, concatenate and project, and name the shape after every step,
@@ -387,7 +387,7 @@ pd.DataFrame(rows, columns=["heads", "d_k", "parameters, d_model = 512"])
 # (table 3, rows A, BLEU on newstest2013): 1 head 24.9, 4 heads 25.5, 8 heads 25.8, 16 heads 25.8,
 # 32 heads 25.4.
 #
-# And ours? The small Transformer of this course in its forms, trained for 2,000 steps with three
+# And ours? Variants of this course's small Transformer, trained for 2,000 steps with three
 # seeds each: BLEU on the test set and the loss on validation sentences, mean ± standard deviation.
 
 # %%
@@ -464,7 +464,7 @@ mean_and_spread(with_and_without)
 # %% [markdown]
 # BLEU does not tell the two apart. The loss does, and not the way round that one might expect: it
 # is lower *without* the matrix, by more than three standard errors. In a model of this size nothing
-# is lost with it. (The feed-forward network that follows mixes all channels anyway, which may be
+# is lost without it. (The feed-forward network that follows mixes all channels anyway, which may be
 # why. Whether that holds for a large model, this experiment does not say.)
 #
 # ## What heads look for
@@ -479,7 +479,7 @@ weights, pieces = encoder_attention(
 )
 show(
     attention_heads(weights[1], pieces, pieces, SELF),
-    "Four heat maps of the heads of layer 2, each with another pattern.",
+    "Four heat maps of the heads of layer 2, each with its own pattern.",
 )
 
 # %% [markdown]
@@ -528,8 +528,8 @@ print("weight on </s>:", *shown, f"(if all were alike: {uniform:.0%})")
 # All eight give it more than its share, some more than twice as much. (In BERT, [Clark et al.
 # 2019](https://arxiv.org/abs/1906.04341) found the same of its separator, and argue that a head
 # looks there when it finds nothing.) We leave it out and divide by what is left, so that each row
-# adds up to 1 again, and put a baseline beside the measures: what a head would give that looks at
-# all words alike.
+# adds up to 1 again, and put a baseline beside the measures: what a head that looks at all words
+# alike would give.
 
 # %%
 def words_only(weights):
@@ -571,8 +571,8 @@ show(
 #
 # ### Words, or places?
 #
-# Do heads also prefer certain *words*? These get the most from head 1 of layer 1; beside each
-# stands the number of sentences with it:
+# Do heads also prefer certain *words*? These get the most from head 1 of layer 1; with the number
+# of sentences for each:
 
 # %%
 favorites = Counter(pieces[weights[0].mean(dim=0).argmax()] for weights, pieces in words)

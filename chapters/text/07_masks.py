@@ -297,10 +297,9 @@ print(additive(allowed)[0, 0].numpy())
 # ## −1e9 is not −∞
 #
 # Four of the five descriptions of chapter 16 block with a large negative number, −10⁹ or −2³²+1.
-# After the softmax nothing is left of it. Is it the same as −∞? A row of scores with its last two
-# keys blocked, and a row in which all are, in three number formats: float32 and the two of half its
-# size, bfloat16, which has the range of float32, and float16 (**fp16**), which has more digits and
-# a small range:
+# After the softmax nothing is left of it. Is it the same as −∞? We block the last two keys of a row
+# of scores, then all, in three number formats: float32 and two of half its size, bfloat16 with the
+# range of float32 and float16 (**fp16**) with more digits and a small range:
 
 # %%
 scores = torch.tensor([1.0, 2.0, 3.0, 4.0])
@@ -483,10 +482,10 @@ show(mask_gallery(), ALTERNATIVE)
 #   decoder at once ([Raffel et al. 2020](https://arxiv.org/abs/1910.10683)).
 # - **Packed** sentences share a row, so that little is padding; each may see only itself. You write
 #   this one below.
-# - Models without an encoder continue all sentences of a batch at once, so they must end in the
-#   same column: **padding in front**. Then the causal mask no longer hides it, the rows of the
-#   padding see nothing at all (NaN, in a softmax by hand), and positions must be counted from the
-#   first real token.
+# - **Decoder-only** models continue all sentences of a batch at once, so they must end in the same
+#   column: **left padding**. Then the causal mask no longer hides it, the rows of the padding see
+#   nothing at all (NaN, in a softmax by hand), and positions must be counted from the first real
+#   token.
 
 # %%
 for name, batch in {"padding last": tokens, "padding first": tokens.flip(1)}.items():

@@ -92,7 +92,7 @@ for name, (_, values) in curves.items():
 # layer does not notice the factor. (The first such norm, batch norm, was introduced with another
 # explanation, [Ioffe and Szegedy 2015](https://arxiv.org/abs/1502.03167) on “internal covariate
 # shift”, which later measurements did not bear out: [Santurkar et al.
-# 2018](https://arxiv.org/abs/1805.11604).) Where in a Transformer the norm stands, and what goes
+# 2018](https://arxiv.org/abs/1805.11604).) Where in a Transformer the norm goes, and what goes
 # wrong at depth, is the subject of chapter 9. Here we ask what it should average over.
 #
 # ## By hand
@@ -487,7 +487,7 @@ for name, x in {"constant": constant, "nearly constant": nearly}.items():
 
 # %% [markdown]
 # Without ε a constant row is 0/0. With it, tiny differences stay tiny: inside the root, standard
-# deviations below $\sqrt\varepsilon = 0.003$ are damped, outside it, only those below 0.00001.
+# deviations below $\sqrt\varepsilon = 0.003$ are damped; outside it, only those below 0.00001.
 #
 # **Without the mean.** Many language models leave the mean alone and divide by the root of the mean
 # square: $\gamma\,x/\sqrt{\frac1d\sum_i x_i^2 + \varepsilon}$, **RMSNorm** ([Zhang and Sennrich
@@ -550,8 +550,8 @@ check(rms_norm)
 # ## The way back
 #
 # A norm is a curious function: moving its input by a constant changes nothing, and neither does
-# making it longer (apart from ε). So the gradient with respect to its input has no component in
-# either direction.
+# scaling it (apart from ε). So the gradient with respect to its input has no component in either
+# direction.
 #
 # ### The gradient by hand
 #
@@ -574,7 +574,7 @@ check(layer_norm_backward)
 #
 # Begin with $g = \gamma \cdot \partial L/\partial y$, the gradient with respect to $\hat x$. Then
 # go back through $\hat x = (x - \mu)/\sigma$ in three pieces: what reaches $x_i$ directly, through
-# $\mu$, and through $\sigma$. The last two become means over the row, and there is no matrix.
+# $\mu$, and through $\sigma$. The last two become means over the row; no Jacobian is needed.
 #
 # </details>
 

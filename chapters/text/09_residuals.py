@@ -265,8 +265,8 @@ for form in FORMS:
 # %% [markdown]
 # ## At the start
 #
-# A deep encoder of each kind. Its task is the game of chapter 4: say which token stood three places
-# before. First, before any training: how much of what went in is still there after each layer? We
+# A deep encoder of each kind. Its task is the game of chapter 4: say which token came three places
+# earlier. First, before any training: how much of what went in is still there after each layer? We
 # measure the cosine between the vector of a token at the bottom and the one in its place further
 # up.
 
@@ -412,7 +412,7 @@ print(outputs[:3, :4])
 
 # %% [markdown]
 # It has learned nothing, and whatever goes in, the same vector comes out. Is it so for all forms,
-# and was it bad luck? All eight, each from six different random weights (measured before, by
+# and was it bad luck? All eight, each from six random initializations (measured before, by
 # `make results`; change `fit`, and your machine measures). Next to the loss is the share of the
 # output that still depends on the token:
 
@@ -560,8 +560,8 @@ means.loc[[case for case in cases if "0.004" in case]].round(2)
 # takes longer to train; what depth is good for shows on tasks that are harder than this one.
 #
 # The paper has both: post-norm, and a schedule that warms up for 4,000 steps (chapter 11). Combine
-# the paper's norm with a schedule that lacks a warm-up, and somewhere you meet this collapse; the
-# depth depends on the rate. ([Xiong et al. 2020](https://arxiv.org/abs/2002.04745) saw it with six
+# the paper's norm with a schedule that lacks a warm-up, and at some depth you meet this collapse;
+# which depth depends on the rate. ([Xiong et al. 2020](https://arxiv.org/abs/2002.04745) saw it with six
 # layers on each side.)
 #
 # ## What the final norm is for
@@ -630,15 +630,15 @@ check_experiment("deep_norm", runs, conclusion)
 # A class like `Residual` with α in it, and `Deep("post", 32)`, in each of whose layers
 # `self_attention_residual` and `feed_forward_residual` are replaced by it. Under `torch.no_grad()`,
 # `weight.mul_(beta)` makes a matrix smaller. They are `feed_forward.hidden`, `feed_forward.output`,
-# `self_attention.out_proj` and, of `self_attention.qkv_proj`, whose rows are the queries', the
-# keys' and the values', the last third.
+# `self_attention.out_proj` and the last third of `self_attention.qkv_proj`, whose rows are the
+# queries', the keys' and the values'.
 #
 # </details>
 #
 # ## Which one translates best?
 #
-# All this was about getting started. Which form translates best once it has? The small Transformer
-# of this course, two layers each, 2,000 steps with a long warm-up, three seeds each:
+# All this was about getting started. Once started, which form translates best? The small
+# Transformer of this course, two layers each, 2,000 steps with a long warm-up, three seeds each:
 
 # %%
 places = variants("post-norm", "as it is").replace("as it is", "pre-norm")
@@ -686,8 +686,8 @@ for layers in (2, 12, 32):
 # 1. x + f(x) leaves the gradient a path along which it is multiplied by 1.
 # 2. Post-norm normalizes the sum, pre-norm the input of f; a path from bottom to top without a
 #    norm exists where every norm is on the branch: before f, after it, or both.
-# 3. Deep post-norm without warm-up collapses: every input gives the same output. From which depth
-#    on depends on the rate. Pre-norm does not.
+# 3. Deep post-norm without warm-up collapses: every input gives the same output. How deep depends
+#    on the rate. Pre-norm never collapses here.
 # 4. Adding the normalized input back looks like pre-norm and behaves like post-norm.
 # 5. Pre-norm's numbers grow with the depth, and one norm at the very end undoes that. A small model
 #    manages without it.

@@ -57,10 +57,10 @@ from transformer_lib.vocabulary import BOS, EOS, PAD
 #
 # $$\text{FFN}(x) = \max(0, xW_1 + b_1)\,W_2 + b_2$$
 #
-# Two linear layers with a ReLU between them; there are usually four times as many hidden units
-# between them as d_model. It works on each position by itself, with the same weights at all of
-# them. Attention moves information between positions and takes means of it; it can hardly compute
-# anything with it. Computing is done here: at each position, with what attention has brought there.
+# Two linear layers with a ReLU between them; the hidden layer is usually four times as wide as
+# d_model. It works on each position by itself, with the same weights at all of them. Attention
+# moves information between positions and takes means of it; it can hardly compute anything with it.
+# Computing is done here: at each position, with what attention has brought there.
 #
 # ### A network for every position
 #
@@ -88,7 +88,7 @@ check(FeedForward)
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# One ReLU. Where in the formula does it stand, and what is inside it?
+# One ReLU. Where in the formula is it, and what is inside it?
 #
 # </details>
 #
@@ -292,18 +292,18 @@ print(f"mean {come.diagonal().mean():.0%}, with another unit's values {others:.0
 
 # %% [markdown]
 # Two units wake at *?* and at the full stop and raise `</s>`; one wakes at words that end clauses,
-# such as *gefunden*, and raises their end; one wakes inside words, after *anz* or *ück*, and raises
-# the endings of verbs. Here key and value make a rule: after this, say that. Others read like one
-# and are none: after *weiß* the unit that wakes raises *was*, after *ist* another one raises
-# *sich*, but hardly ever is that what comes. A value is one vote among many.
+# such as *gefunden*, and raises closing marks; one wakes inside words, after *anz* or *ück*, and
+# raises the endings of verbs. Here key and value make a rule: after this, say that. Others read
+# like one and are none: after *weiß* the unit that wakes raises *was*, after *ist* another one
+# raises *sich*, but that is hardly ever what comes. A value is one vote among many.
 #
 # ### Is it needed?
 #
-# Now the second half of the opening question. We take one kind of part out of the trained model,
-# which is called an **ablation**, let it translate 200 test sentences and compute BLEU. There are
-# two ways to take something out. Its output can become zero; but the parts after it have never met
-# a zero there, and some of the damage may come from that. Or its output can become its own mean
-# over many positions: then what is the same everywhere stays, and only what varies is gone.
+# Now the second half of the opening question. We take one kind of part out of the trained model (an
+# **ablation**), let it translate 200 test sentences and compute BLEU. There are two ways to take
+# something out. Its output can become zero; but the parts after it have never met a zero there, and
+# some of the damage may come from that. Or its output can become its own mean over many positions:
+# then what is the same everywhere stays, and only what varies is gone.
 
 # %%
 tgt_200 = pad_sequences([[BOS, *tokens] for tokens in encoded[:200]])
@@ -405,13 +405,13 @@ print(f"BLEU with the mean over words alone: {without(networks, of_words)[0]:.1f
 # At `</s>` they write a vector seven to ten times as long as at words. (Large models have such
 # positions, too: [Sun et al. 2024](https://arxiv.org/abs/2402.17762) call them massive activations,
 # and find them at first tokens and delimiters.) One position in seven is a `</s>`, so the mean over
-# all positions is mostly its vector. The mean over words alone does far better, and is still far
-# from zero's score: for this part, zero is the gentler choice. So the result of an ablation is also
+# all positions is mostly its vector. The mean over words alone does far better, and still far
+# worse than zeros: for this part, zero is the gentler choice. So the result of an ablation is also
 # a result about whatever was put in the part's place. Say what it was, and look at what you
 # average.
 #
 # This says what *this trained model* relies on. A model trained without a part might learn to do
-# without it; that is another experiment. (Chapter 14 switches off single heads.)
+# without it; that is a different experiment. (Chapter 14 switches off single heads.)
 #
 # ## Putting it together
 #
@@ -615,9 +615,8 @@ check(convert)
 # <details><summary>Hint</summary>
 #
 # Go through the dictionary and let `name.replace(…)` do most of the work; some names give three
-# entries. The norm before the feed-forward network has another number in the encoder than in the
-# decoder. `print(list(mine("Transformer")(9, 4, 4, 1, 1, 0.0).state_dict()))` shows the names of
-# yours.
+# entries. The norm before the feed-forward network is numbered differently in encoder and decoder.
+# `print(list(mine("Transformer")(9, 4, 4, 1, 1, 0.0).state_dict()))` shows the names of yours.
 #
 # </details>
 #
@@ -726,7 +725,7 @@ check(count_parameters)
 # <details><summary>Hint</summary>
 #
 # Begin with one attention, one feed-forward network and one norm. How many of each are in an
-# encoder layer, how many in a decoder layer? And how many norms stand outside the layers?
+# encoder layer, how many in a decoder layer? And how many norms are outside the layers?
 #
 # </details>
 #
@@ -759,7 +758,7 @@ for name, config in SIZES.items():
     sizes = VOCABULARY[name], config.d_model, config.d_ff, config.num_encoder_layers
     final_norms = 4 * config.d_model  # the paper's post-norm needs none
     assert count_parameters(*sizes) - final_norms == counts.loc[name].sum(), (
-        "your count is another one: does it pass its check?"
+        "your count differs: does it pass its check?"
     )
 for tied, tables in {"all": "one table", "output": "two tables", "none": "three tables"}.items():
     millions = count_by_kind("base", tied_embeddings=tied).total() / 1e6
@@ -770,7 +769,7 @@ for tied, tables in {"all": "one table", "output": "two tables", "none": "three 
 # The paper says 65 million for the base model and 213 million for the big one (table 3). Ours have
 # 63.1 and 214.2, with one table for both languages and the output; with two or three tables it
 # would be 82 or 101 million. So the counts agree with section 3.4, which says that all three uses
-# share one table. What makes up the small rest is not known.
+# share one table. What makes up the small difference is not known.
 
 # %%
 for name, row in counts.iterrows():
@@ -900,11 +899,11 @@ assert loss["mean"].idxmin() == "1 ×" and loss["mean"]["10 ×"] > unigram - 0.3
 # all equal, the loss is that of a model which knows how frequent each piece is, and nothing else;
 # with ten times, not quite even that.
 #
-# The last case is another mistake: all weights have the same value, and that value is of a sensible
-# size. What has become of the 128 hidden units of a feed-forward network? The second column says
-# it. They are all the same, after training as before. Equal units get equal gradients and stay
-# equal for ever: 128 units are one. Random numbers are there to tell them apart (**symmetry
-# breaking**).
+# The last case is a different mistake: all weights have the same value, and that value is of a
+# sensible size. What has become of the 128 hidden units of a feed-forward network? The second
+# column says it. They are all the same, after training as before. Equal units get equal gradients
+# and stay equal forever: 128 units are one. Random numbers are there to tell them apart
+# (**symmetry breaking**).
 #
 # ## The same as PyTorch's
 #

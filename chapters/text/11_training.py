@@ -87,7 +87,7 @@ table.round(2).T
 # %% [markdown]
 # The unit is the **nat**; divided by ln 2 it is bits. $e^{\text{mean}}$ is the **perplexity**:
 # among how many equally likely pieces the model seems to choose. What costs most here is not wrong:
-# German has a choice, and the model prefers another form, with *hat* and *sich*; and after *kaufte*
+# German has a choice, and the model prefers the perfect, with *hat* and *sich*; and after *kaufte*
 # it finds *sich* likelier than *ein*. Even a perfect model pays for such choices.
 # The sum is $-\ln p$ of the whole sentence, since $p(y \mid x) = \prod_t
 # p(y_t \mid y_{<t}, x)$, where $x$ is the source.
@@ -147,9 +147,9 @@ show(
 )
 
 # %% [markdown]
-# With smoothing, being certain is no longer the best answer: 0.9 is, for ε = 0.1. And the loss
-# cannot reach zero any more: 1.15 is perfect. Losses with different ε cannot be compared; so the
-# library always records the plain −ln p on validation sentences.
+# With smoothing, being certain is no longer the best answer: 0.9 is, for ε = 0.1. And the loss can
+# no longer reach zero: 1.15 is perfect. Losses with different ε cannot be compared; so the library
+# always records the plain −ln p on validation sentences.
 #
 # The gradient with respect to the logits is simple in both cases, $p - q$:
 
@@ -165,10 +165,10 @@ print("gradient = (p − q) / 4 for each of four tokens, and zero at padding")
 # %% [markdown]
 # ## A training step
 #
-# Forwards, loss, backwards, a step. Two things are added in practice. Gradients of several small
-# batches can be added up before the step is made (**accumulation**): a small computer gets the
-# gradient of a large batch. And a gradient that is suddenly large is scaled down (**clipping**): no
-# single strange batch should throw the model off course.
+# Forward pass, loss, backward pass, step. Two things are added in practice. Gradients of several
+# small batches can be added up before the step is made (**accumulation**): a small computer gets
+# the gradient of a large batch. And a gradient that is suddenly large is scaled down
+# (**clipping**): no single strange batch should throw the model off course.
 #
 # ### The step
 #
@@ -834,7 +834,7 @@ mean_and_spread(runs[["case", "seed", *some]])
 # on so little text dropout does not make a better model, it makes stopping too late less costly.
 # The other remedies are to stop in time, and more text.
 #
-# And label smoothing? It is meant against too much certainty. How sure of the right piece is a
+# And label smoothing? It is meant to curb overconfidence. How sure of the right piece is a
 # model trained with each ε? All of the text, 1,000 steps, three seeds; the shares of the positions
 # of unseen sentences, in twenty bins of equal width:
 
@@ -979,8 +979,8 @@ for dtype in (torch.float16, torch.bfloat16):
 # A thousand steps, and nothing has moved: each is smaller than half the distance to the next
 # number. So the weights stay in fp32, and `torch.autocast` makes 16-bit copies for the products. In
 # float16 small gradients become zero, so the loss is scaled up before the backward pass and the
-# gradients down again after it; and scores above 65,504 become infinite, against which that does
-# not help. bfloat16 has neither problem.
+# gradients down again after it; and scores above 65,504 become infinite, which that does not
+# prevent. bfloat16 has neither problem.
 #
 # What does it change, and what does it gain on this machine?
 
@@ -1003,7 +1003,7 @@ model = trained.model.eval()
 exact, rounded = gradient_and_time(torch.float32), gradient_and_time(torch.bfloat16)
 cosine = nn.functional.cosine_similarity(exact[1], rounded[1], dim=0)
 print(f"loss {exact[0]:.4f} and {rounded[0]:.4f}, cosine of the gradients {cosine:.4f}")
-print(f"forwards and backwards: {exact[2] * 1e3:.0f} and {rounded[2] * 1e3:.0f} ms")
+print(f"forward and backward: {exact[2] * 1e3:.0f} and {rounded[2] * 1e3:.0f} ms")
 assert abs(exact[0] - rounded[0]) < 0.02 and cosine > 0.99, (
     "not as on our machines: restart the kernel and run all cells"
 )
@@ -1043,7 +1043,7 @@ def broken_training(model, optimizer, batches, held_out, every):
     return losses, measured
 
 # %% [markdown]
-# ### Mend it
+# ### Fix it
 #
 # ●●○ · 30 minutes · find the bugs of a program that trains
 #
@@ -1089,8 +1089,8 @@ cases = {program: (program,) for program in PROGRAMS}
 mean_and_spread(over_seeds(trained_by, cases, "11_mended", seeds=3))
 
 # %% [markdown]
-# The broken program measures 2.1 of a model that pays 3.5 per real token: much of what it averages
-# is padding, which is easy to predict. Numbers that are too good make nobody look for a fault.
+# The broken program reports 2.1 for a model that pays 3.5 per real token: much of what it averages
+# is padding, which is easy to predict. When numbers are too good, nobody looks for a fault.
 # (That its model is the better one here is no excuse. From its first measurement on it trains
 # without dropout, and in so short a run dropout is of no use.)
 #

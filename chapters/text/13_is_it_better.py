@@ -26,7 +26,7 @@
 #
 # **Predict first.** The Transformer and the RNN that come with the course translate the same 1,000
 # sentences. Their BLEU scores differ by three and a half points. Had we tested on the first 50
-# sentences only: would the same one have been ahead, and could one have been sure of it?
+# sentences only: would the same system have been ahead, and could you have been sure?
 
 # %%
 import math
@@ -87,7 +87,7 @@ for n in (1, 2, 3, 4):
 # *ins Kino* occurs twice in the output and counts once. *Ich* is not *ich*: BLEU sees strings and
 # nothing else.
 #
-# Precision alone would reward an output of one sure word. So what is shorter than the reference is
+# Precision alone would reward an output of one sure word. So for short output the score is
 # multiplied by the **brevity penalty**:
 #
 # $$\text{BLEU} = 100 \cdot \min\left(1, e^{1 - r/c}\right) \cdot \left(p_1 p_2 p_3 p_4\right)^{1/4}$$
@@ -170,7 +170,7 @@ ways = {
         pieces_of(said),
         pieces_of(one_reference),
     ),
-    "letters for words": (BLEU(tokenize="char"), said, one_reference),
+    "characters for words": (BLEU(tokenize="char"), said, one_reference),
     "mean of the sentences": None,
 }
 
@@ -193,8 +193,8 @@ apart.style.format({"BLEU": "{:.1f}"})
 
 # %% [markdown]
 # From 51 to 70, and it is always the same text. Lower-casing flatters a little; splitting at spaces
-# costs points, since *Haus.* is not *Haus*; letters for words make an entirely different measure;
-# and the mean of the sentences' scores is not BLEU.
+# costs points, since *Haus.* is not *Haus*; characters for words make an entirely different
+# measure; and the mean of the sentences' scores is not BLEU.
 #
 # A score without a **signature** says little. sacreBLEU ([Post
 # 2018](https://aclanthology.org/W18-6319/)) takes text as a person would read it, tokenizes it
@@ -221,19 +221,18 @@ for name, said in outputs.items():
 print(every.signature, "\n" + chrf.signature)
 
 # %% [markdown]
-# **chrF** ([Popović 2015](https://aclanthology.org/W15-3049/)) counts runs of one to six *letters*
-# instead of words, and in its usual form, chrF2, what is missing (recall) counts twice as much as
-# what is superfluous (precision). *Autos*
-# for *Auto* is wrong for BLEU and nearly right for chrF, which is fairer to languages with many
-# endings.
+# **chrF** ([Popović 2015](https://aclanthology.org/W15-3049/)) counts runs of one to six
+# *characters* instead of words, and in its usual form, chrF2, what is missing (recall) counts twice
+# as much as what is superfluous (precision). *Autos* for *Auto* is wrong for BLEU and nearly right
+# for chrF, which is fairer to languages with many endings.
 #
 # ## Is the difference real?
 #
 # The Transformer is ahead by about three and a half points, on these 1,000 sentences. With other
-# sentences it would have been another difference. How different? We have no others, but we can draw
+# sentences the lead would have been different. By how much? We have no others, but we can draw
 # 1,000 from the ones we have, **with replacement**, again and again: some twice, some not at all.
-# Both systems are scored on the same draw; that is why it is called *paired* ([Koehn
-# 2004](https://aclanthology.org/W04-3250/)).
+# Both systems are scored on the same draw; that is why it is called *paired*
+# ([Koehn 2004](https://aclanthology.org/W04-3250/)).
 #
 # ### The paired bootstrap
 #
@@ -261,21 +260,19 @@ check(bootstrap_wins)
 
 # %% tags=["nbval-ignore-output"]
 bootstrap_wins = mine("bootstrap_wins")
-by_letters = CHRF()
-letters = {
-    name: torch.tensor(
-        [by_letters.sentence_score(h, [r]).score for h, r in zip(said, one_reference)]
-    )
+sentence_chrf = CHRF().sentence_score
+by_sentence = {
+    name: torch.tensor([sentence_chrf(h, [r]).score for h, r in zip(said, one_reference)])
     for name, said in outputs.items()
 }
 draws = torch.from_numpy(np.random.default_rng(1).integers(1000, size=(1000, 1000)))
-ahead = bootstrap_wins(letters["transformer"], letters["rnn"], draws)
-print("mean chrF:", {name: round(each.mean().item(), 1) for name, each in letters.items()})
+ahead = bootstrap_wins(by_sentence["transformer"], by_sentence["rnn"], draws)
+print("mean chrF:", {name: round(each.mean().item(), 1) for name, each in by_sentence.items()})
 print(f"the Transformer is ahead in {ahead:.1%} of the draws")
 assert ahead > 0.95, "not as on our machines: restart the kernel and run all cells"
 
 # %% [markdown]
-# BLEU is no mean over sentences, so for it the *counts* are drawn, and made into a score
+# BLEU is not a mean over sentences, so for it the *counts* are drawn, and made into a score
 # afterwards. sacreBLEU gives the counts of each sentence:
 
 # %%
@@ -360,7 +357,7 @@ print(f"p = {difference.p_value:.3f}")
 assert difference.p_value < 0.05, "not as on our machines: restart the kernel and run all cells"
 
 # %% [markdown]
-# (That is the smallest p that a thousand draws can give, for one is added above and below.) ± is
+# (That, 2/1,001, is the smallest p of a thousand draws: one is added to both counts.) ± is
 # half a 95% interval of each system by itself. These intervals may overlap although the difference
 # is real: hard draws are hard for both.
 #
@@ -471,7 +468,7 @@ print("yours:             ", dict(preferred(yours)) if yours else "not judged ye
 # %% [markdown]
 # The Transformer was preferred eleven times, the RNN twice, and in 17 pairs neither was better.
 # That agrees with BLEU on the whole test set. How sure is it? If both were equally good, each
-# preference would be a coin's toss; the **sign test** asks how often 13 tosses fall 11 : 2 or more
+# preference would be a coin toss; the **sign test** asks how often 13 tosses fall 11 : 2 or more
 # extremely:
 
 # %%
@@ -487,9 +484,9 @@ if yours:
     print(f"you:                p = {sign_test(yours):.3f}")
 
 # %% [markdown]
-# By this judge the Transformer is ahead, at the usual limit of 0.05. It is one judge and thirty
+# By this judge the Transformer is ahead, at the usual 5% level. It is one judge and thirty
 # sentences: what you learned above about small samples holds for judgments, too. And a judge who is
-# a language model has preferences of its own; whether people agree, only people can tell.
+# a language model has preferences of its own; only people can tell whether they agree.
 #
 # ### Do judges agree?
 #

@@ -114,7 +114,7 @@ def measures(kind, attended):
 # A share means little without its baseline. The decoder's first token can look at nothing but
 # itself, its second at two tokens, and so on: the mask alone gives the first token and the token
 # itself a good deal. So we put each sentence through the same measures a second time, with heads
-# that look at all they may see alike, and divide:
+# that look equally at all they may see, and divide:
 
 # %%
 def uniform(kind, attended):
@@ -237,9 +237,9 @@ def bleu_without(heads):
     return bleu(said_without(heads), test.references).score
 
 # %% [markdown]
-# Each of the 24 alone, on all 1,000 test sentences. Whether a difference is more than chance, the
-# paired bootstrap says (chapter 13): it draws the sentences anew a thousand times and looks how
-# often chance alone gives as large a difference.
+# Each of the 24 alone, on all 1,000 test sentences. The paired bootstrap (chapter 13) says whether
+# a difference is more than chance: it draws the sentences anew a thousand times and looks how often
+# chance alone gives as large a difference.
 
 # %% tags=["nbval-ignore-output"]
 with_all = said_without([])
@@ -273,7 +273,7 @@ costs.style.set_caption("BLEU lost without the head; * where p < 0.05")
 # chance explains; none of them is in the encoder. (At this limit one or two of 24 would
 # differ by chance alone.) The most expensive one is head 2 of the decoder's first layer, 6.7
 # points, and it looks at nothing special in the table above: its largest factor is 1.4. Head 2.3 of
-# the cross-attention, with its 93% of copying, costs 4.2. Is that less by more than chance?
+# the cross-attention, with its 93% of copying, costs 4.2. Is that difference more than chance?
 
 # %% tags=["nbval-ignore-output"]
 two = [said_without([head]) for head in (("cross", 2, 3), ("decoder", 1, 2))]
@@ -386,9 +386,9 @@ for name, weights in {"found": found, "shuffled": shuffled}.items():
 assert moved(found) > 0.5, "not as on our machines: restart the kernel and run all cells"
 
 # %% [markdown]
-# Two thirds of the attention have gone elsewhere, and the model predicts the same, with the same
-# certainty. (It is not that attention does not matter: shuffled weights destroy the output.) The
-# second layer, before and after:
+# Two thirds of the attention have gone elsewhere, and the model predicts the same, with nearly the
+# same certainty. (It is not that attention does not matter: shuffled weights destroy the output.)
+# The second layer, before and after:
 
 # %% tags=["nbval-ignore-output"]
 attended = every_attention(model, tokenizer, SOURCE, said)["cross"]
@@ -402,7 +402,7 @@ for weights, name in ((original, "original"), (found, "other, equally good")):
     )
 
 # %% [markdown]
-# From the second picture you would tell another story about the same translation, and the output
+# From the second picture you would tell a different story about this translation, and the output
 # alone does not say which story is right. What is shown by a picture of weights is *one* way in
 # which this output can come about ([Jain and Wallace 2019](https://arxiv.org/abs/1902.10186) did
 # this first, for RNNs that classify texts; [Wiegreffe and Pinter
@@ -456,7 +456,7 @@ check(attention_rollout)
 # <details><summary>Hint</summary>
 #
 # Row i of a layer's matrix says what output i is made of, in terms of the layer's inputs. Those are
-# the outputs of the layer below: on which side does its matrix stand? And `torch.eye` makes float32
+# the outputs of the layer below: on which side does its matrix go? And `torch.eye` makes float32
 # unless it is told another type.
 #
 # </details>
@@ -495,11 +495,11 @@ from_itself.T.round(2)
 # ## Summary
 #
 # 1. What a head looks at can be measured, over many sentences: by place, by piece.
-# 2. What a head is for shows when it is switched off. Half of them are hardly missed; what one no
+# 2. What a head is for shows when it is switched off. Singly, half are hardly missed; what one no
 #    longer does, others can do, until they are gone, too.
 # 3. Very different attention can give the same output: weights alone do not tell the reason.
-# 4. A weight multiplies a value; where values are short, bright cells add little. And a share says
-#    something only beside its baseline, a difference only beside its chance.
+# 4. A weight multiplies a value; where values are short, bright cells add little. And a share means
+#    something only beside its baseline, a difference only beside chance.
 # 5. Across layers count the residual connection, and multiply in the right order.
 #
 # **In the paper:** its appendix shows attention pictures, figures 3 to 5. **Read on:** Clark et al.

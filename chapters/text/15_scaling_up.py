@@ -66,7 +66,7 @@ from transformer_lib.training.cost import (
 #
 # ●○○ · 15 minutes · what training will cost
 #
-# Multiplications and additions of all matrix products of one encoder layer, forwards, for one
+# Multiplications and additions of all matrix products of one encoder layer's forward pass, for one
 # sentence of `length` tokens; all heads together are as wide as the model, `d_model`. Return a
 # whole number. What passes its `check` is kept in `my_transformer.py` beside this notebook. After a
 # first try, `solution("encoder_layer_flops")` in a cell of its own shows one way.
@@ -110,8 +110,8 @@ for length in (3, 30, 300, 3_072, 30_000):
 # books they are everything.
 #
 # The others have a short form. Each parameter of a matrix is used once per token, for a
-# multiplication and an addition; backwards twice as much. So training costs about
-# $6 \cdot \text{parameters} \cdot \text{tokens}$. For our two small models, forwards and backwards:
+# multiplication and an addition; in the backward pass twice as much. So training costs about
+# $6 \cdot \text{parameters} \cdot \text{tokens}$. For our two small models, both passes:
 
 # %%
 src, tgt = torch.randint(4, 4000, (8, 12)), torch.randint(4, 4000, (8, 12))
@@ -167,7 +167,7 @@ show(
 
 # %% [markdown]
 # Left of all others, and above all but the big one: the base model is better than every ensemble,
-# for less than a twentieth of their cost. This picture is why the paper was read.
+# for less than a twentieth of their cost. This picture is the paper's claim.
 #
 # ## Transformer against RNN, under equal budgets
 #
@@ -229,7 +229,7 @@ for number, (budget, seen) in enumerate(BUDGETS.items()):
 # | RNN | 43.0 | 43.2 | 42.1 |
 #
 # Two training runs of one system can be almost two points apart. All three Transformers are ahead
-# of all three RNNs, but not by much: a difference of a point between two single runs is worth
+# of all three RNNs, but not by much: a difference of a point between two single runs proves
 # nothing.
 #
 # ### How fast is yours?
@@ -387,8 +387,8 @@ print((configs / "wmt14_base.toml").read_text())
 # %% [markdown]
 # Whatever it leaves out defaults to the paper's base model. More such files are there: `wmt14_big`,
 # `wmt14_rnn`, the RNN to compare with, and `wmt14_base_fast` and `wmt14_big_fast`, which say why
-# they leave the paper's settings where one modern GPU gets to the same place sooner. The library
-# builds it:
+# they depart from the paper's settings to get there sooner on one modern GPU. The library builds
+# it:
 
 # %%
 experiment = load_config("wmt14_base")
@@ -429,10 +429,10 @@ assert min(rates.values()) > 0, "nothing was measured: run this cell again"
 # 5. **Train.** `transformer-lib train wmt14_base`; on several GPUs `torchrun --nproc-per-node 8 -m
 #    transformer_lib train wmt14_base`, with the same result but for rounding and dropout. Ctrl-C
 #    saves; a power cut or a full disk loses only what came after the last checkpoint; `--resume`
-#    goes on, to the same numbers.
+#    goes on from there.
 # 6. **Judge**: `transformer-lib evaluate`, beam 4, α = 0.6, mean of the last five checkpoints, with
 #    the signature (chapter 13). Less than you hoped for? `--explain` counts the same output in
-#    every usual way, searches in others, and holds the training against the recipe.
+#    every usual way, searches in others, and compares the training with the recipe.
 # 7. **The RNN**: `wmt14_rnn`, equal in time, in tokens or in FLOPs; say in which.
 #    `transformer-lib compare` writes the report, with the paper's table and your two rows in it.
 #

@@ -79,14 +79,14 @@ print("same logits as the paper's:", sum(value < 1e-12 for value in found["logit
 # None. Each of them departs from the paper in a few places, and those are enough. Read the columns,
 # not the last row:
 #
-# - feed-forward networks are the same everywhere (in this map, which is without dropout: two of the
-#   descriptions drop out after the ReLU as well);
-# - “attention to nothing” is what a query gets whose keys are all masked. The paper does not say;
+# - feed-forward networks are the same everywhere (in this map, which is without dropout: three
+#   descriptions have it after the ReLU as well);
+# - “attention to nothing” is what a query with all keys masked gets. The paper does not say;
 #   ours gives zeros. In the tutorial it is NaN, since the softmax of nothing but −∞ is 0/0. The
 #   lecture and the illustrated documentation, which put the same number in all places, make all
 #   keys equal. NiuTensor and Kyubyong add it to the scores, and in double precision, which the map
 #   uses, it then looks as if nothing were masked;
-# - a difference of 10⁻⁵ is an epsilon, one of 3 is another formula.
+# - a difference of 10⁻⁵ is an epsilon, one of 3 a different formula.
 #
 # This is the first thing to do with code that you do not know: same weights, same input, part by
 # part. Not by reading.
@@ -117,7 +117,7 @@ show(
 )
 
 # %% [markdown]
-# The second one is another order of nearly the same waves. A model trained with it is as good; but
+# The second has nearly the same waves, reordered. A model trained with it is as good; but
 # weights cannot be taken from one to the other. The third is a mistake: its waves become long twice
 # as fast, and many more of its channels hardly change within a sentence.
 #
@@ -137,11 +137,11 @@ for blocked in (-1e9, -100.0, -20.0):
 # %% [markdown]
 # ### A tutorial on two Chinese sentences
 #
-# It is the paper's model without two things, the factor $\sqrt{d}$ of the embeddings and their one
-# table (chapter 3), and without dropout. Its interest is in its data: batches are written by hand, with
-# `P`, `S` and `E`, and one can follow every letter. Two things to see there: the padding of a
-# target stands *before* its end symbol, and decoding has no limit of length, so that an untrained
-# model may talk for ever (chapter 12).
+# It is the paper's model without three things: the factor $\sqrt{d}$ of the embeddings, their one
+# table (chapter 3) and dropout. Its interest is in its data: batches are written by hand, with `P`,
+# `S` and `E`, and one can follow every letter. Two things to see there: the padding of a target
+# comes *before* its end symbol, and decoding has no limit of length, so that an untrained model may
+# talk forever (chapter 12).
 #
 # It fills blocked scores with −∞. The four others take −10⁹ or a few times that. If *all* are
 # blocked, the first gives NaN, and the second, filled in, makes all keys equal:
@@ -269,8 +269,8 @@ def suspect_2(length, d_model):
 #
 # <details><summary>What it is</summary>
 #
-# M1, *the exponent is doubled, and the cosine has another one than its sine*: the lecture's, above.
-# The frequencies fall twice as fast, and PE(pos+k) is no rotation of PE(pos) any more.
+# M1, *the exponent is doubled, and differs between sine and cosine*: the lecture's, above.
+# The frequencies fall twice as fast, and PE(pos+k) is no longer a rotation of PE(pos).
 #
 # </details>
 #
@@ -398,7 +398,7 @@ def suspect_8(targets):
 #
 # M105, *`</s>` stays in the input of shorter sentences*. Harmless as long as the mask is causal and
 # those places have no label: nothing that counts is computed from them. It matters where a program
-# tells padding by the input alone, for it then counts that `</s>` as a word.
+# finds padding by the input alone: it then counts that `</s>` as a word.
 #
 # </details>
 #
@@ -530,7 +530,7 @@ check(output_logits)
 #    with them, and fatal if you copy weights.
 # 3. Shapes and falling losses prove nothing. Change the future, change the padding, compare with a
 #    formula.
-# 4. A mistake has a form: those of the bank come back in every new program.
+# 4. A mistake has a form: those of the bank come back in new programs.
 #
 # **In the paper:** compare its own sections 3.1 and 5.4 with its program, tensor2tensor. **Read
 # on:** the code of a library that you use; now you can.

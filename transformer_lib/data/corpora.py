@@ -73,8 +73,8 @@ class DataConfig:
     check_languages: Annotated[
         bool,
         Field(
-            description="drop pairs in which a side is in the other side's language, by the "
-            "commonest words of English and German"
+            description="from English to German: drop pairs in which a side is in the other side's "
+            "language, by the commonest words of both"
         ),
     ] = False
     byte_fallback: Annotated[
@@ -268,9 +268,16 @@ def _files(config: DataConfig, folder: Path | None) -> Splits:
 
 
 def _own_files(config: DataConfig, folder: Path | None) -> list[tuple[Path, Path]]:
-    root = folder or Path()
+    """Where they are; of a run, which knows absolute paths, in ``folder`` if they have moved."""
+
+    def place(name: str) -> Path:
+        path = Path(name)
+        if folder is not None and path.is_absolute() and not path.exists():
+            return folder / path.name
+        return (folder or Path()) / path
+
     pairs = (config.train, config.valid, config.test)
-    return [(root / pair[0], root / pair[1]) for pair in pairs if pair]
+    return [(place(pair[0]), place(pair[1])) for pair in pairs if pair]
 
 
 CORPORA = {

@@ -37,7 +37,7 @@ class Tokenizer:
         try:
             self._processor.LoadFromSerializedProto(model)
         except RuntimeError as error:
-            raise UserError("this is not a SentencePiece model; prepare the data again") from error
+            raise UserError("this is not a SentencePiece model") from error
         pieces = [self._processor.id_to_piece(i) for i in range(4)]
         if pieces != [PAD_PIECE, UNK_PIECE, BOS_PIECE, EOS_PIECE]:
             raise UserError(f"the tokenizer starts with {pieces}, not with <pad> <unk> <s> </s>")
@@ -79,9 +79,13 @@ class Tokenizer:
     @classmethod
     def load(cls, path: Path | str) -> "Tokenizer":
         try:
-            return cls(Path(path).read_bytes())
+            model = Path(path).read_bytes()
         except OSError as error:
             raise UserError(f"cannot read {path}: {error.strerror}") from error
+        try:
+            return cls(model)
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from error
 
     def __len__(self) -> int:
         return self._processor.get_piece_size()

@@ -43,6 +43,8 @@ def greedy_search(
         UserError: the model's logits are not finite.
     """
     _check_max_extra(max_extra)
+    if len(src) == 0:
+        return []
     limits = (src != PAD).sum(dim=1) + max_extra
     state = model.init_state(model.encode(src))
     tokens = src.new_full((len(src),), BOS)
@@ -95,6 +97,8 @@ def beam_search(
     if beam_size < 1:
         raise ValueError(f"beam_size={beam_size} is below 1; choose 1 (greedy) or more")
     _check_max_extra(max_extra)
+    if len(src) == 0:
+        return []
     finished: list[list[Hypothesis]] = [[] for _ in range(len(src))]
     sentences = list(range(len(src)))  # those that still go on, `width` rows each
     limits = (src != PAD).sum(dim=1) + max_extra

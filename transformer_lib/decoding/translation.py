@@ -72,6 +72,7 @@ def translate(
     """
     if isinstance(sentences, str):
         raise TypeError(f"translate takes a list of sentences: [{sentences!r}]")
+    sentences = list(sentences)
     if max_len is not None and max_len < 1:
         raise ValueError(f"max_len={max_len} is below 1")
     config = config or DecodingConfig()

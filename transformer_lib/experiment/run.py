@@ -14,7 +14,7 @@ import pydantic
 from pydantic.dataclasses import dataclass
 
 from transformer_lib.data.corpora import with_absolute_paths
-from transformer_lib.data.preparation import PreparedData, prepare
+from transformer_lib.data.preparation import PreparedData, describe, prepare
 from transformer_lib.data.tokenizer import Tokenizer
 from transformer_lib.decoding.translation import DecodingConfig, translate
 from transformer_lib.device import choose_device, choose_dtype, describe_device
@@ -128,7 +128,8 @@ def train(
     Args:
         resume: go on with the run in ``folder``; ``experiment`` may differ from it in the device
             and in the length of training only.
-        announce: called before anything takes long, with a line that says what is trained on what.
+        announce: called before anything takes long, with a line that says what is trained on what,
+            and with one that says what was left out of the text.
 
     Raises:
         UserError: the folder holds another run, or another process is training into it; preparing
@@ -149,11 +150,14 @@ def train(
         elif not was_restarted() and workers.is_first:
             _check_free(folder)
         if announce is not None and workers.is_first:
-            announce(describe_training(experiment, model, folder, workers.count))
+            line = describe_training(experiment, model, folder, workers.count)
+            announce(f"{line}, which goes on with the settings stored there" if resume else line)
         with workers.main_process_first():
             data = prepare(experiment.data, files)
         vocabulary = sha256(data.tokenizer.model).hexdigest()[:16]
         workers.check_alike("the text", f"{data.folder.name}, vocabulary {vocabulary}")
+        if announce is not None and workers.is_first:
+            announce(f"{experiment.data.corpus}: {describe(data.report)}")
         if len(data.tokenizer) != experiment.data.vocab_size:
             model = build_model(experiment, len(data.tokenizer))
         (restarted,) = workers.all_reduce(float(was_restarted()))  # some machines may not know

@@ -13,7 +13,11 @@ from transformer_lib.data.tokenizer import Tokenizer
 from transformer_lib.errors import UserError
 from transformer_lib.experiment.run import Run
 from transformer_lib.model.normalization import LayerNorm
-from transformer_lib.model.positional_encoding import LearnedPositions, NoPositions
+from transformer_lib.model.positional_encoding import (
+    LearnedPositions,
+    NoPositions,
+    SinusoidalPositions,
+)
 from transformer_lib.model.transformer import Transformer
 from transformer_lib.vocabulary import BOS_PIECE, EOS_PIECE, UNK_PIECE
 
@@ -103,7 +107,9 @@ def _positions(positions: Any, d_model: int) -> np.ndarray:
     if isinstance(positions, LearnedPositions):
         rows = torch.arange(POSITIONS).clamp(max=len(positions.table) - 1)  # as ours shares it
         return _array(positions.table[rows])
-    return _array(positions.make_table(POSITIONS, d_model))
+    if isinstance(positions, SinusoidalPositions):
+        return _array(positions.make_table(POSITIONS, d_model))
+    raise UserError(f"{type(positions).__name__} has no counterpart in CTranslate2")
 
 
 def _linear(theirs: Any, ours: nn.Linear) -> None:

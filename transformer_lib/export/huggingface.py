@@ -75,7 +75,8 @@ def to_huggingface(
         UserError: it is one that neither Marian nor Pegasus can be.
     """
     config = ours.config
-    if config.norm not in ("post", "pre") or not config.positions.startswith("sinusoidal"):
+    of_marian = ("sinusoidal", "sinusoidal_halves")
+    if config.norm not in ("post", "pre") or config.positions not in of_marian:
         raise UserError(
             f"norm={config.norm!r} with positions={config.positions!r} has no counterpart in "
             "Hugging Face Transformers; post- and pre-norm with sinusoids have"

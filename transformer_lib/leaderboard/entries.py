@@ -36,7 +36,7 @@ class Track:
     reference_steps: int
 
 
-# 2,000 reference steps are three minutes on two cores that multiply bfloat16 in hardware.
+# 2,000 reference steps are two to three minutes on two cores that multiply bfloat16 in hardware.
 TRACKS = {
     "tatoeba-3min": Track("tatoeba", 2000),
     "multi30k-3min": Track("multi30k", 2000),

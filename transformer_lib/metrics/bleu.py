@@ -41,6 +41,8 @@ def _check_lengths(hypotheses: Sequence[str], references: Sequence[Sequence[str]
         raise ValueError("give each sentence a list of references: [['…'], ['…', '…'], …]")
     if len(hypotheses) != len(references):
         raise ValueError(f"{len(hypotheses)} hypotheses, but {len(references)} references")
+    if without := [number for number, several in enumerate(references) if not several]:
+        raise ValueError(f"sentence {without[0]} (from 0 on) has no reference")
 
 
 def score(
@@ -104,8 +106,11 @@ def paired_bootstrap(
     Its p counts one direction only, and either system may be ahead: ours is twice that.
 
     Raises:
-        ValueError: there is none, or there are not as many hypotheses as (lists of) references.
+        ValueError: there is none, or there are not as many hypotheses as (lists of) references, or
+            no sample is to be drawn.
     """
+    if samples < 1:
+        raise ValueError(f"samples={samples} is below 1")
     for hypotheses in (hypotheses_a, hypotheses_b):
         _check_lengths(hypotheses, references)
     test = PairedTest(
@@ -118,5 +123,6 @@ def paired_bootstrap(
     signatures, scores = test()
     pair: Any = scores["BLEU"]  # declared more widely than what it is
     a, b = pair
-    p_value = min(1.0, 2 * b.p_value)
+    # sacreBLEU counts what is strictly further apart, which of no difference at all is nothing.
+    p_value = 1.0 if a.score == b.score else min(1.0, 2 * b.p_value)
     return PairedDifference(a.score, a.ci, b.score, b.ci, p_value, str(signatures["BLEU"]))

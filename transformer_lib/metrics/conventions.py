@@ -51,9 +51,9 @@ def split_compounds(tokens: str) -> str:
 
 
 def paper_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> MetricScore:
-    """BLEU in the way of “Attention Is All You Need”.
+    """BLEU in the way of “Attention Is All You Need”, of translations into German.
 
-    Straight quotation marks, Moses tokens, compounds split, unsmoothed.
+    Straight quotation marks, Moses tokens by the rules for German, compounds split, unsmoothed.
     """
     spoken, wanted = (
         [split_compounds(moses_tokens(straightened(sentence))) for sentence in side]

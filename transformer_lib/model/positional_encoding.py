@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from jaxtyping import Float, Int
@@ -89,11 +89,17 @@ class NoPositions(nn.Module):
 
 
 def build_positions(kind: Positions, d_model: int) -> nn.Module:
-    """The positional encoding of this name."""
+    """The positional encoding of this name.
+
+    Raises:
+        ValueError: there is none.
+    """
     if kind == "sinusoidal":
         return SinusoidalPositions(d_model)
     if kind == "sinusoidal_halves":
         return SinusoidalPositions(d_model, partial(sinusoidal_positions, layout="halves"))
     if kind == "learned":
         return LearnedPositions(d_model)
-    return NoPositions()
+    if kind == "none":
+        return NoPositions()
+    raise ValueError(f"no positions are called {kind!r}; choose from {get_args(Positions)}")

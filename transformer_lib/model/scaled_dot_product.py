@@ -50,7 +50,15 @@ def fused_attention(
 
     ``is_causal`` stands for a causal mask that need not exist in memory; ``dropout`` is the
     probability with which a weight is set to zero (and the others are scaled up).
+
+    Raises:
+        ValueError: ``is_causal`` with other numbers of queries and keys.
     """
+    if is_causal and query.size(-2) != key.size(-2):
+        raise ValueError(
+            f"is_causal wants as many queries as keys, not {query.size(-2)} and {key.size(-2)}; "
+            "give a mask instead"
+        )
     if _matmuls_are_faster(query) and not dropout:
         return attention(query, key, value, whole_mask(query, mask, is_causal))[0]
     if is_causal and mask is not None:

@@ -16,6 +16,9 @@ from transformer_lib.errors import UserError
 from transformer_lib.model.decoder import DecoderLayer
 from transformer_lib.model.encoder import EncoderLayer
 
+# Without it, a GPU has one code for many tokens and another one for few, made when they come along.
+ONE_CODE_FOR_ALL_SIZES = {"triton.mix_order_reduction_non_strict_mode": True}
+
 
 @cache
 def has_fast_compiler(device: torch.device) -> bool:
@@ -58,7 +61,7 @@ def compiled_layers(model: nn.Module) -> Iterator[None]:
     """
     layers = [m for m in model.modules() if isinstance(m, EncoderLayer | DecoderLayer)]
     for layer in layers:
-        layer.compile(dynamic=True)
+        layer.compile(dynamic=True, options=ONE_CODE_FOR_ALL_SIZES)
     try:
         with compiling():
             yield

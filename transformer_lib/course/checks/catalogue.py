@@ -76,7 +76,7 @@ def as_markdown() -> str:
         rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(
         [
-            "# The bank of misconceptions",
+            "# Known mistakes",
             "",
             f"{len(bank())} known mistakes. The last column is measured: the properties in which "
             "the check of an exercise saw the mistake fail. Made by "

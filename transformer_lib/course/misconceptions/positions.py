@@ -21,7 +21,7 @@ def _table(length, d_model, sine_exponents, cosine_exponents, first=0, base=1000
 @misconception(
     "M1",
     "positional_encoding",
-    title="the exponent is doubled, and the cosine has another one than its sine",
+    title="the exponent is doubled, and differs between sine and cosine",
     source="the lecture's first listing: 2·i/d where i already steps by 2, and 2(i+1)/d",
     effect="The frequencies fall twice as fast, and PE(pos+k) is no longer a rotation of PE(pos).",
     hint="Your frequencies fall twice as fast as they should. Does your i count pairs of channels, "
