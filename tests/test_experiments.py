@@ -83,6 +83,14 @@ def test_another_experiment_than_the_one_described_does_not_pass(runs, conclusio
     assert check_experiment(NAME, table(0.69, 0.56), "more").passed
 
 
+def test_rounded_numbers_may_be_equal():
+    runs = table(0.6, 0.4).round(2)
+    runs.loc[runs["case"] == runs["case"].iloc[0], "accuracy"] = 0.6
+    assert "does the seed reach" not in repr(check_experiment(NAME, runs, "more"))
+    runs["accuracy"] += 1e-5
+    assert "does the seed reach" in repr(check_experiment(NAME, runs, "more"))
+
+
 def test_nothing_is_not_attempted():
     assert not check_experiment(NAME, ..., "more").attempted
 

@@ -411,6 +411,8 @@ def test_the_last_definition_that_ran_holds():
     assert part == Part("f", "def f():\n    return 2")
     with pytest.raises(NotKeptError, match="no cell that was run defines g"):
         part_from("g", ["g = 3"])
+    part = part_from("f", ["def f():\n    return 1\ncheck(f)\nf = mine('f')"])
+    assert part == Part("f", "def f():\n    return 1")
 
 
 def test_a_file_comes_back_as_it_was_written():

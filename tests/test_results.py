@@ -67,6 +67,8 @@ def test_a_stored_result_is_believed_for_the_same_program_only(storing, monkeypa
     assert "measured before, with PyTorch" in capsys.readouterr().out
     assert over_seeds(measure, CASES, "noise", seeds=2)["loss"][0] == first["loss"][0]
     assert over_seeds(measure, CASES | {"c": (3.0, "z")}, "noise")["loss"][0] == first["loss"][0]
+    monkeypatch.setitem(globals(), "item", 2.0)  # a loop of the notebook's: no variable of measure
+    assert over_seeds(measure, CASES, "noise")["loss"][0] == 7.0
     monkeypatch.setitem(globals(), "SCALE", 2.0)  # used by what measure uses
     assert over_seeds(measure, CASES, "noise")["loss"][0] == 2 * first["loss"][0]
     assert "measured just now" in capsys.readouterr().out

@@ -432,11 +432,17 @@ cases = {
     for form in FORMS
     for name, warmup in WARMUPS.items()
 }
-runs = over_seeds(train, cases, "09_places_of_the_norm", seeds=6)
-mean_and_spread(runs)
+by_place = over_seeds(train, cases, "09_places_of_the_norm", seeds=6)
+mean_and_spread(by_place)
+
+# %% [markdown]
+# The same, run by run:
 
 # %%
-loss = runs.groupby("case")["loss"].agg(["mean", "std", "min", "max"])
+by_place.pivot(index="case", columns="seed").loc[list(cases)].round(2)
+
+# %%
+loss = by_place.groupby("case")["loss"].agg(["mean", "std", "min", "max"])
 rows = {name: loss.loc[[f"{form}, {name}" for form in FORMS]] for name in WARMUPS}
 show(
     bars(
@@ -533,10 +539,10 @@ curves |= {"post-norm, rate 0.01": ("post", 1e-2), "pre-norm, rate 0.004": ("pre
 cases = {
     f"{name}, {n} layers": (form, n, rate) for name, (form, rate) in curves.items() for n in depths
 }
-runs = over_seeds(train_at, cases, "09_depth", seeds=6)
+by_depth = over_seeds(train_at, cases, "09_depth", seeds=6)
 
 # %%
-means = runs.groupby("case")["loss"].agg(["mean", "min", "max"])
+means = by_depth.groupby("case")["loss"].agg(["mean", "min", "max"])
 show(
     lines(
         {
@@ -588,9 +594,11 @@ pd.DataFrame(rows, columns=["layers", "pre-norm, numbers at the top", "with a fi
 
 # %%
 cases = {"pre, with a final norm": ("pre", 1, True), "without": ("pre", 1, False)}
-runs = over_seeds(train, cases, "09_final_norm", seeds=6)
-assert runs["loss"].max() < 2.9, "not as on our machines: restart the kernel and run all cells"
-mean_and_spread(runs[["case", "seed", "loss"]])
+by_final_norm = over_seeds(train, cases, "09_final_norm", seeds=6)
+assert by_final_norm["loss"].max() < 2.9, (
+    "not as on our machines: restart the kernel and run all cells"
+)
+mean_and_spread(by_final_norm[["case", "seed", "loss"]])
 
 # %% [markdown]
 # No: without it the mean is even lower, by less than the seeds differ. The final norm is there so

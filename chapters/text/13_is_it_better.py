@@ -346,13 +346,13 @@ sizes
 # sacreBLEU has a near relative of this, `--paired-bs`, which the library uses. It counts the draws
 # in which the difference is as far above the mean of all draws as the measured one is above zero;
 # the share of these says how often chance alone does as much in one direction. Either system may be
-# ahead, so the library's p is twice that:
+# ahead, so the library's p is twice that. Here with all references of each sentence:
 
 # %% tags=["nbval-ignore-output"]
 difference = scores.paired_bootstrap(outputs["transformer"], outputs["rnn"], test.references)
-for name in ("a", "b"):
-    score, interval = (getattr(difference, f"{what}_{name}") for what in ("score", "interval"))
-    print(f"{name}: {score:.1f} ± {interval:.1f}")
+for name, of in {"transformer": "a", "rnn": "b"}.items():
+    score, interval = (getattr(difference, f"{what}_{of}") for what in ("score", "interval"))
+    print(f"{name:12} {score:.1f} ± {interval:.1f}")
 print(f"p = {difference.p_value:.3f}")
 assert difference.p_value < 0.05, "not as on our machines: restart the kernel and run all cells"
 
@@ -436,13 +436,13 @@ CHOSEN = (
     "807 830 856 893 930 963"
 )
 ORDER = "100011110101110011100000001010"  # drawn by lot: where it says 1, the RNN is A
-rows = []
+blind = []
 for sentence, flip in zip(map(int, CHOSEN.split()), ORDER):
     pair = [outputs["transformer"][sentence], outputs["rnn"][sentence]]
     a, b = pair[::-1] if flip == "1" else pair
-    rows.append([test.sources[sentence], a, b])
-assert len(rows) == 30, "not as on this page: restart the kernel and run all cells"
-pd.DataFrame(rows, columns=["English", "A", "B"], index=range(1, 31))
+    blind.append([test.sources[sentence], a, b])
+assert len(blind) == 30, "not as on this page: restart the kernel and run all cells"
+pd.DataFrame(blind, columns=["English", "A", "B"], index=range(1, 31))
 
 # %% [markdown]
 # A large language model, which also helped to write this course, has judged them without knowing
@@ -516,7 +516,7 @@ def judged_by_chrf(sentence, a, b):
     return "=" if abs(score_a - score_b) < 5 else "A" if score_a > score_b else "B"
 
 # %% tags=["nbval-ignore-output"]
-machine = "".join(judged_by_chrf(i, a, b) for i, (_, a, b) in zip(map(int, CHOSEN.split()), rows))
+machine = "".join(judged_by_chrf(i, a, b) for i, (_, a, b) in zip(map(int, CHOSEN.split()), blind))
 judges = {"the model's and chrF's": (MODEL, machine)}
 if yours:
     judges |= {"yours and chrF's": (yours, machine), "yours and the model's": (yours, MODEL)}

@@ -292,3 +292,191 @@ def long_output_rewarded(hypotheses, references):
 )
 def one_at_least(hypotheses, references):
     return _bleu(hypotheses, references, least=1)
+
+
+def _counted(hypotheses, references, matched, total):
+    """BLEU from other counts: ``matched`` and ``total`` of two sentences and n."""
+    pairs = list(zip(hypotheses, references, strict=True))
+    matches = [sum(matched(h, r, n) for h, r in pairs) for n in range(1, 5)]
+    totals = [sum(total(h, n) for h, _ in pairs) for n in range(1, 5)]
+    if min(matches) == 0:
+        return 0.0
+    logs = [math.log(m / t) for m, t in zip(matches, totals, strict=True)]
+    return 100 * _brevity(hypotheses, references) * math.exp(sum(logs) / 4)
+
+
+def _brevity(hypotheses, references):
+    length, reference = sum(map(len, hypotheses)), sum(map(len, references))
+    return min(1.0, math.exp(1 - reference / length))
+
+
+def _matches(hypothesis, reference, n):
+    return (ngram_counts(hypothesis, n) & ngram_counts(reference, n)).total()
+
+
+@misconception(
+    "M567",
+    "corpus_bleu",
+    title="an n-gram that occurs twice counts once",
+    source="an answer in a trial of the checks: sets instead of counts",
+    effect="Repeated words that are right in both places get half of their credit.",
+    hint="Where something is said twice, and rightly so, you count it once. Which collection knows "
+    "how often something occurs?",
+)
+def matches_as_a_set(hypotheses, references):
+    return _counted(
+        hypotheses,
+        references,
+        lambda h, r, n: len(ngram_counts(h, n).keys() & ngram_counts(r, n).keys()),
+        lambda h, n: ngram_counts(h, n).total(),
+    )
+
+
+@misconception(
+    "M568",
+    "corpus_bleu",
+    title="the set of n-grams on both sides",
+    source="an answer in a trial of the checks: sets for matches and for totals",
+    effect="Repetition costs nothing: “the the the” is one word.",
+    hint="You count each n-gram of a sentence once, however often it is said. Should repetition be "
+    "free?",
+)
+def everything_as_a_set(hypotheses, references):
+    return _counted(
+        hypotheses,
+        references,
+        lambda h, r, n: len(ngram_counts(h, n).keys() & ngram_counts(r, n).keys()),
+        lambda h, n: len(ngram_counts(h, n)),
+    )
+
+
+@misconception(
+    "M569",
+    "corpus_bleu",
+    title="the last n-gram of each sentence is missing",
+    source="an answer in a trial of the checks: range(len(s) − n)",
+    effect="A sentence of four words has no run of four.",
+    hint="Count by hand the pairs of words in a sentence of three. Where does your range end?",
+)
+def last_missing(hypotheses, references):
+    return _counted(
+        hypotheses,
+        references,
+        lambda h, r, n: (ngram_counts(h[:-1], n) & ngram_counts(r[:-1], n)).total(),
+        lambda h, n: ngram_counts(h[:-1], n).total(),
+    )
+
+
+@misconception(
+    "M570",
+    "corpus_bleu",
+    title="slices that run over the end",
+    source="an answer in a trial of the checks: range(len(s))",
+    effect="The ends of sentences count again as runs that are too short.",
+    hint="Print the runs of four words of a sentence of five. Are all of them four words long?",
+)
+def slices_over_the_end(hypotheses, references):
+    def runs(sentence, n):
+        return Counter(tuple(sentence[i : i + n]) for i in range(len(sentence)))
+
+    return _counted(
+        hypotheses,
+        references,
+        lambda h, r, n: (runs(h, n) & runs(r, n)).total(),
+        lambda h, n: len(h),
+    )
+
+
+@misconception(
+    "M571",
+    "corpus_bleu",
+    title="the whole corpus as one sentence",
+    source="an answer in a trial of the checks: all sentences joined before counting",
+    effect="Words match the references of other sentences, and runs cross from one sentence to the "
+    "next.",
+    hint="In your count a run of words can begin in one sentence and end in the next. What is it "
+    "that is added up over sentences?",
+)
+def one_long_sentence(hypotheses, references):
+    joined = (
+        [[token for sentence in side for token in sentence]] for side in (hypotheses, references)
+    )
+    return _bleu(*joined)
+
+
+@misconception(
+    "M572",
+    "corpus_bleu",
+    title="the mean of the sentences' precisions",
+    source="an answer in a trial of the checks: divided sentence by sentence",
+    effect="A short sentence counts as much as a long one.",
+    hint="A sentence of three words weighs as much as one of thirty. What is divided by what in "
+    "corpus BLEU?",
+)
+def mean_of_precisions(hypotheses, references):
+    means = []
+    for n in range(1, 5):
+        shares = [
+            _matches(h, r, n) / total
+            for h, r in zip(hypotheses, references, strict=True)
+            if (total := ngram_counts(h, n).total())
+        ]
+        means.append(sum(shares) / max(1, len(shares)))
+    if min(means) == 0:
+        return 0.0
+    logs = sum(map(math.log, means)) / 4
+    return 100 * _brevity(hypotheses, references) * math.exp(logs)
+
+
+@misconception(
+    "M573",
+    "corpus_bleu",
+    title="a brevity penalty for each sentence",
+    source="an answer in a trial of the checks: the mean of the sentences' penalties",
+    effect="A long sentence no longer makes up for a short one.",
+    hint="Your precisions are right. Whose lengths does the penalty compare: those of each "
+    "sentence, or of all together?",
+)
+def penalty_of_each_sentence(hypotheses, references):
+    penalties = [
+        min(1.0, math.exp(1 - len(r) / len(h))) for h, r in zip(hypotheses, references, strict=True)
+    ]
+    return _bleu(hypotheses, references, brevity=lambda c, r: sum(penalties) / len(penalties))
+
+
+@misconception(
+    "M574",
+    "corpus_bleu",
+    title="the penalty is the share of the length",
+    source="an answer in a trial of the checks: c/r instead of exp(1 − r/c)",
+    effect="Output of half the length keeps half of its score instead of 37%.",
+    hint="Your penalty for short output is too mild. Which function of the two lengths is it?",
+)
+def share_of_the_length(hypotheses, references):
+    return _bleu(hypotheses, references, brevity=lambda c, r: min(1.0, c / r))
+
+
+@misconception(
+    "M575",
+    "bootstrap_wins",
+    title="the mean over all samples",
+    source="an answer in a trial of the checks: mean() without an axis",
+    effect="One comparison instead of a thousand, so the answer is 0 or 1.",
+    hint="You take one mean over all samples together, and compare once. Over which axis is the "
+    "mean of each sample?",
+)
+def all_samples_together(scores_a, scores_b, indices):
+    return float(scores_a[indices].double().mean() > scores_b[indices].double().mean())
+
+
+@misconception(
+    "M576",
+    "bootstrap_wins",
+    title="the share made a whole number",
+    source="an answer in a trial of the checks: round",
+    effect="The answer is 0 or 1, and says who is ahead, not how surely.",
+    hint="Your answer is 0 or 1. What becomes of the share on its way out?",
+)
+def rounded(scores_a, scores_b, indices):
+    a, b = scores_a[indices].double().mean(dim=1), scores_b[indices].double().mean(dim=1)
+    return float(round((a > b).double().mean().item()))

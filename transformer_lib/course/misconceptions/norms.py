@@ -915,3 +915,78 @@ class LargeEpsilon(_Norm):
 )
 def unbiased_deviation(x, scale, eps):
     return scale * x / torch.sqrt(x.var(dim=-1, keepdim=True) + eps)
+
+
+@misconception(
+    "M577",
+    "BatchNorm",
+    title="the unbiased variance normalizes, too",
+    source="an answer in a trial of the checks: x.var() for both",
+    effect="The smaller the batch, the smaller its normalized numbers.",
+    hint="In training your numbers come out a little too small. There are two variances here: "
+    "which one normalizes, and which one is kept?",
+)
+class UnbiasedInTraining(_Running):
+    def forward(self, x):
+        output = super().forward(x)
+        if not self.training:
+            return output
+        mean, variance = x.mean(dim=(0, 1)), x.var(dim=(0, 1))
+        return self.weight * (x - mean) / torch.sqrt(variance + 1e-5) + self.bias
+
+
+@misconception(
+    "M578",
+    "BatchNorm",
+    title="nothing of the old running statistics fades",
+    source="an answer in a trial of the checks: += 0.1 · new",
+    effect="The running statistics grow with every batch, without an end.",
+    hint="Your running statistics grow from batch to batch. What has to happen to the old ones "
+    "when a tenth of the new ones comes in?",
+)
+class NothingFades(_Running):
+    def forward(self, x):
+        before = self.mean, self.variance
+        output = super().forward(x)
+        if self.training:
+            self.mean = self.mean + 0.1 * before[0]
+            self.variance = self.variance + 0.1 * before[1]
+        return output
+
+
+@misconception(
+    "M579",
+    "BatchNorm",
+    title="the running standard deviation",
+    source="an answer in a trial of the checks: a tenth of the deviation, not of the variance",
+    effect="In use the spread is too small: a mean of roots is below the root of the mean.",
+    hint="In training you are right. Of what is the running mean taken before the root: of the "
+    "variance, or of the deviation?",
+)
+class RunningDeviation(_Running):
+    def forward(self, x):
+        before = self.variance
+        output = super().forward(x)
+        if self.training:
+            new = x.detach().var(dim=(0, 1)).sqrt()
+            self.variance = (0.9 * before.sqrt() + 0.1 * new).square()
+        return output
+
+
+@misconception(
+    "M580",
+    "BatchNorm",
+    title="n is the number of all numbers",
+    source="an answer in a trial of the checks: x.numel() for n",
+    effect="The variance is hardly corrected at all.",
+    hint="The running mean is right. Over how many numbers is *one channel's* variance taken?",
+)
+class CorrectedByAllNumbers(_Running):
+    def forward(self, x):
+        before = self.variance
+        output = super().forward(x)
+        if self.training:
+            n = x.numel()
+            new = x.detach().var(dim=(0, 1), correction=0) * n / (n - 1)
+            self.variance = 0.9 * before + 0.1 * new
+        return output

@@ -516,3 +516,47 @@ def merges_replaced_in_the_text(word, merges):
     for left, right in merges:
         text = text.replace(f"{left} {right}", left + right)
     return text.split()
+
+
+@also("M174", "learn_merges")
+def learned_by_replacing_text(counts, number):
+    spelled = {" ".join(word): count for word, count in counts.items()}
+    merges: list[tuple[str, str]] = []
+    while len(merges) < number:
+        pairs: Counter = Counter()
+        for text, count in spelled.items():
+            for pair in pairwise(text.split()):
+                pairs[pair] += count
+        if not pairs:
+            break
+        best = min(pairs, key=lambda pair: (-pairs[pair], pair))
+        merges.append(best)
+        spelled = {
+            text.replace(" ".join(best), "".join(best)): count for text, count in spelled.items()
+        }
+    return merges
+
+
+@misconception(
+    "M581",
+    "tokenize",
+    title="one letter never met, and nothing of its word is merged",
+    source="an answer in a trial of the checks: a word is merged or spelled, not both",
+    effect="A foreign letter takes its whole word apart.",
+    hint="In a word with one letter that is not in the text, the others stay single. Are they "
+    "unknown, too?",
+)
+def unmerged_beside_unknown(text, number, sentences):
+    counts = Counter(word for sentence in text for word in _words(sentence))
+    merges, letters = _learned(counts, number), {letter for word in counts for letter in word}
+    vocabulary = letters | {a + b for a, b in merges}
+
+    def cut(word):
+        symbols = list(word)
+        for pair in merges if letters.issuperset(word) else []:
+            symbols = _merge(symbols, pair)
+        return _in_bytes(
+            symbols, vocabulary, lambda s: [f"<0x{byte:02X}>" for byte in s.encode("utf-8")]
+        )
+
+    return [[piece for word in _words(s) for piece in cut(word)] for s in sentences]

@@ -44,8 +44,13 @@ def part_from(name: str, cells: Iterable[str], elsewhere: dict[str, str] | None 
     """
     elsewhere = elsewhere or {}
     statements: dict[str, str] = {}
+    fetched = f"{name}=mine("  # below its check in the same cell: that is what is kept now
     for cell in cells:
-        statements |= dict(_bindings(cell))
+        statements |= {
+            bound: text
+            for bound, text in _bindings(cell)
+            if not (bound == name and text.replace(" ", "").startswith(fetched))
+        }
     if name not in statements or not statements[name].lstrip().startswith(("def", "class", "@")):
         raise NotKeptError(f"no cell that was run defines {name} with `def` or `class`")
     collected = _Collected()

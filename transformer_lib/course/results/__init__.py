@@ -6,6 +6,7 @@ it was measured with. Change the program, and your machine measures yours. What 
 ``make variants`` measures.
 """
 
+import dis
 import hashlib
 import inspect
 import json
@@ -145,5 +146,9 @@ def _is_program(thing: Any) -> bool:
 
 
 def _names(code: CodeType) -> set[str]:
+    """Of the global variables that the code reads; ``co_names`` has names of attributes, too."""
     inner = (_names(c) for c in code.co_consts if isinstance(c, CodeType))
-    return set(code.co_names).union(*inner)
+    read = {
+        i.argval for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")
+    }
+    return read.union(*inner)

@@ -66,11 +66,20 @@ def _bootstrap_cases(random: torch.Generator) -> dict[str, Case]:
         clear = (scores_a - scores_b).double()[indices].mean(dim=1).abs() > 1e-5
         return scores_a, scores_b, indices[clear][:samples]
 
+    def few(won: int, by: float, lost: int, by_less: float, rest: float) -> Case:
+        """Samples of the first sentence, which A wins, or of the second, which A loses."""
+        apart = torch.tensor([by, -by_less, rest, rest])
+        indices = torch.cat([torch.zeros(won, 4), torch.ones(lost, 4)]).long()
+        return Case(apart.clamp(min=0.0), (-apart).clamp(min=0.0), indices)
+
     won_and_lost = torch.tensor([1.0, 0.0, 1.0, 0.0])  # half of the samples are a draw
     return {
         "values": Case(*arguments(23, 1000)),
         "other sizes": Case(*arguments(31, 1200)),
         "draws": Case(won_and_lost, won_and_lost.flip(0), arguments(4, 50)[2]),
+        "few samples won": few(20, 0.5, 30, 0.6, rest=0.4),
+        "most samples won": few(30, 0.6, 20, 0.5, rest=-0.4),
+        "most samples won by little": few(30, 0.1, 20, 0.6, rest=0.4),
     }
 
 

@@ -77,6 +77,7 @@ def _count_cases(random: torch.Generator) -> dict[str, Case]:
         "a row of equals": Case({"aaaa": 3, "▁b": 4}, 2),
         "three equals": Case({"aaa": 3, "▁b": 4}, 2),
         "pairs that occur once": Case({"▁ab": 1, "cd": 1}, 3),
+        "the end of a longer symbol": Case({"bbbbb": 2}, 5),
     }
 
 
@@ -130,6 +131,7 @@ def _tokenizer_cases(random: torch.Generator) -> dict[str, Case]:
         "values": Case(text, 12, ["Tom is there.", "The hen."]),
         "one merge": Case(text, 1, ["is he here"]),
         "letters never met": Case(text, 8, ["Tom ißt.", "好!"]),
+        "a letter never met beside known pieces": Case(text[:2], 20, ["Tomß is"]),
         "punctuation": Case(["Oh, no.", "No, no, oh."], 6, ["No. No, oh", ",,"]),
         "no sentence": Case(text, 3, []),
         "more merges than there are": Case(["oh no"], 20, ["no, oh no"]),
