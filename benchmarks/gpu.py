@@ -155,9 +155,13 @@ def _tried(measure: Callable[[], Figures]) -> Figures:
     try:
         return measure()
     except Exception as error:  # a compiler's and a driver's are of many kinds
-        traceback.print_exc(file=sys.stderr)
-        reason = (str(error).strip().splitlines() or [""])[0]
-        return {"failed": f"{type(error).__name__}: {reason}", "traceback": traceback.format_exc()}
+        return _failure(error)
+
+
+def _failure(error: Exception) -> Figures:
+    traceback.print_exc(file=sys.stderr)
+    reason = (str(error).strip().splitlines() or [""])[0]
+    return {"failed": f"{type(error).__name__}: {reason}", "traceback": traceback.format_exc()}
 
 
 class _Unsaved(Trainer):
@@ -476,11 +480,18 @@ def main() -> None:
 def _measured(part: str, text: Path, path: Path, scale: Scale) -> None:
     """A part's figures into the file, each as soon as it is known, and as a table."""
     systems: dict[str, Figures] = {}
+
+    def note(name: str, figures: Figures) -> None:
+        systems[name] = figures
+        print(name, {k: v for k, v in figures.items() if k not in HIDDEN}, flush=True)
+        _write(path, part, systems)
+
     with tempfile.TemporaryDirectory() as work:
-        for name, figures in PARTS[part](text, Path(work).resolve(), scale):
-            systems[name] = figures
-            print(name, {k: v for k, v in figures.items() if k not in HIDDEN}, flush=True)
-            _write(path, part, systems)
+        try:
+            for name, figures in PARTS[part](text, Path(work).resolve(), scale):
+                note(name, figures)
+        except Exception as error:  # in what the part needs before it can measure
+            note("what comes first", _failure(error))
     print(as_table(part, systems))
     print(f"\nall figures: {path}")
 
