@@ -61,7 +61,7 @@ def as_markdown(entries: Sequence[Entry], files: Path | None = None) -> str:
         lines = [
             f"## {name}",
             "",
-            f"{track.corpus}, {len(test):,} test sentences, one reference, "
+            f"{track.corpus.capitalize()}, {len(test):,} test sentences, one reference, "
             f"{track.reference_steps:,} reference steps.",
             "",
             "| | entry | BLEU, mean of three seeds | each | p against the row above | about | by |",

@@ -86,6 +86,8 @@ def compare(
             if other := _shape_of_another(expected, got, names):
                 return Mismatch("shape", f"{found[0].message}; {other}", telling=True)
         first = min(found, key=lambda m: (ASPECTS.index(m.aspect), not m.telling), default=None)
+        if first and _is_short_text(expected) and _is_short_text(got):
+            return replace(first, message=f"{names[0]}: expected {expected!r}, got {got!r}")
         right = [n for n, m in zip(names, mismatches, strict=False) if m is None]
         if first and sizes is not None and len(names) == len(expected) > len(found):
             return replace(first, message=f"{first.message}; right, though: {listed(right)}")
@@ -164,6 +166,15 @@ def _compare_named(
 def _few(keys: list[str], most: int = 3) -> str:
     names = ", ".join(map(repr, keys[:most]))
     return f"{names} and {len(keys) - most} more" if len(keys) > most else names
+
+
+def _is_short_text(x: Any, width: int = 80) -> bool:
+    """Whether it is a list of words, or of lists of them, that one can take in at a glance."""
+
+    def is_text(x: Any) -> bool:
+        return isinstance(x, str) or (isinstance(x, list | tuple) and all(map(is_text, x)))
+
+    return isinstance(x, list) and is_text(x) and len(repr(x)) <= width
 
 
 def _shape_of_another(expected: Any, got: Any, names: tuple[str, ...]) -> str:

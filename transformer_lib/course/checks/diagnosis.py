@@ -488,14 +488,20 @@ def _call(name: str, case: Case, width: int = 80) -> str:
     """The call as one would write it, if that is short and shows all."""
     if not case.args or not all(_is_small(x) for x in case.args):
         return ""
-    text = f"{name}({', '.join(map(repr, case.args))})"
+    text = f"{name}({', '.join(map(_written, case.args))})"
     return text if len(text) <= width else ""
 
 
 def _is_small(x: Any) -> bool:
-    if isinstance(x, list | tuple):
+    if isinstance(x, dict):
+        return all(map(_is_small, [*x, *x.values()]))
+    if isinstance(x, list | tuple | set):
         return all(map(_is_small, x))
     return x is None or isinstance(x, str | int | float)
+
+
+def _written(x: Any) -> str:
+    return "{" + ", ".join(sorted(map(repr, x))) + "}" if isinstance(x, set) and x else repr(x)
 
 
 def _side_effects(exercise: Exercise, trial: Trial, outcomes: Outcomes):
