@@ -90,7 +90,7 @@ def test_an_entry_is_run_verified_and_ranked(small, tmp_path, capsys):
     assert out.splitlines()[-1].startswith("holds: ")
     made = as_markdown(entries_in(tmp_path))
     assert made.startswith(
-        "## multi30k-3min\n\nmulti30k, 20 test sentences, one reference, 400 ref"
+        "## multi30k-3min\n\nMulti30k, 20 test sentences, one reference, 400 ref"
     )
     assert [line.split("`")[1] for line in made.splitlines() if "alone" in line] == [
         "most", "half", "few"
