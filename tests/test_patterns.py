@@ -12,7 +12,7 @@ from torch import Tensor
 
 from transformer_lib.course.checks import EXERCISES, check
 from transformer_lib.course.checks.compare import compare
-from transformer_lib.course.checks.diagnosis import draw_trial, find_exercise, judge
+from transformer_lib.course.checks.diagnosis import _nearly, draw_trial, find_exercise, judge
 from transformer_lib.course.checks.observe import Case, Outcome
 from transformer_lib.course.checks.parts import calls_of
 from transformer_lib.course.checks.patterns import pattern
@@ -210,6 +210,14 @@ def test_a_mistake_that_matches_nearly_everywhere_is_named():
     verdict = check(attention, seed=1)
     assert verdict.mistakes == ("M33",)
     assert "does not explain “" in verdict.hints[0]
+
+
+def test_a_mistake_that_would_show_in_more_places_says_in_which():
+    exercise = EXERCISES["bootstrap_wins"]
+    trial = draw_trial(exercise, 1)
+    outcomes = trial.wrong["M575"] | {"draws": trial.right["draws"]}
+    mistake, said = _nearly(exercise, trial, outcomes)
+    assert (mistake.id, said) == ("M575", "with which “draws” would fail, too")
 
 
 def test_a_small_call_is_shown():

@@ -168,9 +168,8 @@ def _diagnosis(
         left = (f"what is left then is {hint}" for hint in _hints(then))
         return Diagnosis(then, notes=(repair.said, *left))
     if likely := _nearly(exercise, trial, outcomes):
-        mistake, cases = likely
-        hint = f"{mistake.id} (which does not explain {listed(cases)}): {mistake.hint}"
-        return Diagnosis((mistake,), (hint,))
+        mistake, but = likely
+        return Diagnosis((mistake,), (f"{mistake.id} ({but}): {mistake.hint}",))
     return Diagnosis()
 
 
@@ -188,8 +187,16 @@ def _hints(known: Iterable[Misconception]) -> tuple[str, ...]:
 
 def _nearly(
     exercise: Exercise, trial: Trial, outcomes: Outcomes
-) -> tuple[Misconception, list[str]] | None:
+) -> tuple[Misconception, str] | None:
     """The mistake that matches in most of the cases in which it shows, and where it does not."""
+
+    def but(differs: list[str]) -> str:
+        are_right = [x for x in differs if alike(outcomes[x], trial.right[x], exercise.tolerance)]
+        are_wrong = [x for x in differs if x not in are_right]
+        said = [f"which does not explain {_quoted(are_wrong)}"] if are_wrong else []
+        said += [f"with which {_quoted(are_right)} would fail, too"] if are_right else []
+        return ", and ".join(said)
+
     found = []
     for mistake in wrong_answers(exercise.name):
         wrong = trial.wrong[mistake.id]
@@ -203,10 +210,14 @@ def _nearly(
         differs = [x for x in outcomes if not alike(outcomes[x], wrong[x], exercise.tolerance)]
         matches = [x for x in shows if x not in differs]
         if len(matches) > len(shows) / 2 and shows[0] in matches:
-            found.append((len(matches), mistake, [f"“{x}”" for x in differs]))
+            found.append((len(matches), mistake, but(differs)))
     most = max((count for count, _, _ in found), default=0)
-    best = [(mistake, differs) for count, mistake, differs in found if count == most]
+    best = [(mistake, said) for count, mistake, said in found if count == most]
     return best[0] if len(best) == 1 else None
+
+
+def _quoted(labels: list[str]) -> str:
+    return listed([f"“{label}”" for label in labels])
 
 
 def _and_another(

@@ -13,8 +13,7 @@ from transformer_lib.instructor.grading.course import Course, safe_name
 
 # Moodle names its columns in the language of whoever exports them.
 EMAIL = ("email", "email address", "e-mail", "e-mail-adresse")
-USERNAMES = ("student_id", "username", "anmeldename", "login", "sis login id", "sis user id")
-IDS = (*USERNAMES, *EMAIL)
+IDS = ("student_id", "username", "anmeldename", "login", "sis login id", "sis user id", *EMAIL)
 FIRST = ("first_name", "first name", "given name", "vorname")
 LAST = ("last_name", "last name", "surname", "family name", "nachname")
 LMS = ("lms_user_id", "canvas id")
