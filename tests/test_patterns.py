@@ -215,7 +215,7 @@ def test_a_mistake_that_matches_nearly_everywhere_is_named():
 def test_a_mistake_that_would_show_in_more_places_says_in_which():
     exercise = EXERCISES["bootstrap_wins"]
     trial = draw_trial(exercise, 1)
-    outcomes = trial.wrong["M575"] | {"draws": trial.right["draws"]}
+    outcomes = {**trial.wrong["M575"], "draws": trial.right["draws"]}
     mistake, said = _nearly(exercise, trial, outcomes)
     assert (mistake.id, said) == ("M575", "with which “draws” would fail, too")
 
