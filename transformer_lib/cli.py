@@ -392,9 +392,6 @@ def main() -> None:
         where = f": {error.filename}" if error.filename else ""
         print(f"error: {error.strerror or error}{where}", file=sys.stderr)
         sys.exit(2)
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        sys.exit(130)
     except (RuntimeError, MemoryError) as error:
         from transformer_lib.device import is_out_of_memory
 
