@@ -510,9 +510,7 @@ def kappa(first, second):
 
 
 def judged_by_chrf(sentence, a, b):
-    score_a, score_b = (
-        CHRF().sentence_score(text, test.references[sentence]).score for text in (a, b)
-    )
+    score_a, score_b = (sentence_chrf(text, test.references[sentence]).score for text in (a, b))
     return "=" if abs(score_a - score_b) < 5 else "A" if score_a > score_b else "B"
 
 # %% tags=["nbval-ignore-output"]

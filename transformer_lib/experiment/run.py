@@ -149,15 +149,18 @@ def train(
             _read_info(folder)
         elif not was_restarted() and workers.is_first:
             _check_free(folder)
-        if announce is not None and workers.is_first:
-            line = describe_training(experiment, model, folder, workers.count)
-            announce(f"{line}, which goes on with the settings stored there" if resume else line)
+
+        def say(line: str) -> None:
+            if announce is not None and workers.is_first:
+                announce(line)
+
+        line = describe_training(experiment, model, folder, workers.count)
+        say(f"{line}, which goes on with the settings stored there" if resume else line)
         with workers.main_process_first():
             data = prepare(experiment.data, files)
         vocabulary = sha256(data.tokenizer.model).hexdigest()[:16]
         workers.check_alike("the text", f"{data.folder.name}, vocabulary {vocabulary}")
-        if announce is not None and workers.is_first:
-            announce(f"{experiment.data.corpus}: {describe(data.report)}")
+        say(f"{experiment.data.corpus}: {describe(data.report)}")
         if len(data.tokenizer) != experiment.data.vocab_size:
             model = build_model(experiment, len(data.tokenizer))
         (restarted,) = workers.all_reduce(float(was_restarted()))  # some machines may not know

@@ -1,6 +1,7 @@
 """Where two results differ first, said in words."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import permutations
 from typing import Any, Literal
@@ -303,6 +304,11 @@ def _explain_shape(expected: Tensor, got: Tensor, axes: tuple[str, ...]) -> str:
 def listed(words: list[str]) -> str:
     """One, two and three."""
     return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+
+
+def quoted(names: Iterable[str]) -> str:
+    """“One”, “two” and “three”."""
+    return listed([f"“{name}”" for name in names])
 
 
 def _other_kind(name: str, expected: Any, got: Any) -> str:

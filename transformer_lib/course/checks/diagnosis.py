@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from transformer_lib.course.checks.compare import ASPECTS, compare, listed
+from transformer_lib.course.checks.compare import ASPECTS, compare, listed, quoted
 from transformer_lib.course.checks.exercise import EXERCISES, Exercise
 from transformer_lib.course.checks.leaving import where_autograd_is_left
 from transformer_lib.course.checks.observe import (
@@ -193,8 +193,8 @@ def _nearly(
     def but(differs: list[str]) -> str:
         are_right = [x for x in differs if alike(outcomes[x], trial.right[x], exercise.tolerance)]
         are_wrong = [x for x in differs if x not in are_right]
-        said = [f"which does not explain {_quoted(are_wrong)}"] if are_wrong else []
-        said += [f"with which {_quoted(are_right)} would fail, too"] if are_right else []
+        said = [f"which does not explain {quoted(are_wrong)}"] if are_wrong else []
+        said += [f"with which {quoted(are_right)} would fail, too"] if are_right else []
         return ", and ".join(said)
 
     found = []
@@ -214,10 +214,6 @@ def _nearly(
     most = max((count for count, _, _ in found), default=0)
     best = [(mistake, said) for count, mistake, said in found if count == most]
     return best[0] if len(best) == 1 else None
-
-
-def _quoted(labels: list[str]) -> str:
-    return listed([f"“{label}”" for label in labels])
 
 
 def _and_another(

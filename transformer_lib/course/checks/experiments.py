@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from transformer_lib.course.checks.compare import listed
+from transformer_lib.course.checks.compare import listed, quoted
 from transformer_lib.course.checks.verdict import Finding, Verdict
 from transformer_lib.errors import did_you_mean
 
@@ -171,4 +171,4 @@ def _wrong_conclusion(experiment: Experiment, groups: dict[Any, Any], conclusion
 
 
 def _names(names: Any) -> str:
-    return listed([f"“{name}”" for name in sorted(map(str, names))])
+    return quoted(sorted(map(str, names)))

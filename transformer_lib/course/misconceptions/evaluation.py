@@ -9,21 +9,28 @@ from transformer_lib.course.misconceptions.bank import misconception
 from transformer_lib.metrics.bleu import ngram_counts
 
 
-def _bleu(hypotheses, references, most=4, clip=True, brevity=None, mean=None, least=0):
-    matches, totals = [0] * most, [0] * most
-    for hypothesis, reference in zip(hypotheses, references, strict=True):
-        for n in range(1, most + 1):
-            ours, theirs = ngram_counts(hypothesis, n), ngram_counts(reference, n)
-            found = (
-                ours & theirs if clip else Counter({g: c for g, c in ours.items() if g in theirs})
-            )
-            matches[n - 1] += found.total()
-            totals[n - 1] += max(least, ours.total())
-    if min(matches) == 0:
+def _matches(hypothesis, reference, n):
+    return (ngram_counts(hypothesis, n) & ngram_counts(reference, n)).total()
+
+
+def _total(hypothesis, reference, n):
+    return ngram_counts(hypothesis, n).total()
+
+
+def _bleu(hypotheses, references, matches=_matches, total=_total, most=4, brevity=None, mean=None):
+    """As it should be, but for what is switched."""
+    pairs = list(zip(hypotheses, references, strict=True))
+    precisions = [
+        sum(matches(h, r, n) for h, r in pairs) / max(1, sum(total(h, r, n) for h, r in pairs))
+        for n in range(1, most + 1)
+    ]
+    return _score(precisions, hypotheses, references, brevity, mean)
+
+
+def _score(precisions, hypotheses, references, brevity=None, mean=None):
+    if min(precisions) == 0:
         return 0.0
-    precisions = [m / t for m, t in zip(matches, totals, strict=True)]
-    length = sum(map(len, hypotheses))
-    reference_length = sum(map(len, references))
+    length, reference_length = sum(map(len, hypotheses)), sum(map(len, references))
     brevity = brevity or (lambda c, r: 1.0 if c > r else math.exp(1 - r / c))
     mean = mean or (lambda p: math.exp(sum(map(math.log, p)) / len(p)))
     return 100 * brevity(length, reference_length) * mean(precisions)
@@ -66,7 +73,11 @@ def mean_of_sentences(hypotheses, references):
     hint="A word that is repeated is counted as right each time. How often may it be?",
 )
 def not_clipped(hypotheses, references):
-    return _bleu(hypotheses, references, clip=False)
+    def matches(hypothesis, reference, n):
+        known = ngram_counts(reference, n)
+        return sum(count for run, count in ngram_counts(hypothesis, n).items() if run in known)
+
+    return _bleu(hypotheses, references, matches)
 
 
 @misconception(
@@ -204,18 +215,14 @@ def not_resampled(scores_a, scores_b, indices):
     "clipping are the sentences' counts added up?",
 )
 def pooled_before_clipping(hypotheses, references):
-    matches, totals = [], []
+    precisions = []
     for n in range(1, 5):
-        ours = sum((ngram_counts(h, n) for h in hypotheses), Counter())
-        theirs = sum((ngram_counts(r, n) for r in references), Counter())
-        matches.append((ours & theirs).total())
-        totals.append(ours.total())
-    if min(matches) == 0:
-        return 0.0
-    length, reference = sum(map(len, hypotheses)), sum(map(len, references))
-    brevity = min(1.0, math.exp(1 - reference / length))
-    logs = [math.log(m / t) for m, t in zip(matches, totals, strict=True)]
-    return 100 * brevity * math.exp(sum(logs) / 4)
+        ours, theirs = (
+            sum((ngram_counts(sentence, n) for sentence in side), Counter())
+            for side in (hypotheses, references)
+        )
+        precisions.append((ours & theirs).total() / max(1, ours.total()))
+    return _score(precisions, hypotheses, references)
 
 
 @misconception(
@@ -228,18 +235,7 @@ def pooled_before_clipping(hypotheses, references):
     "they shares?",
 )
 def recall_instead_of_precision(hypotheses, references):
-    matches, totals = [0] * 4, [0] * 4
-    for hypothesis, reference in zip(hypotheses, references, strict=True):
-        for n in range(4):
-            ours, theirs = ngram_counts(hypothesis, n + 1), ngram_counts(reference, n + 1)
-            matches[n] += (ours & theirs).total()
-            totals[n] += theirs.total()
-    if min(matches) == 0:
-        return 0.0
-    length, reference = sum(map(len, hypotheses)), sum(map(len, references))
-    brevity = min(1.0, math.exp(1 - reference / length))
-    logs = [math.log(m / t) for m, t in zip(matches, totals, strict=True)]
-    return 100 * brevity * math.exp(sum(logs) / 4)
+    return _bleu(hypotheses, references, total=lambda h, r, n: ngram_counts(r, n).total())
 
 
 @misconception(
@@ -291,27 +287,11 @@ def long_output_rewarded(hypotheses, references):
     "and how many do you count?",
 )
 def one_at_least(hypotheses, references):
-    return _bleu(hypotheses, references, least=1)
+    return _bleu(hypotheses, references, total=lambda h, r, n: max(1, _total(h, r, n)))
 
 
-def _counted(hypotheses, references, matched, total):
-    """BLEU from other counts: ``matched`` and ``total`` of two sentences and n."""
-    pairs = list(zip(hypotheses, references, strict=True))
-    matches = [sum(matched(h, r, n) for h, r in pairs) for n in range(1, 5)]
-    totals = [sum(total(h, n) for h, _ in pairs) for n in range(1, 5)]
-    if min(matches) == 0:
-        return 0.0
-    logs = [math.log(m / t) for m, t in zip(matches, totals, strict=True)]
-    return 100 * _brevity(hypotheses, references) * math.exp(sum(logs) / 4)
-
-
-def _brevity(hypotheses, references):
-    length, reference = sum(map(len, hypotheses)), sum(map(len, references))
-    return min(1.0, math.exp(1 - reference / length))
-
-
-def _matches(hypothesis, reference, n):
-    return (ngram_counts(hypothesis, n) & ngram_counts(reference, n)).total()
+def _distinct_matches(hypothesis, reference, n):
+    return len(ngram_counts(hypothesis, n).keys() & ngram_counts(reference, n).keys())
 
 
 @misconception(
@@ -324,12 +304,7 @@ def _matches(hypothesis, reference, n):
     "how often something occurs?",
 )
 def matches_as_a_set(hypotheses, references):
-    return _counted(
-        hypotheses,
-        references,
-        lambda h, r, n: len(ngram_counts(h, n).keys() & ngram_counts(r, n).keys()),
-        lambda h, n: ngram_counts(h, n).total(),
-    )
+    return _bleu(hypotheses, references, _distinct_matches)
 
 
 @misconception(
@@ -342,12 +317,7 @@ def matches_as_a_set(hypotheses, references):
     "free?",
 )
 def everything_as_a_set(hypotheses, references):
-    return _counted(
-        hypotheses,
-        references,
-        lambda h, r, n: len(ngram_counts(h, n).keys() & ngram_counts(r, n).keys()),
-        lambda h, n: len(ngram_counts(h, n)),
-    )
+    return _bleu(hypotheses, references, _distinct_matches, lambda h, r, n: len(ngram_counts(h, n)))
 
 
 @misconception(
@@ -359,11 +329,11 @@ def everything_as_a_set(hypotheses, references):
     hint="Count by hand the pairs of words in a sentence of three. Where does your range end?",
 )
 def last_missing(hypotheses, references):
-    return _counted(
+    return _bleu(
         hypotheses,
         references,
-        lambda h, r, n: (ngram_counts(h[:-1], n) & ngram_counts(r[:-1], n)).total(),
-        lambda h, n: ngram_counts(h[:-1], n).total(),
+        lambda h, r, n: _matches(h[:-1], r[:-1], n),
+        lambda h, r, n: _total(h[:-1], r, n),
     )
 
 
@@ -379,12 +349,10 @@ def slices_over_the_end(hypotheses, references):
     def runs(sentence, n):
         return Counter(tuple(sentence[i : i + n]) for i in range(len(sentence)))
 
-    return _counted(
-        hypotheses,
-        references,
-        lambda h, r, n: (runs(h, n) & runs(r, n)).total(),
-        lambda h, n: len(h),
-    )
+    def matches(hypothesis, reference, n):
+        return (runs(hypothesis, n) & runs(reference, n)).total()
+
+    return _bleu(hypotheses, references, matches, lambda h, r, n: len(h))
 
 
 @misconception(
@@ -419,13 +387,10 @@ def mean_of_precisions(hypotheses, references):
         shares = [
             _matches(h, r, n) / total
             for h, r in zip(hypotheses, references, strict=True)
-            if (total := ngram_counts(h, n).total())
+            if (total := _total(h, r, n))
         ]
         means.append(sum(shares) / max(1, len(shares)))
-    if min(means) == 0:
-        return 0.0
-    logs = sum(map(math.log, means)) / 4
-    return 100 * _brevity(hypotheses, references) * math.exp(logs)
+    return _score(means, hypotheses, references)
 
 
 @misconception(

@@ -421,8 +421,9 @@ class _Running(nn.Module):
     """Batch norm as it is right; a mistake changes one of these."""
 
     keep = 0.9  # of the running statistics
+    takes: float | None = None  # of the new ones, where it is not the rest
     correction = 1
-    of_sentences = False  # n of the correction
+    correction_in_training = 0
     in_use = "running"
     also_in_use = False
     persistent = True
@@ -441,20 +442,28 @@ class _Running(nn.Module):
         self.register_buffer("variance", torch.ones(d_model), self.persistent)
 
     def forward(self, x):
-        mean, variance = x.mean(dim=(0, 1)), x.var(dim=(0, 1), correction=0)
+        mean = x.mean(dim=(0, 1))
+        variance = x.var(dim=(0, 1), correction=self.correction_in_training)
         if self.training or self.also_in_use:
-            n, corrected = len(x), x.var(dim=(0, 1), correction=self.correction)
-            new = [mean, variance * n / max(n - 1, 1) if self.of_sentences else corrected]
+            new = [mean, self.kept_variance(x)]
             if self.detached:
                 new = [statistic.detach() for statistic in new]
-            self.mean = self.keep * self.mean + (1 - self.keep) * new[0]
-            self.variance = self.keep * self.variance + (1 - self.keep) * new[1]
+            takes = 1 - self.keep if self.takes is None else self.takes
+            self.mean = self.keep * self.mean + takes * new[0]
+            self.variance = self.keep * self.variance + takes * new[1]
         if not self.differentiable:
             mean, variance = mean.detach(), variance.detach()
         if self.training or self.in_use == "batch":
             return self.weight * (x - mean) / torch.sqrt(variance + 1e-5) + self.bias
         normed = (x - self.mean) / torch.sqrt(self.variance + self.eps_in_use)
         return self.weight * normed + self.bias if self.scaled_in_use else normed
+
+    def kept_variance(self, x):
+        return x.var(dim=(0, 1), correction=self.correction)
+
+
+def _corrected_by(n, x):
+    return x.var(dim=(0, 1), correction=0) * n / max(n - 1, 1)
 
 
 @misconception(
@@ -862,7 +871,8 @@ def exact_projection(x, upstream, scale, eps):
     "sentences, or over all their positions?",
 )
 class CorrectedBySentences(_Running):
-    of_sentences = True
+    def kept_variance(self, x):
+        return _corrected_by(len(x), x)
 
 
 @misconception(
@@ -927,12 +937,7 @@ def unbiased_deviation(x, scale, eps):
     "which one normalizes, and which one is kept?",
 )
 class UnbiasedInTraining(_Running):
-    def forward(self, x):
-        output = super().forward(x)
-        if not self.training:
-            return output
-        mean, variance = x.mean(dim=(0, 1)), x.var(dim=(0, 1))
-        return self.weight * (x - mean) / torch.sqrt(variance + 1e-5) + self.bias
+    correction_in_training = 1
 
 
 @misconception(
@@ -945,13 +950,8 @@ class UnbiasedInTraining(_Running):
     "when a tenth of the new ones comes in?",
 )
 class NothingFades(_Running):
-    def forward(self, x):
-        before = self.mean, self.variance
-        output = super().forward(x)
-        if self.training:
-            self.mean = self.mean + 0.1 * before[0]
-            self.variance = self.variance + 0.1 * before[1]
-        return output
+    keep = 1.0
+    takes = 0.1
 
 
 @misconception(
@@ -982,11 +982,5 @@ class RunningDeviation(_Running):
     hint="The running mean is right. Over how many numbers is *one channel's* variance taken?",
 )
 class CorrectedByAllNumbers(_Running):
-    def forward(self, x):
-        before = self.variance
-        output = super().forward(x)
-        if self.training:
-            n = x.numel()
-            new = x.detach().var(dim=(0, 1), correction=0) * n / (n - 1)
-            self.variance = 0.9 * before + 0.1 * new
-        return output
+    def kept_variance(self, x):
+        return _corrected_by(x.numel(), x)

@@ -147,7 +147,7 @@ def ends_at_the_first_that_fails(word, merges):
     return symbols
 
 
-def _learned(counts, number, weigh=True, merge=True, once=False, best=None):
+def _learned(counts, number, weigh=True, merge=True, once=False, best=None, join=_merge):
     """As it should be, but for what is switched."""
     spelled = {word: list(word) for word in counts}
     merges: list[tuple[str, str]] = []
@@ -165,7 +165,7 @@ def _learned(counts, number, weigh=True, merge=True, once=False, best=None):
         equal = [pair for pair, count in pairs.items() if count == most]
         merges.append((best or min)(equal))
         if merge:
-            spelled = {word: _merge(symbols, merges[-1]) for word, symbols in spelled.items()}
+            spelled = {word: join(symbols, merges[-1]) for word, symbols in spelled.items()}
     return merges
 
 
@@ -219,6 +219,10 @@ def last_of_equals(counts, number):
     return _learned(counts, number, best=max)
 
 
+def _as_bytes(symbol):
+    return [f"<0x{byte:02X}>" for byte in symbol.encode("utf-8")]
+
+
 def _in_bytes(symbols, vocabulary, spell):
     pieces: list[str] = []
     for symbol in symbols:
@@ -259,28 +263,27 @@ def one_digit(symbols, vocabulary):
     hint="You spell known pieces, too. Which ones need it?",
 )
 def everything_in_bytes(symbols, vocabulary):
-    return _in_bytes(symbols, set(), lambda s: [f"<0x{byte:02X}>" for byte in s.encode("utf-8")])
+    return _in_bytes(symbols, set(), _as_bytes)
 
 
 def _words(sentence):
     return re.findall(r"▁?\w+|▁?[^\w▁]", "▁" + sentence.replace(" ", "▁"))
 
 
-def _tokenized(text, number, sentences, words=_words, merged=None, unknown=None, weigh=True):
+def _cut(word, merges, vocabulary):
+    symbols = list(word)
+    for pair in merges:
+        symbols = _merge(symbols, pair)
+    return symbols
+
+
+def _tokenized(text, number, sentences, words=_words, cut=_cut, spell=_as_bytes, weigh=True):
+    """As it should be, but for what is switched."""
     counts = Counter(word for sentence in text for word in words(sentence))
     merges = _learned(counts, number, weigh=weigh)
     vocabulary = {letter for word in counts for letter in word} | {a + b for a, b in merges}
-
-    def cut(word):
-        symbols = list(word)
-        for pair in merged(merges) if merged else merges:
-            symbols = _merge(symbols, pair)
-        return symbols
-
-    spell = unknown or (lambda s: [f"<0x{byte:02X}>" for byte in s.encode("utf-8")])
-    return [
-        _in_bytes([p for word in words(s) for p in cut(word)], vocabulary, spell) for s in sentences
-    ]
+    cuts = ([p for w in words(s) for p in cut(w, merges, vocabulary)] for s in sentences)
+    return [_in_bytes(pieces, vocabulary, spell) for pieces in cuts]
 
 
 @misconception(
@@ -307,7 +310,7 @@ def without_the_border(text, number, sentences):
     "one make of them?",
 )
 def unknown_is_lost(text, number, sentences):
-    return _tokenized(text, number, sentences, unknown=lambda s: ["<unk>"])
+    return _tokenized(text, number, sentences, spell=lambda s: ["<unk>"])
 
 
 @misconception(
@@ -319,9 +322,10 @@ def unknown_is_lost(text, number, sentences):
     hint="Your merges are right and applied in another order. In which order were they learned?",
 )
 def longest_first(text, number, sentences):
-    return _tokenized(
-        text, number, sentences, merged=lambda m: sorted(m, key=lambda p: -len("".join(p)))
-    )
+    def cut(word, merges, vocabulary):
+        return _cut(word, sorted(merges, key=lambda pair: -len("".join(pair))), vocabulary)
+
+    return _tokenized(text, number, sentences, cut=cut)
 
 
 @misconception(
@@ -444,11 +448,7 @@ def old_pairs_stay(counts, number):
     "word otherwise: what does `apply_merges` make of it?",
 )
 def longest_piece(text, number, sentences):
-    counts = Counter(word for sentence in text for word in _words(sentence))
-    merges = _learned(counts, number)
-    vocabulary = {letter for word in counts for letter in word} | {a + b for a, b in merges}
-
-    def cut(word):
+    def cut(word, merges, vocabulary):
         pieces = []
         while word:
             ends = range(len(word), 0, -1)
@@ -457,13 +457,7 @@ def longest_piece(text, number, sentences):
             word = word[end:]
         return pieces
 
-    def spell(symbol):
-        return [f"<0x{byte:02X}>" for byte in symbol.encode("utf-8")]
-
-    return [
-        _in_bytes([p for word in _words(s) for p in cut(word)], vocabulary, spell)
-        for s in sentences
-    ]
+    return _tokenized(text, number, sentences, cut=cut)
 
 
 @misconception(
@@ -479,12 +473,8 @@ def only_what_is_left(text, number, sentences):
     counts = Counter(word for sentence in text for word in _words(sentence))
     left = _tokenized(text, number, text)
     known = {piece for pieces in left for piece in pieces} | {x for word in counts for x in word}
-
-    def in_bytes(piece):
-        return [f"<0x{byte:02X}>" for byte in piece.encode("utf-8")]
-
     found = _tokenized(text, number, sentences)
-    return [_in_bytes(pieces, known | _bytes_in(pieces), in_bytes) for pieces in found]
+    return [_in_bytes(pieces, known | _bytes_in(pieces), _as_bytes) for pieces in found]
 
 
 def _bytes_in(pieces):
@@ -520,21 +510,7 @@ def merges_replaced_in_the_text(word, merges):
 
 @also("M174", "learn_merges")
 def learned_by_replacing_text(counts, number):
-    spelled = {" ".join(word): count for word, count in counts.items()}
-    merges: list[tuple[str, str]] = []
-    while len(merges) < number:
-        pairs: Counter = Counter()
-        for text, count in spelled.items():
-            for pair in pairwise(text.split()):
-                pairs[pair] += count
-        if not pairs:
-            break
-        best = min(pairs, key=lambda pair: (-pairs[pair], pair))
-        merges.append(best)
-        spelled = {
-            text.replace(" ".join(best), "".join(best)): count for text, count in spelled.items()
-        }
-    return merges
+    return _learned(counts, number, join=replaced_in_the_text)
 
 
 @misconception(
@@ -547,16 +523,7 @@ def learned_by_replacing_text(counts, number):
     "unknown, too?",
 )
 def unmerged_beside_unknown(text, number, sentences):
-    counts = Counter(word for sentence in text for word in _words(sentence))
-    merges, letters = _learned(counts, number), {letter for word in counts for letter in word}
-    vocabulary = letters | {a + b for a, b in merges}
+    def cut(word, merges, vocabulary):
+        return _cut(word, merges if vocabulary.issuperset(word) else [], vocabulary)
 
-    def cut(word):
-        symbols = list(word)
-        for pair in merges if letters.issuperset(word) else []:
-            symbols = _merge(symbols, pair)
-        return _in_bytes(
-            symbols, vocabulary, lambda s: [f"<0x{byte:02X}>" for byte in s.encode("utf-8")]
-        )
-
-    return [[piece for word in _words(s) for piece in cut(word)] for s in sentences]
+    return _tokenized(text, number, sentences, cut=cut)
