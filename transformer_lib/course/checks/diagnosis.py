@@ -204,7 +204,7 @@ def _nearly(
             label
             for label, right in trial.right.items()
             if not alike(right, wrong[label], exercise.tolerance)
-            and wrong[label].error is None
+            and wrong[label].error is outcomes[label].error is None
             and wrong[label].repeatable
         ]
         differs = [x for x in outcomes if not alike(outcomes[x], wrong[x], exercise.tolerance)]

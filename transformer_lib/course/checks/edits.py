@@ -44,6 +44,7 @@ FUNCTIONS = (
     ("tril", "triu"),
     ("sum", "mean", "prod", "std", "var"),
     ("cumsum", "cumprod"),
+    ("sqrt", "isqrt"),
     ("sqrt", "square", "rsqrt"),
     ("relu", "gelu", "tanh", "sigmoid"),
     ("exp", "log", "log2", "log10"),
@@ -56,6 +57,9 @@ FUNCTIONS = (
     ("append", "extend"),
     ("add", "sub", "mul", "div"),
     ("unsqueeze", "squeeze"),
+    ("scatter", "scatter_add"),
+    ("scatter_", "scatter_add_"),
+    ("clip_grad_value_", "clip_grad_norm_"),
 )
 INTEGERS = (-2, -1, 0, 1, 2, (0, 1), (1, 2))
 FLOATS = (0.0, 0.5, 1.0, 2.0, 1e-5, 1e-6, 1e4, float("-inf"), float("inf"))
@@ -82,7 +86,14 @@ STEPS = {
     "{} - 1": "with one less",
     "1 - {}": "with one minus it",
 }
-OPERATIONS = ("{} + {}", "{} - {}", "{} * {}", "{} / {}", "{} & {}", "{} @ {}")
+OPERATIONS = {
+    "{} + {}": "with something added here",
+    "{} - {}": "with something subtracted here",
+    "{} * {}": "with one more factor here",
+    "{} / {}": "with one more division here",
+    "{} & {}": "with one more condition here",
+    "{} @ {}": "with one more matrix product here",
+}
 LETTERS = "with two letters exchanged"
 ARGUMENTS = {
     "dim=-1": "if the axis is said (dim)",
@@ -146,9 +157,8 @@ def edits(tree: Definition) -> list[Edit]:
                 for rank, new, said in _instead(node, names):
                     found.append((rank, Edit(parent, field, index, new, node, said)))
                 if isinstance(parent, ast.Assign | ast.Return | ast.AugAssign):
-                    for new in _combined(node, names):
-                        edit = Edit(parent, field, index, new, node, "with something added here")
-                        found.append((4, edit))
+                    for new, said in _combined(node, names):
+                        found.append((4, Edit(parent, field, index, new, node, said)))
         found += [(1, edit) for edit in _everywhere(function)]
         found += [(2, edit) for edit in _statements(function)]
     return [edit for _, edit in sorted(found, key=lambda ranked: ranked[0])]
@@ -255,6 +265,11 @@ def _of_two(node: ast.BinOp) -> Iterator[tuple[int, ast.expr, str]]:
         if not (one and other in (ast.Mult, ast.Div, ast.Pow)):  # which takes the 1 away, no more
             yield 0, _with(node, op=other()), "with another operation"
     yield 0, _with(node, left=node.right, right=node.left), "with the two in the other order"
+    # Of a sum, not of the number in it, which may be right: the other part is one off then.
+    numbers = [x for x in (node.left, node.right) if isinstance(x, ast.Constant)]
+    if isinstance(node.op, ast.Add | ast.Sub) and any(type(x.value) is int for x in numbers):
+        for step in ("{} + 1", "{} - 1"):
+            yield 0, _filled(step, node), STEPS[step]
     yield 1, node.left, f"without `{_short(node.right)}`"
     yield 1, node.right, f"without `{_short(node.left)}`"
     for new in _other_parentheses(node):
@@ -394,6 +409,11 @@ def _other_calls(node: ast.Call) -> Iterator[tuple[int, ast.expr, str]]:
         if name not in [keyword.arg for keyword in node.keywords]:
             keyword = ast.keyword(name, ast.parse(value, mode="eval").body)
             yield 2, _with(node, keywords=[*node.keywords, keyword]), ARGUMENTS[argument]
+    if isinstance(node.func, ast.Attribute) and node.func.attr in REDUCTIONS and not node.keywords:
+        reduction = {"max": "amax", "min": "amin"}.get(node.func.attr, node.func.attr)
+        one_axis = ast.parse("f(dim=-1, keepdim=True)", mode="eval").body.keywords
+        new = _with(node, func=_with(node.func, attr=reduction), keywords=one_axis)
+        yield 2, new, "over one axis only, which is kept"
 
 
 def _other_bounds(bounds: ast.Slice) -> Iterator[ast.Slice]:
@@ -410,14 +430,14 @@ def _other_bounds(bounds: ast.Slice) -> Iterator[ast.Slice]:
         yield ast.Slice(None, minus_one, bounds.step)
 
 
-def _combined(node: ast.expr, names: list[str]) -> Iterator[ast.expr]:
+def _combined(node: ast.expr, names: list[str]) -> Iterator[tuple[ast.expr, str]]:
     used = {x.id for x in ast.walk(node) if isinstance(x, ast.Name)}
     for name in names:
         if name not in used or isinstance(node, ast.Call):
-            for operation in OPERATIONS:
-                yield _filled(operation, node, ast.Name(name, ast.Load()))
+            for operation, said in OPERATIONS.items():
+                yield _filled(operation, node, ast.Name(name, ast.Load())), said
                 if operation[3] in "-/@":
-                    yield _filled(operation, ast.Name(name, ast.Load()), node)
+                    yield _filled(operation, ast.Name(name, ast.Load()), node), said
 
 
 def _everywhere(function: ast.FunctionDef) -> Iterator[Edit]:
@@ -509,16 +529,31 @@ def _of_block(parent: ast.AST, field: str, block: list[ast.stmt]) -> Iterator[Ed
                 new_block = [*block[:i], *statement.body, *block[i + 1 :]]
                 yield Edit(parent, field, None, new_block, statement.test, "without the condition")
         if isinstance(statement, ast.For | ast.While | ast.If):
-            last = statement.body[-1]
-            if len(statement.body) > 1:
-                out = [_with(statement, body=statement.body[:-1]), last]
-                said = "with this line one level further out"
-                yield Edit(parent, field, i, out, last, said)
-            if following is not None:
-                inside = _with(statement, body=[*statement.body, following])
-                moved = [*block[:i], inside, *block[i + 2 :]]
-                said = "with this line one level further in"
-                yield Edit(parent, field, None, moved, following, said)
+            yield from _in_and_out(parent, field, block, i)
+
+
+def _in_and_out(parent: ast.AST, field: str, block: list[ast.stmt], i: int) -> Iterator[Edit]:
+    """A line moved into a loop or a condition, the ``i``-th statement, or out of it."""
+    statement: Any = block[i]
+    first, last = statement.body[0], statement.body[-1]
+    if len(statement.body) > 1:
+        out = [_with(statement, body=statement.body[:-1]), last]
+        yield Edit(parent, field, i, out, last, "with this line one level further out")
+    if i + 1 < len(block):
+        inside = _with(statement, body=[*statement.body, block[i + 1]])
+        moved = [*block[:i], inside, *block[i + 2 :]]
+        said = "with this line one level further in"
+        yield Edit(parent, field, None, moved, block[i + 1], said)
+    if isinstance(statement, ast.If):
+        return
+    if len(statement.body) > 1:
+        before = [first, _with(statement, body=statement.body[1:])]
+        yield Edit(parent, field, i, before, first, "with this line before the loop")
+    for j, earlier in enumerate(block[:i]):
+        if isinstance(earlier, ast.Assign):
+            inside = _with(statement, body=[earlier, *statement.body])
+            moved = [*block[:j], *block[j + 1 : i], inside, *block[i + 1 :]]
+            yield Edit(parent, field, None, moved, earlier, "with this line in the loop")
 
 
 def _names_exchanged(statement: ast.stmt) -> Iterator[tuple[str, str, ast.stmt]]:

@@ -67,14 +67,15 @@ def parts_say(names: Sequence[str], case: Case, right: Outcome, got: Outcome) ->
     parts = list(dict.fromkeys(call.part for call in ours))
     expected, counted = Counter(c.part for c in ours), Counter(c.part for c in theirs)
     never = [_name(part, names) for part in parts if not counted[part]]
+    often = [
+        f"{_name(part, names)} is called {_times(counted[part])}, not {_times(expected[part])}"
+        for part in parts
+        if counted[part] not in (0, expected[part])
+    ]
     if never:
-        return [f"{listed(never)} {'is' if len(never) == 1 else 'are'} never called"]
-    often = [part for part in parts if counted[part] != expected[part]]
+        return [f"{listed(never)} {'is' if len(never) == 1 else 'are'} never called", *often]
     if often:
-        return [
-            f"{_name(part, names)} is called {_times(counted[part])}, not {_times(expected[part])}"
-            for part in often
-        ]
+        return often
     known = _known(names, case, ours), _known(names, case, theirs)
     said: list[str] = []
     for part in parts:

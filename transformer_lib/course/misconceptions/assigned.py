@@ -442,7 +442,8 @@ def rms_backward_sign(x, upstream, scale, eps):
     title="the scale outside of the bracket",
     source="a plausible slip: γ taken out of the mean, as if it were one number",
     effect="Right as long as all scales are equal.",
-    hint="With one scale for all channels you would be right. What is averaged over channels?",
+    hint="With one scale for all channels you would be right. Does your mean over the channels "
+    "contain the scale?",
 )
 def rms_backward_scale_outside(x, upstream, scale, eps):
     of_x, of_scale = _rms_backward(x, upstream, scale, eps, scaled=False)
@@ -621,3 +622,25 @@ def positions_within_segments(tokens, segments, table, positions, segment_table)
     begins[:, 1:] = segments[:, 1:] != segments[:, :-1]
     start = torch.where(begins, place, 0).cummax(dim=1).values
     return table[tokens] + positions[place - start] + segment_table[segments]
+
+
+@also("M526", "rms_norm_backward")
+def rms_exact_projection(x, upstream, scale, eps):
+    of_x, of_scale = _rms_backward(x, upstream, scale, eps, along=0.0)
+    part = (of_x * x).sum(dim=-1, keepdim=True) / x.square().sum(dim=-1, keepdim=True)
+    return of_x - part * x, of_scale
+
+
+@misconception(
+    "M603",
+    "global_window_mask",
+    title="global tokens are seen before they have come",
+    source="an answer in a trial of the checks: mask[:, :num_global] = True",
+    effect="The first words see the global ones after them, which they are trained to predict.",
+    hint="Your first queries see global tokens that come after them. What does causal ask of a "
+    "global token?",
+)
+def global_tokens_ahead(length, width, num_global):
+    allowed = _window(length, width, num_global)
+    allowed[..., :num_global] = True
+    return allowed

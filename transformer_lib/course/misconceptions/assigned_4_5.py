@@ -536,3 +536,31 @@ def softmax_without_padding(logits, labels, smoothing):
     likely = log_p.gather(1, labels[:, None])[:, 0]
     others = (log_p.sum(dim=-1) - likely) / (logits.size(1) - 2)
     return _mean(-(1 - smoothing) * likely - smoothing * others, labels)
+
+
+@misconception(
+    "M601",
+    "greedy_decode_batch",
+    title="what comes after </s> is kept",
+    source="an answer in a trial of the checks: </s> left out, and no end",
+    effect="Short translations go on until the longest of the batch has ended.",
+    hint="A row that has ended goes on collecting while others are being written. Which of its "
+    "tokens belong to its translation?",
+)
+def kept_after_the_end(next_logits, batch_size, max_len):
+    said = _said(next_logits, batch_size, max_len)
+    return [[token for token in row if token != EOS] for row in said[:, 1:].tolist()]
+
+
+@misconception(
+    "M602",
+    "greedy_decode_batch",
+    title="padding is taken out of the translation",
+    source="an answer in a trial of the checks: PAD fills rows that have ended, and is dropped",
+    effect="Where the model itself says that piece, it is missing.",
+    hint="A token that the model chose is missing: the one whose number is PAD. Which of them are "
+    "yours, and which are the model's?",
+)
+def padding_taken_out(next_logits, batch_size, max_len):
+    rows = _up_to_end(_said(next_logits, batch_size, max_len))
+    return [[token for token in row if token != PAD] for row in rows]

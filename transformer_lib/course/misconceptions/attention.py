@@ -99,8 +99,8 @@ def softmax_over_queries(query, key, value, mask):
     title="scaled by √d_model instead of √d_k",
     source="common",
     effect="With 8 heads all scores are √8 = 2.8 times too small, and the attention is too even.",
-    hint="Your attention is more even than it should be. The dot product sums over how many "
-    "channels: those of one head, or those of all heads together?",
+    hint="Your attention is more even than it should be. How long are the vectors that meet in the "
+    "dot product: d_k, as in one head, or d_model?",
 )
 def scaled_by_d_model(query, key, value, mask):
     weights = _weights(_scores(query, key) / math.sqrt(query.size(1)), mask)
@@ -603,8 +603,8 @@ def compared_exactly(attend):
     title="only the keys are moved",
     source="a plausible slip",
     effect="Each value gets the weight of another key, so that right attention fails the test.",
-    hint="Your test moves the keys and leaves the values, so every value now gets the weight"
-    " of another key. What should go together?",
+    hint="Every value now gets the weight of another key. Does your test move both, and in one "
+    "order?",
 )
 def values_stay(attend):
     query, key, value = torch.randn(2, 4, 8), torch.randn(2, 7, 8), torch.randn(2, 7, 8)
@@ -776,8 +776,8 @@ def sum_over_queries(weights, upstream):
     title="rolled without saying along which axis",
     source="answers in a trial of the checks: key.roll(1)",
     effect="Right attention fails: numbers slip from one key into the next.",
-    hint="Without dims, roll moves single numbers from one vector into the next. Are your keys "
-    "after it still the same keys?",
+    hint="Your keys are no longer the same vectors, or have moved to another sentence. Along which "
+    "axis do the keys lie, and does your code say so?",
 )
 def rolled_flat(attend):
     query, key, value = torch.randn(2, 4, 8), torch.randn(2, 7, 8), torch.randn(2, 7, 8)
@@ -932,3 +932,16 @@ def weights_over_sentences(query, key):
 @also("M566", "self_attention")
 def self_attention_over_sentences(x, w_q, w_k, w_v):
     return weights_over_sentences(x @ w_q, x @ w_k) @ (x @ w_v)
+
+
+@misconception(
+    "M586",
+    "softmax_backward",
+    title="axes of length 1 are lost",
+    source="an answer in a trial of the checks: squeeze() without its axis",
+    effect="Right until there is one sentence, or one query.",
+    hint="Where an axis has length 1, yours is gone. What does squeeze take away if it is not told "
+    "which axis?",
+)
+def squeezed(weights, upstream):
+    return (weights * (upstream - (weights * upstream).sum(dim=-1, keepdim=True))).squeeze()

@@ -6,7 +6,7 @@ What is right about it is in :mod:`transformer_lib.decoding`.
 import torch
 
 from transformer_lib.course.misconceptions.bank import also, misconception
-from transformer_lib.vocabulary import BOS, EOS
+from transformer_lib.vocabulary import BOS, EOS, PAD
 
 
 def _penalty(length, alpha):
@@ -329,10 +329,29 @@ def without_special_pieces(next_logits, max_len):
     source="an answer in a trial of the checks: tokens[1:-1], as if </s> always came",
     effect="A translation that ends at max_len loses a word.",
     hint="Where the model says </s>, you are right; where max_len ends the translation, its last "
-    "token is missing. Is the last token always </s>?",
+    "token is missing. Does your limit count <s>, or do you take the last token for </s>?",
 )
 def last_token_cut_off(next_logits, max_len):
     tokens = [BOS]
     while len(tokens) <= max_len and tokens[-1] != EOS:
         tokens.append(int(next_logits(tokens).argmax()))
     return tokens[1:-1]
+
+
+@misconception(
+    "M600",
+    "greedy_decode",
+    title="the model is shown padding, too",
+    source="an answer in a trial of the checks: an array of full length, filled in as one goes",
+    effect="The model is asked what follows the padding.",
+    hint="Your first call of next_logits already has as many tokens as the last one. What is the "
+    "token after which it is asked to go on?",
+)
+def filled_up_with_padding(next_logits, max_len):
+    tokens = [BOS, *[PAD] * max_len]
+    for place in range(1, max_len + 1):
+        token = int(next_logits(list(tokens)).argmax())
+        if token == EOS:
+            return tokens[1:place]
+        tokens[place] = token
+    return tokens[1:]

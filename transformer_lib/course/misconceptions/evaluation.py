@@ -445,3 +445,19 @@ def all_samples_together(scores_a, scores_b, indices):
 def rounded(scores_a, scores_b, indices):
     a, b = scores_a[indices].double().mean(dim=1), scores_b[indices].double().mean(dim=1)
     return float(round((a > b).double().mean().item()))
+
+
+@misconception(
+    "M611",
+    "bootstrap_wins",
+    title="a sentence counts once, however often it is drawn",
+    source="an answer in a trial of the checks: scatter_ writes a 1 where it should add",
+    effect="A sample is a part of the test set, not one drawn with replacement.",
+    hint="A sentence that is drawn three times counts once in yours. What becomes of a place that "
+    "is written to several times?",
+)
+def drawn_once(scores_a, scores_b, indices):
+    drawn = torch.zeros(len(indices), len(scores_a), dtype=torch.double)
+    drawn.scatter_(1, indices, 1.0)
+    difference = drawn @ (scores_a - scores_b).double()
+    return (difference > 0).double().mean().item()

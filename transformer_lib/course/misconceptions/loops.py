@@ -183,6 +183,7 @@ def _train(
     eps=1e-9,
     optimizer=torch.optim.Adam,
     drawn=None,
+    clip="after",
 ):
     optimizer = optimizer(model.parameters(), betas=betas, eps=eps)
     model.train(mode)
@@ -191,7 +192,7 @@ def _train(
         optimizer.param_groups[0]["lr"] = rate(step, peak, warmup)
         batches = [draw() for _ in range(drawn or accumulate)]
         batches = batches * (accumulate // len(batches))
-        losses.append(_step(model, optimizer, batches, 0.1, 1.0))
+        losses.append(_step(model, optimizer, batches, 0.1, 1.0, clip=clip))
     return losses
 
 
@@ -624,3 +625,34 @@ def peak_for_the_width(model, draw, steps, accumulate, peak, warmup):
         model, draw, steps, accumulate, peak, warmup,
         rate=lambda step, peak, warmup: peak * min(step**-0.5, step * warmup**-1.5),
     )  # fmt: skip
+
+
+@misconception(
+    "M607",
+    "average_checkpoints",
+    title="the first checkpoint counts twice",
+    source="an answer in a trial of the checks: the sum begins with it, and the loop adds it again",
+    effect="The mean leans towards the oldest weights.",
+    hint="Your mean of two is (2·a + b)/3. With what does your sum begin, and what does the loop "
+    "add?",
+)
+def first_counts_twice(states):
+    twice = [states[0], *states]
+    return {name: torch.stack([s[name] for s in twice]).mean(dim=0) for name in states[0]}
+
+
+@misconception(
+    "M608",
+    "train_model",
+    title="batches counted as steps",
+    source="an answer in a trial of the checks: an update whenever i is divisible by accumulate",
+    effect="The model makes a fraction of its steps, and the rate never comes down.",
+    hint="Your losses are fewer than the steps. Is one step one batch, or `accumulate` of them?",
+)
+def batches_counted_as_steps(model, draw, steps, accumulate, peak, warmup):
+    return _train(model, draw, steps // accumulate, accumulate, peak, warmup)
+
+
+@also("M512", "train_model")
+def trained_with_numbers_clipped(model, draw, steps, accumulate, peak, warmup):
+    return _train(model, draw, steps, accumulate, peak, warmup, clip="numbers")

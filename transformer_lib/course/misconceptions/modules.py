@@ -651,3 +651,15 @@ class ScaledTwice(MultiHeadAttention):
 class AsManyHeadsAsWide(MultiHeadAttention):
     def __init__(self, d_model, num_heads):
         super().__init__(d_model, d_model // num_heads)
+
+
+@also("M582", "MultiHeadAttention")
+class OneMaskForAllHeads(MultiHeadAttention):
+    def forward(self, x, memory, mask):
+        return super().forward(x, memory, None if mask is None else mask[:, :1])
+
+
+@also("M91", "FeedForward")
+class ReLUInFront(FeedForward):
+    def forward(self, x):
+        return self.output(self.hidden(x.relu()))

@@ -414,3 +414,60 @@ def sentences_joined(heads):
 def heads_with_scores_set_to_zero(x, memory, w_q, w_k, w_v, w_o, num_heads, mask):
     heads = _heads(x, memory, w_q, w_k, w_v, num_heads, mask, attend=zeroed_scores)
     return merge_heads(heads) @ w_o
+
+
+@misconception(
+    "M582",
+    "multi_head_attention",
+    title="all heads follow the first one's mask",
+    source="an answer in a trial of the checks: mask[:, 0] in a loop over heads",
+    effect="Nothing, as long as all heads have one mask; else they see what they must not.",
+    hint="Each of your heads follows the mask of the first head. How long may its second axis be?",
+)
+def mask_of_the_first_head(x, memory, w_q, w_k, w_v, w_o, num_heads, mask):
+    first = None if mask is None else mask[:, :1]
+    return merge_heads(_heads(x, memory, w_q, w_k, w_v, num_heads, first)) @ w_o
+
+
+@misconception(
+    "M583",
+    "grouped_query_attention",
+    title="divided by √d_v",
+    source="an answer in a trial of the checks: the width read off the values",
+    effect="Nothing where keys and values are equally wide, as in the paper.",
+    hint="You divide the scores by the root of the values' width. Which vectors meet in the dot "
+    "product?",
+)
+def scaled_by_values(query, key, value):
+    members = query.size(1) // key.size(1)
+    key, value = (x.repeat_interleave(members, dim=1) for x in (key, value))
+    return (query @ key.mT / value.size(-1) ** 0.5).softmax(dim=-1) @ value
+
+
+@misconception(
+    "M584",
+    "query_key_value",
+    title="three parts by reshape, batch first",
+    source="an answer in a trial of the checks: reshape(3, batch, length, d_model)",
+    effect="Query, key and value hold numbers of all three, from other words.",
+    hint="Your numbers are right and stand in the wrong tensors. Which axis has all three side by "
+    "side, and in what order does reshape read?",
+)
+def parts_by_reshape(x, weight):
+    query, key, value = (x @ weight.T).reshape(3, *x.shape)
+    return query, key, value
+
+
+@misconception(
+    "M585",
+    "merge_heads",
+    title="merged with the length in front",
+    source="an answer in a trial of the checks: fairseq's order (length, batch · heads, d_k)",
+    effect="With more than one sentence, words of different sentences change places.",
+    hint="After your transpose the first axis is the length. What does view then take for a "
+    "sentence?",
+)
+def merged_length_first(heads):
+    batch, num_heads, length, d_k = heads.shape
+    joined = heads.flatten(0, 1).transpose(0, 1)
+    return joined.reshape(batch, length, num_heads * d_k)

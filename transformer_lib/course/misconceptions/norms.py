@@ -984,3 +984,39 @@ class RunningDeviation(_Running):
 class CorrectedByAllNumbers(_Running):
     def kept_variance(self, x):
         return _corrected_by(x.numel(), x)
+
+
+@also("M65", "batch_norm")
+def batch_eps_outside(x, scale, shift, eps):
+    mean, deviation = x.mean(dim=(0, 1)), x.std(dim=(0, 1), correction=0)
+    return scale * (x - mean) / (deviation + eps) + shift
+
+
+@misconception(
+    "M609",
+    "layer_norm_backward",
+    title="summed over the batch, not over the positions",
+    source="an answer in a trial of the checks: sum(0), from code for two axes",
+    effect="Gradients of another shape than their parameters.",
+    hint="Your gradients of scale and shift still have an axis for the positions. How many "
+    "positions share one scale?",
+)
+def summed_over_the_batch(x, upstream, scale, eps):
+    of_x, _, _ = _backward(x, upstream, scale, eps)
+    normed = _normalize(x, 1.0, 0.0, eps, -1)
+    return of_x, (upstream * normed).sum(dim=0), upstream.sum(dim=0)
+
+
+@misconception(
+    "M610",
+    "layer_norm_backward",
+    title="no ε in the factor in front",
+    source="an answer in a trial of the checks: x̂ from a function with ε, σ from one without",
+    effect="Too large a gradient where a vector hardly varies; a division by zero where it does "
+    "not at all.",
+    hint="Your x̂ has ε under its root, and the factor in front has none. By which root was x "
+    "divided?",
+)
+def factor_without_eps(x, upstream, scale, eps):
+    of_x, of_scale, of_shift = _backward(x, upstream, scale, eps, root=False)
+    return of_x / x.std(dim=-1, correction=0, keepdim=True), of_scale, of_shift

@@ -477,3 +477,20 @@ def one_row_for_all(x, table, start):
 )
 def steps_in_a_loop(k, d_model):
     return shifted(max(k, 0), d_model)
+
+
+@misconception(
+    "M591",
+    "rotary",
+    title="neighbors paired, angles laid out for halves",
+    source="an answer in a trial of the checks: repeat(1, 2) for repeat_interleave(2)",
+    effect="The two channels of a pair turn by different angles: their length changes.",
+    hint="The two channels of a pair have different angles in yours. In what order do you lay them "
+    "out?",
+)
+def angles_of_halves(x, position):
+    d_k = x.size(-1)
+    angle = position[:, None] * 10_000.0 ** (-torch.arange(0, d_k, 2) / d_k)
+    cos, sin = (f(torch.cat([angle, angle], dim=-1)).to(x.dtype) for f in (torch.cos, torch.sin))
+    turned = torch.stack([-x[..., 1::2], x[..., 0::2]], dim=-1).flatten(-2)
+    return x * cos + turned * sin

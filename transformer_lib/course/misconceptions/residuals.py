@@ -501,3 +501,46 @@ def known_by_the_other_deviation(block, d_model):
         return "sandwich" if before else "norm on the branch"
     free = torch.allclose(result - output, x, atol=1e-4)
     return "pre-norm" if before and free else "added back"
+
+
+@misconception(
+    "M592",
+    "branch_norm",
+    title="the branch is added to itself",
+    source="an answer in a trial of the checks: x = sublayer(x), and x is gone",
+    effect="There is no way around the sublayer: the residual connection is none.",
+    hint="What you add the norm's output to is the branch, not x. Where is x written over?",
+)
+def branch_added_to_itself(x, sublayer, norm, dropout):
+    branch = dropout(sublayer(x))
+    return branch + norm(branch)
+
+
+@misconception(
+    "M593",
+    "which_form",
+    title="tried with a sublayer that changes nothing",
+    source="an answer in a trial of the checks: the identity as a probe",
+    effect="In pre-norm it returns what the norm has made, which looks normalized at its end.",
+    hint="Your sublayer returns what it is given. What does the branch of pre-norm give then, and "
+    "how could one tell whether a norm ends it?",
+)
+def identity_as_probe(block, d_model):
+    x = 7.0 + 3.0 * torch.randn(2, 5, d_model)
+    given = []
+
+    def unchanged(y):
+        given.append(y)
+        return y
+
+    def is_normalized(y):
+        mean, variance = y.mean(dim=-1), y.var(dim=-1, correction=0)
+        return bool((mean.abs() < 0.01).all() and ((variance - 1).abs() < 0.01).all())
+
+    output = block(x, unchanged)
+    if is_normalized(output):
+        return "post-norm"
+    before, after = is_normalized(given[0]), is_normalized(output - x)
+    if before:
+        return "sandwich" if after else "pre-norm"
+    return "norm on the branch" if after else "added back"

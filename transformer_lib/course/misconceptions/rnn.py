@@ -79,7 +79,7 @@ def luong_masked_with_zero(query, memory, weight, mask):
     source="a plausible slip: sᵀ·W·h for hᵀ·W·s",
     effect="The same shapes and another score; a trained W no longer fits.",
     hint="With W = 1 your scores would be right. Which of the two vectors does the formula "
-    "multiply with W first?",
+    "multiply with W, and does your product transpose W, as F.linear does?",
 )
 def luong_transposed(query, memory, weight, mask):
     return _look(_luong(query, memory, weight.T), memory, mask)
@@ -443,3 +443,69 @@ def steps_and_sentences_mixed_up(src, tgt_input, embed, encoder_step, decoder_st
 def state_before_the_step(src, tgt_input, embed, encoder_step, decoder_step, w_out):
     h, c = _read(src, embed, encoder_step, w_out.size(0))
     return _write(tgt_input, embed, decoder_step, w_out, h, c, late=True)
+
+
+@misconception(
+    "M587",
+    "bahdanau_attention",
+    title="the memory is multiplied by the mask",
+    source="an answer in a trial of the checks: Keras zeroes the steps that are hidden",
+    effect="Hidden positions keep their share of the weights; the context becomes too small.",
+    hint="Where the mask is False, your vectors are zero, but their scores are not −∞. How much "
+    "weight is left for them?",
+)
+def bahdanau_memory_masked(query, memory, w_query, w_memory, v, mask):
+    memory = memory * mask[:, :, None]
+    return _look(_bahdanau(query, memory, w_query, w_memory, v), memory, mask | True)
+
+
+@also("M587", "luong_attention")
+def luong_memory_masked(query, memory, weight, mask):
+    memory = memory * mask[:, :, None]
+    return _look(_luong(query, memory, weight), memory, mask | True)
+
+
+@misconception(
+    "M588",
+    "attentional_state",
+    title="W cut by reshape",
+    source="an answer in a trial of the checks: reshape(2, d, d) for two halves of the columns",
+    effect="Both halves are made of upper and lower rows of W.",
+    hint="Context and state meet the left and the right half of W’s columns. Which numbers of W "
+    "does your reshape put together?",
+)
+def weight_cut_by_reshape(state, context, weight):
+    of_context, of_state = weight.reshape(2, len(weight), -1)
+    return torch.tanh(context @ of_context.T + state @ of_state.T)
+
+
+@misconception(
+    "M589",
+    "lstm_step",
+    title="a piecewise linear sigmoid",
+    source="the default of Keras before version 2.3: hard_sigmoid",
+    effect="Gates close and open entirely, and have no gradient there.",
+    hint="Your gates reach 0 and 1. Does the sigmoid?",
+)
+def hard_sigmoid(x, h, c, w, u, b):
+    i, f, g, o = (x @ w.T + h @ u.T + b).chunk(4, dim=1)
+    i, f, o = ((0.2 * gate + 0.5).clamp(0.0, 1.0) for gate in (i, f, o))
+    c = f * c + i * g.tanh()
+    return o * c.tanh(), c
+
+
+@misconception(
+    "M590",
+    "seq2seq",
+    title="the decoder carries on its cell, not its state",
+    source="an answer in a trial of the checks: the new h under another name, the new c kept",
+    effect="Every step of the decoder begins with the h that the encoder has left.",
+    hint="The first step of your decoder is right. Which h does the second one begin with?",
+)
+def cell_alone_carried_on(src, tgt_input, embed, encoder_step, decoder_step, w_out):
+    h, c = _read(src, embed, encoder_step, w_out.size(0))
+    states = []
+    for y in embed(tgt_input).unbind(dim=1):
+        state, c = decoder_step(y, h, c)
+        states.append(state)
+    return torch.stack(states, dim=1) @ w_out

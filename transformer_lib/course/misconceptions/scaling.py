@@ -133,3 +133,30 @@ def divided_once_more(gradients, tokens):
 )
 def gated(length, d_model, d_ff):
     return _flops(4 * length * d_model**2, 2 * length**2 * d_model, 3 * length * d_model * d_ff)
+
+
+@misconception(
+    "M594",
+    "encoder_layer_flops",
+    title="d_ff taken for 4 · d_model",
+    source="Megatron-LM's formula, 24·n·d² + 4·n²·d",
+    effect="Right for the paper's models, and for no layer of another shape.",
+    hint="Change d_ff, and your number stays the same. What does your formula take it for?",
+)
+def always_four_times_as_wide(length, d_model, d_ff):
+    return 24 * length * d_model**2 + 4 * length**2 * d_model
+
+
+@misconception(
+    "M595",
+    "average_gradients",
+    title="the first device is not weighted",
+    source="an answer in a trial of the checks: the sum begins with its gradient as it is",
+    effect="The first device counts as if it had had one token.",
+    hint="With one device you return its gradient divided by its tokens. By what is the first "
+    "gradient multiplied?",
+)
+def first_device_unweighted(gradients, tokens):
+    weights = tokens.clone()
+    weights[0] = 1
+    return (weights[:, None] * gradients).sum(dim=0) / tokens.sum()

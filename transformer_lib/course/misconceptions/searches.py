@@ -578,3 +578,32 @@ def equals_stay(probabilities, p):
 
     kept = _sorted_nucleus(probabilities, p, drop)
     return kept / kept.sum(dim=-1, keepdim=True)
+
+
+@misconception(
+    "M598",
+    "encode_text",
+    title="each unknown letter is one <unk>",
+    source="an answer in a trial of the checks",
+    effect="A foreign word is as many tokens as it has letters, which the model has never seen.",
+    hint="Unknown characters side by side are several UNK in yours. How many does the exercise "
+    "ask for?",
+)
+def unknown_one_by_one(text, pieces):
+    return _encode(text, pieces, _earliest, together=False)
+
+
+@misconception(
+    "M599",
+    "nucleus",
+    title="the mask is brought back by the wrong index",
+    source="an answer in a trial of the checks: gather(order) twice; the inverse is wanted",
+    effect="As many tokens as there should be, but not the likeliest.",
+    hint="You keep the right number of tokens, and the wrong ones. Your mask is in sorted order: "
+    "which index brings each place back to its token?",
+)
+def sorted_twice(probabilities, p):
+    likeliest, order = probabilities.sort(dim=-1, descending=True)
+    before = likeliest.cumsum(dim=-1) - likeliest
+    kept = probabilities.masked_fill(~(before < p).gather(-1, order), 0.0)
+    return kept / kept.sum(dim=-1, keepdim=True)

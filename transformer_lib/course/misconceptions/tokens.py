@@ -277,10 +277,12 @@ def _cut(word, merges, vocabulary):
     return symbols
 
 
-def _tokenized(text, number, sentences, words=_words, cut=_cut, spell=_as_bytes, weigh=True):
+def _tokenized(
+    text, number, sentences, words=_words, cut=_cut, spell=_as_bytes, weigh=True, best=None
+):
     """As it should be, but for what is switched."""
     counts = Counter(word for sentence in text for word in words(sentence))
-    merges = _learned(counts, number, weigh=weigh)
+    merges = _learned(counts, number, weigh=weigh, best=best)
     vocabulary = {letter for word in counts for letter in word} | {a + b for a, b in merges}
     cuts = ([p for w in words(s) for p in cut(w, merges, vocabulary)] for s in sentences)
     return [_in_bytes(pieces, vocabulary, spell) for pieces in cuts]
@@ -527,3 +529,38 @@ def unmerged_beside_unknown(text, number, sentences):
         return _cut(word, merges if vocabulary.issuperset(word) else [], vocabulary)
 
     return _tokenized(text, number, sentences, cut=cut)
+
+
+@misconception(
+    "M596",
+    "byte_fallback",
+    title="bytes in lower case",
+    source="an answer in a trial of the checks: hex() as Python writes it",
+    effect="<0xc3> is not in a vocabulary that has <0xC3>.",
+    hint="Your bytes are right, and written otherwise. Are their letters upper or lower case?",
+)
+def lower_case_bytes(symbols, vocabulary):
+    return _in_bytes(symbols, vocabulary, lambda s: [f"<0x{byte:02x}>" for byte in s.encode()])
+
+
+@misconception(
+    "M597",
+    "merge_pair",
+    title="the last symbol is lost",
+    source="an answer in a trial of the checks: the loop ends before the last symbol",
+    effect="Words lose their last letter wherever it is in no pair.",
+    hint="A last symbol that is in no pair is missing. Where does your loop end?",
+)
+def last_symbol_lost(symbols, pair):
+    merged: list[str] = []
+    position = 0
+    while position < len(symbols) - 1:
+        joins = (symbols[position], symbols[position + 1]) == tuple(pair)
+        merged.append("".join(pair) if joins else symbols[position])
+        position += 2 if joins else 1
+    return merged
+
+
+@also("M305", "tokenize")
+def tokenized_with_first_of_equals(text, number, sentences):
+    return _tokenized(text, number, sentences, best=lambda equal: equal[0])

@@ -3,6 +3,8 @@
 What is right about them is in :mod:`transformer_lib.training` and :mod:`transformer_lib.data`.
 """
 
+import math
+
 import torch
 import torch.nn.functional as F
 
@@ -224,8 +226,8 @@ def summed_nll(nll, labels):
     title="a mean of the sentences' means",
     source="common",
     effect="A token of a short sentence weighs more than one of a long sentence.",
-    hint="A token of a short sentence counts for more than one of a long one in your mean. Over "
-    "what should the mean run?",
+    hint="A token of a short sentence, or of a small batch, counts for more in your mean than one "
+    "of a large one. Over what should the mean run?",
 )
 def mean_of_means(nll, labels):
     real = labels != PAD
@@ -604,3 +606,44 @@ def divergence(logits, labels, smoothing):
     wanted = torch.full_like(kept, smoothing / vocab_size)
     wanted[torch.arange(len(right)), right] += 1 - smoothing
     return F.kl_div(kept.log_softmax(dim=-1), wanted, reduction="batchmean")
+
+
+@misconception(
+    "M604",
+    "label_smoothing",
+    title="the uniform part runs over padding, too",
+    source="an answer in a trial of the checks: ignore_index for one of the two parts",
+    effect="The loss depends on how much padding the batch has.",
+    hint="Without padding you are right. Over which rows does the uniform part of yours run?",
+)
+def uniform_over_padding(logits, labels, smoothing):
+    log_p = logits.log_softmax(dim=-1)
+    likely = log_p.gather(1, labels[:, None])[labels != PAD]
+    return -(1 - smoothing) * likely.mean() - smoothing * log_p.mean()
+
+
+@misconception(
+    "M605",
+    "noam_rate",
+    title="the warm-up rises with the root",
+    source="an answer in a trial of the checks: step^−0.5 factored out, without its exponent 1.5",
+    effect="The first steps are √warmup_steps times too large.",
+    hint="From the peak on you are right. Does your rate rise to it with the step, or with its "
+    "root?",
+)
+def rises_with_the_root(step, d_model, warmup_steps):
+    return min(1.0, step / warmup_steps) / math.sqrt(d_model * step)
+
+
+@misconception(
+    "M606",
+    "plan_batches",
+    title="of equals the last one first",
+    source="an answer in a trial of the checks: sorted downwards, then turned around",
+    effect="No worse batches, but others than the text asks for: runs cannot be compared.",
+    hint="Of equally long sentences you take the later one first. What does turning a list around "
+    "do to equals?",
+)
+def last_of_equals_first(lengths, batch_tokens):
+    order = sorted(range(len(lengths)), key=lambda i: (lengths[i], -i))
+    return _plan(lengths, batch_tokens, order)

@@ -10,6 +10,7 @@ from torch import Tensor
 from transformer_lib.course.checks.exercise import exercise
 from transformer_lib.course.checks.observe import Case
 from transformer_lib.course.checks.topics.positions import shift_matrix
+from transformer_lib.model.masks import Mask
 from transformer_lib.model.positional_encoding import sinusoidal_positions
 from transformer_lib.model.scaled_dot_product import attention
 
@@ -25,6 +26,11 @@ def random_mask(shape, random):
         mask[..., 0], mask[..., -1] = True, False
         if len(mask.unique(dim=0)) == len(mask):
             return mask
+
+
+def mask_of_heads(heads: int, queries: int, keys: int, random: torch.Generator) -> Mask:
+    """Another one for each head, and the same for all sentences."""
+    return random_mask((heads, 1, queries, keys), random).transpose(0, 1)
 
 
 def in_steps(x: Tensor, step: float = 0.25) -> Tensor:
@@ -142,6 +148,7 @@ def _gradient_cases(random: torch.Generator) -> dict[str, Case]:
         "as many queries as keys": Case(*weights_and_gradient(4, 4)),
         "one key has all the weight": Case(one_takes_all, torch.randn(5, 5, generator=random)),
         "a batch": Case(*weights_and_gradient(2, 3, 6, scale=2.0)),
+        "one query of one sentence": Case(*weights_and_gradient(1, 1, 5)),
         "transposed in memory": Case(turned.softmax(dim=-2).mT, turned.mT),
     }
 

@@ -129,7 +129,7 @@ def _gradients(norm: nn.Module, names: list[str], x: Tensor) -> list[Tensor]:
     parameters = [p for p in map(norm.get_parameter, names) if p.requires_grad]
     with torch.enable_grad():
         output = norm(x.detach())
-        if not (isinstance(output, Tensor) and output.requires_grad):
+        if not (parameters and isinstance(output, Tensor) and output.requires_grad):
             return [torch.zeros_like(p) for p in parameters]
         weights = torch.arange(output.numel()).cos().view_as(output)
         found = torch.autograd.grad((output * weights).sum(), parameters, allow_unused=True)
