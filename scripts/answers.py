@@ -33,13 +33,13 @@ The classes are those of the first verdict. What a round revealed was mended bef
 next, so that a later round met better checks. Rounds 1 to 3 were about the exercises that the
 first edition had, rounds 4 to 6 about {young} that came later, the assignments' own among them,
 whose checks no stranger had met before. Round 6 tried {again} of them again, after all that was
-mended, and round 7 did so with {older} of the others. In round 8 four authors wrote as four kinds of
-students, for {all_again} exercises old and new: some come from other frameworks, some adapt what
+mended, and round 7 did so with {older} of the others. In round 8 four authors wrote as four kinds
+of students, for {all_again} exercises old and new: some come from other frameworks, some adapt what
 others have published, some are careful beginners, some are engineers with tricks. (Answers to one
-more exercise of round 7 and to five of round 8 were set aside, for their authors had been given half
-of the text; in four of round 8 the call of a part was corrected for that reason.) In rounds 3 and 5
-mistakes were asked for that a check is likely to miss: right in ordinary cases, or not the first that
-comes to mind; so was every third mistake of round 8. One answer
+more exercise of round 7 and to five of round 8 were set aside, for their authors had been given
+half of the text; in four of round 8 the call of a part was corrected for that reason.) In rounds 3
+and 5 mistakes were asked for that a check is likely to miss: right in ordinary cases, or not the
+first that comes to mind; so was every third mistake of round 8. One answer
 of round 4 ended the kernel that its check ran in, since one of the changes with which a check
 looks for the faulty place made it crash. It is counted as no help; on Linux without a GPU,
 changed programs now run in a process of their own.

@@ -60,7 +60,50 @@ def answer(source, file="<a cell>"):
             def length_penalty(length, alpha):
                 return ((6 + length) / 6) ** alpha
             """,
-            "line 2, `6` in `return ((6 + length) / 6) ** alpha`: everything passes with another",
+            "line 2, `6 + length`: everything passes with one less",
+        ),
+        (
+            """
+            def attention_weights(query, key):
+                scores = query @ key.mT / key.size(-1) ** 0.5
+                powers = (scores - scores.max()).exp()
+                return powers / powers.sum(-1, keepdim=True)
+            """,
+            "line 3, `scores.max()`: everything passes over one axis only, which is kept",
+        ),
+        (
+            """
+            def packed_mask(segments):
+                length, grids = segments.size(1), []
+                grid = torch.zeros(1, length, length, dtype=torch.bool)
+                for row in segments.tolist():
+                    for query in range(length):
+                        for key in range(query + 1):
+                            grid[0, query, key] |= row[query] == row[key] != 0
+                    grids.append(grid)
+                return torch.stack(grids)
+            """,
+            "line 3, `grid = torch.zeros(1, length, length, dtype=torch.bool)`: everything passes "
+            "with this line in the loop",
+        ),
+        (
+            """
+            def training_step(model, optimizer, batches, smoothing, max_norm):
+                total, number = 0.0, sum((labels != PAD).sum().item() for *_, labels in batches)
+                for src, tgt_input, labels in batches:
+                    optimizer.zero_grad()
+                    logits = model(src, tgt_input).flatten(0, 1)
+                    loss = nn.functional.cross_entropy(
+                        logits, labels.flatten(), ignore_index=PAD, reduction="sum",
+                        label_smoothing=smoothing,
+                    ) / number
+                    loss.backward()
+                    total += loss.item()
+                nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+                optimizer.step()
+                return total
+            """,
+            "line 4, `optimizer.zero_grad()`: everything passes with this line before the loop",
         ),
         (
             """

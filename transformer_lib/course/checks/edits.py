@@ -411,8 +411,8 @@ def _other_calls(node: ast.Call) -> Iterator[tuple[int, ast.expr, str]]:
             yield 2, _with(node, keywords=[*node.keywords, keyword]), ARGUMENTS[argument]
     if isinstance(node.func, ast.Attribute) and node.func.attr in REDUCTIONS and not node.keywords:
         reduction = {"max": "amax", "min": "amin"}.get(node.func.attr, node.func.attr)
-        one_axis = ast.parse("f(dim=-1, keepdim=True)", mode="eval").body.keywords
-        new = _with(node, func=_with(node.func, attr=reduction), keywords=one_axis)
+        rows = [ast.keyword("dim", ast.Constant(-1)), ast.keyword("keepdim", ast.Constant(True))]
+        new = _with(node, func=_with(node.func, attr=reduction), keywords=rows)
         yield 2, new, "over one axis only, which is kept"
 
 
