@@ -44,7 +44,7 @@ of round 4 ended the kernel that its check ran in, since one of the changes with
 looks for the faulty place made it crash. It is counted as no help; on Linux without a GPU,
 changed programs now run in a process of their own.
 
-Five answers that their authors meant to be wrong are right by the wording of the exercise, and one
+Three answers that their authors meant to be wrong are right by the wording of the exercise, and one
 that was meant to be right is wrong; they are counted as what they are. The answers
 with their classes are in `tests/answers.jsonl`; a test tries all of them with today's checks and
 demands that every right one passes and no wrong one does. All {checks} checks of functions and

@@ -450,8 +450,8 @@ def scaled_by_values(query, key, value):
     title="three parts by reshape, batch first",
     source="an answer in a trial of the checks: reshape(3, batch, length, d_model)",
     effect="Query, key and value hold numbers of all three, from other words.",
-    hint="Your numbers are right and stand in the wrong tensors. Which axis has all three side by "
-    "side, and in what order does reshape read?",
+    hint="Your numbers are right, but in the wrong tensors. Which axis has all three side by side, "
+    "and in what order does reshape read?",
 )
 def parts_by_reshape(x, weight):
     query, key, value = (x @ weight.T).reshape(3, *x.shape)
