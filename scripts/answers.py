@@ -35,16 +35,17 @@ first edition had, rounds 4 to 6 about {young} that came later, the assignments'
 whose checks no stranger had met before. Round 6 tried {again} of them again, after all that was
 mended, and round 7 did so with {older} of the others. In round 8 four authors wrote as four kinds
 of students, for {all_again} exercises old and new: some come from other frameworks, some adapt what
-others have published, some are careful beginners, some are engineers with tricks. (Answers to one
-more exercise of round 7 and to five of round 8 were set aside, for their authors had been given
-half of the text; in four of round 8 the call of a part was corrected for that reason.) In rounds 3
-and 5 mistakes were asked for that a check is likely to miss: right in ordinary cases, or not the
-first that comes to mind; so was every third mistake of round 8. One answer
-of round 4 ended the kernel that its check ran in, since one of the changes with which a check
-looks for the faulty place made it crash. It is counted as no help; on Linux without a GPU,
-changed programs now run in a process of their own.
+others have published, some are careful beginners, some are engineers with tricks. Round 9 was
+about the {largest} largest exercises, with the whole section before them. (Answers to one more
+exercise of round 7, to five of round 8 and to one of round 9 were set aside, for their authors had
+been given half of the text; in four of round 8 the call of a part was corrected for that reason.)
+In rounds 3 and 5 mistakes were asked for that a check is likely to miss: right in ordinary cases,
+or not the first that comes to mind; so was every third mistake of round 8 and every fifth of
+round 9. One answer of round 4 ended the kernel that its check ran in, since one of the changes with
+which a check looks for the faulty place made it crash. It is counted as no help; on Linux without
+a GPU, changed programs now run in a process of their own.
 
-Three answers that their authors meant to be wrong are right by the wording of the exercise, and one
+Four answers that their authors meant to be wrong are right by the wording of the exercise, and one
 that was meant to be right is wrong; they are counted as what they are. The answers
 with their classes are in `tests/answers.jsonl`; a test tries all of them with today's checks and
 demands that every right one passes and no wrong one does. All {checks} checks of functions and
@@ -63,7 +64,8 @@ def as_markdown() -> str:
     older = {answer["exercise"] for answer in answers if answer["round"] == 7}
     all_again = {answer["exercise"] for answer in answers if answer["round"] == 8}
     numbers = {"young": len(young), "again": len(again), "older": len(older)}
-    numbers["all_again"] = len(all_again)
+    largest = {answer["exercise"] for answer in answers if answer["round"] == 9}
+    numbers |= {"all_again": len(all_again), "largest": len(largest)}
     introduction = INTRODUCTION.format(checks=len(EXERCISES), **numbers)
     lines = [introduction, *_table("round", "round", rounds, answers)]
     lines += ["", *_table("exercise", "exercise", exercises, answers), ""]

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from transformer_lib.course.checks import EXERCISES
 from transformer_lib.course.checks.diagnosis import draw_trial, judge
+from transformer_lib.course.checks.topics.tokens import split_words
 from transformer_lib.vocabulary import BOS, EOS, PAD, UNK
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "scripts"))
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("unchecked_shapes")
 GIVEN = {
     **{name: exercise.reference for name, exercise in EXERCISES.items()},
     **{"PAD": PAD, "UNK": UNK, "BOS": BOS, "EOS": EOS, "math": math, "np": numpy, "torch": torch},
-    **{"nn": nn, "F": nn.functional, "Tensor": Tensor},
+    **{"nn": nn, "F": nn.functional, "Tensor": Tensor, "split_words": split_words},
 }
 
 

@@ -87,6 +87,8 @@ def compare(
             if other := _shape_of_another(expected, got, names):
                 return Mismatch("shape", f"{found[0].message}; {other}", telling=True)
         first = min(found, key=lambda m: (ASPECTS.index(m.aspect), not m.telling), default=None)
+        if first and isinstance(expected, list) and (other := _moved(expected, list(got))):
+            return Mismatch("values", f"{names[0]}{other}", telling=True)
         if first and _is_short_text(expected) and _is_short_text(got):
             return replace(first, message=f"{names[0]}: expected {expected!r}, got {got!r}")
         right = [n for n, m in zip(names, mismatches, strict=False) if m is None]
@@ -216,6 +218,23 @@ def _more_or_less(expected: list[Any], got: list[Any]) -> str:
         return f"{_items(expected[extra:])} at the end {be} missing"
     if extra < 0 and got == expected[-extra:]:
         return f"{_items(expected[:-extra])} at the beginning {be} missing"
+    return ""
+
+
+def _moved(expected: list[Any], got: list[Any]) -> str:
+    """Of lists of one length: whether an item that is wrong is right in another place."""
+
+    def is_plain(x: Any) -> bool:
+        return isinstance(x, int | str) or (isinstance(x, list) and all(map(is_plain, x)))
+
+    if not (is_plain(expected) and is_plain(got)):
+        return ""
+    place = next(i for i, x in enumerate(expected) if not _equal(x, got[i]))
+    says = f"[{place}]: expected {_number(expected[place])}, got {_number(got[place])}"
+    if sorted(map(repr, expected)) == sorted(map(repr, got)):
+        return f"{says}: yours are the right ones in another order"
+    if isinstance(got[place], list) and got[place] in expected:
+        return f"{says}, which belongs at [{expected.index(got[place])}]"
     return ""
 
 

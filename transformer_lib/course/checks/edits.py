@@ -159,6 +159,7 @@ def edits(tree: Definition) -> list[Edit]:
                 if isinstance(parent, ast.Assign | ast.Return | ast.AugAssign):
                     for new, said in _combined(node, names):
                         found.append((4, Edit(parent, field, index, new, node, said)))
+        found += [(-1, edit) for edit in _without_a_branch(function)]
         found += [(1, edit) for edit in _everywhere(function)]
         found += [(2, edit) for edit in _statements(function)]
     return [edit for _, edit in sorted(found, key=lambda ranked: ranked[0])]
@@ -438,6 +439,14 @@ def _combined(node: ast.expr, names: list[str]) -> Iterator[tuple[ast.expr, str]
                 yield _filled(operation, node, ast.Name(name, ast.Load())), said
                 if operation[3] in "-/@":
                     yield _filled(operation, ast.Name(name, ast.Load()), node), said
+
+
+def _without_a_branch(function: ast.FunctionDef) -> Iterator[Edit]:
+    """An ``elif`` left out; what follows it takes its place."""
+    for node in ast.walk(function):
+        match node:
+            case ast.If(orelse=[ast.If() as branch]):
+                yield Edit(node, "orelse", None, branch.orelse, branch.test, "without this branch")
 
 
 def _everywhere(function: ast.FunctionDef) -> Iterator[Edit]:

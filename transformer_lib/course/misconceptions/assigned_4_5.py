@@ -8,7 +8,7 @@ import torch
 from transformer_lib.course.misconceptions.bank import also, misconception
 from transformer_lib.metrics.bleu import ngram_counts
 from transformer_lib.training.loss import label_smoothed_cross_entropy
-from transformer_lib.vocabulary import BOS, EOS, PAD
+from transformer_lib.vocabulary import BOS, EOS, PAD, UNK
 
 # The loss
 
@@ -564,3 +564,36 @@ def kept_after_the_end(next_logits, batch_size, max_len):
 def padding_taken_out(next_logits, batch_size, max_len):
     rows = _up_to_end(_said(next_logits, batch_size, max_len))
     return [[token for token in row if token != PAD] for row in rows]
+
+
+@misconception(
+    "M624",
+    "greedy_decode_batch",
+    title="rows without </s> come back empty",
+    source="an answer in a trial of the checks: argmax of (row == EOS), 0 where there is none",
+    effect="What the limit has cut off is lost.",
+    hint="Rows that have no </s> are empty in yours. What is the argmax of a row of zeros?",
+)
+def empty_without_an_end(next_logits, batch_size, max_len):
+    said = _said(next_logits, batch_size, max_len)[:, 1:]
+    lengths = (said == EOS).int().argmax(dim=1) if said.size(1) else [0] * batch_size
+    return [row[:length].tolist() for row, length in zip(said, lengths, strict=True)]
+
+
+@also("M545", "greedy_decode_batch")
+def batch_without_specials(next_logits, batch_size, max_len):
+    rows = _up_to_end(_said(next_logits, batch_size, max_len))
+    return [[token for token in row if token not in (PAD, UNK, BOS, EOS)] for row in rows]
+
+
+@misconception(
+    "M625",
+    "multi_bleu",
+    title="the length of the first reference",
+    source="an answer in a trial of the checks: r as in the code for one reference",
+    effect="The brevity penalty depends on the order of the references.",
+    hint="Exchange two references of a sentence: your brevity penalty changes. Which length does "
+    "the text ask for?",
+)
+def length_of_the_first(hypotheses, references):
+    return _multi(hypotheses, references, choose=lambda length, lengths: lengths[0])

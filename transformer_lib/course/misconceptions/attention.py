@@ -223,7 +223,7 @@ def zeroed_scores(query, key, value, mask):
     title="the mask is ignored",
     source="a plausible slip",
     effect="Padding and the future are seen like everything else.",
-    hint="The mask changes nothing in what you return. Where do you use it?",
+    hint="Your result is the same as without a mask. Where do you use it, and in every case?",
 )
 def mask_ignored(query, key, value, mask):
     weights = _scores(query, key).softmax(dim=-1)

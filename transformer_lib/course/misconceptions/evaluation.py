@@ -461,3 +461,35 @@ def drawn_once(scores_a, scores_b, indices):
     drawn.scatter_(1, indices, 1.0)
     difference = drawn @ (scores_a - scores_b).double()
     return (difference > 0).double().mean().item()
+
+
+@misconception(
+    "M622",
+    "corpus_bleu",
+    title="short sentences take n-grams away",
+    source="an answer in a trial of the checks: length − n + 1 where that is negative",
+    effect="The precision rises with each sentence of one or two words.",
+    hint="How many 4-grams has a sentence of two words? In yours it has −1.",
+)
+def negative_numbers_of_ngrams(hypotheses, references):
+    pairs = list(zip(hypotheses, references, strict=True))
+    precisions = []
+    for n in range(1, 5):
+        matches = sum(_matches(h, r, n) for h, r in pairs)
+        if matches == 0:
+            return 0.0
+        precisions.append(matches / sum(len(h) - n + 1 for h, _ in pairs))
+    return _score([math.exp(math.log(p)) for p in precisions], hypotheses, references)
+
+
+@misconception(
+    "M623",
+    "bootstrap_wins",
+    title="the mean over the samples",
+    source="an answer in a trial of the checks: mean(0) for mean(1)",
+    effect="Places of the draw are compared, not samples.",
+    hint="Your means run over the samples. Over what does the mean of one sample run?",
+)
+def mean_over_samples(scores_a, scores_b, indices):
+    wins = scores_a[indices].mean(dim=0) > scores_b[indices].mean(dim=0)
+    return wins.double().mean().item()

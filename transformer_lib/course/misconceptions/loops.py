@@ -120,7 +120,8 @@ def clipped_too_early(model, optimizer, batches, smoothing, max_norm):
     title="each part of the gradient is clipped",
     source="a plausible slip: the clipping stands inside the loop over the batches",
     effect="The first batches count less than the last one.",
-    hint="With one batch your step is right. The norm of what should be limited?",
+    hint="With one batch your step is right. When is the gradient complete whose norm is to be "
+    "limited?",
 )
 def clipped_in_the_loop(model, optimizer, batches, smoothing, max_norm):
     return _step(model, optimizer, batches, smoothing, max_norm, clip="each")
@@ -656,3 +657,24 @@ def batches_counted_as_steps(model, draw, steps, accumulate, peak, warmup):
 @also("M512", "train_model")
 def trained_with_numbers_clipped(model, draw, steps, accumulate, peak, warmup):
     return _train(model, draw, steps, accumulate, peak, warmup, clip="numbers")
+
+
+@also("M328", "train_model")
+def trained_with_each_part_clipped(model, draw, steps, accumulate, peak, warmup):
+    return _train(model, draw, steps, accumulate, peak, warmup, clip="each")
+
+
+@misconception(
+    "M628",
+    "train_model",
+    title="the rate counts batches",
+    source="an answer in a trial of the checks: the step is counted up with each backward",
+    effect="The warm-up is over `accumulate` times too early.",
+    hint="With one batch per step your rates are right. What does the schedule count: batches or "
+    "updates?",
+)
+def rate_counts_batches(model, draw, steps, accumulate, peak, warmup):
+    return _train(
+        model, draw, steps, accumulate, peak, warmup,
+        rate=lambda step, peak, warmup: _rate(step * accumulate, peak, warmup),
+    )  # fmt: skip

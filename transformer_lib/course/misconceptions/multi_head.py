@@ -471,3 +471,34 @@ def merged_length_first(heads):
     batch, num_heads, length, d_k = heads.shape
     joined = heads.flatten(0, 1).transpose(0, 1)
     return joined.reshape(batch, length, num_heads * d_k)
+
+
+@misconception(
+    "M615",
+    "unfuse",
+    title="columns taken apart by reshape",
+    source="an answer in a trial of the checks: reshape(3, d, d) of a matrix of 3·d columns",
+    effect="The parts of GPT-2 are made of rows: each holds numbers of all three.",
+    hint="In the layout by columns the three stand side by side in each row. What does reshape "
+    "read first: a row, or a third of it?",
+)
+def columns_by_reshape(weight, num_heads, layout):
+    if layout == "columns":
+        return tuple(weight.reshape(3, len(weight), -1))
+    return _unfused(weight, num_heads, layout)
+
+
+@misconception(
+    "M616",
+    "unfuse",
+    title="every third row within a head",
+    source="an answer in a trial of the checks: reshape(heads, d_k, 3, d) for (heads, 3, d_k, d)",
+    effect="Query, key and value of a head are mixed, though their shapes are right.",
+    hint="Head by head, the rows of a head are its query, then its key, then its value. Do yours "
+    "take turns?",
+)
+def taking_turns_within_a_head(weight, num_heads, layout):
+    if layout == "heads":
+        rows = weight.unflatten(0, (num_heads, -1, 3)).permute(2, 0, 1, 3)
+        return tuple(part.flatten(0, 1).T for part in rows)
+    return _unfused(weight, num_heads, layout)

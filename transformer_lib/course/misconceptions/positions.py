@@ -494,3 +494,23 @@ def angles_of_halves(x, position):
     cos, sin = (f(torch.cat([angle, angle], dim=-1)).to(x.dtype) for f in (torch.cos, torch.sin))
     turned = torch.stack([-x[..., 1::2], x[..., 0::2]], dim=-1).flatten(-2)
     return x * cos + turned * sin
+
+
+@misconception(
+    "M630",
+    "positional_encoding",
+    title="the frequencies end at 1/10000",
+    source="fairseq and Tensor2Tensor divide by d_model/2 − 1",
+    effect="Other frequencies from the second one on; weights from elsewhere fit no more.",
+    hint="Your slowest wave is exactly 10000 times as slow as the fastest. What does the paper "
+    "divide 2i by?",
+)
+def ends_at_the_base(length, d_model):
+    exponents = torch.arange(d_model // 2) / max(d_model // 2 - 1, 1)
+    return _table(length, d_model, exponents, exponents)
+
+
+@also("M630", "shift_matrix")
+def shifted_to_the_base(k, d_model):
+    step = d_model / max(d_model // 2 - 1, 1)
+    return shifted(k, d_model, step=step)

@@ -23,6 +23,7 @@ def _search(
     width=2,
     uncounted=0,
     whole_steps=True,
+    unfinished_too=False,
 ):
     beam, finished = [([BOS], 0.0)], []
     for length in range(1, max_len + 1):
@@ -46,6 +47,8 @@ def _search(
                 beam.append(([*tokens, token], total))
         if not goes_on(finished, beam_size) or not beam:
             break
+    if unfinished_too and len(finished) < beam_size:
+        finished += [(total / penalty(length, alpha), tokens[1:]) for tokens, total in beam]
     finished.sort(key=lambda hypothesis: -hypothesis[0])
     return [tokens for _, tokens in finished[:beam_size]]
 
@@ -297,10 +300,12 @@ def _translate(
     never=(PAD, BOS),
     normalized=True,
     limit=51,
+    before_softmax=False,
+    start=(),
 ):
     model.train(mode)
     tokens = _encode(text, pieces, _earliest)
-    src = torch.tensor([[*tokens, EOS] if end else tokens])
+    src = torch.tensor([[*start, *tokens, EOS] if end else tokens])
     with torch.no_grad():
         memory = model.encode(src)
 
@@ -308,6 +313,8 @@ def _translate(
             rows = len(prefixes)
             mask = padding_mask(src).expand(rows, -1, -1, -1)
             logits = model.decode(torch.tensor(prefixes), memory.expand(rows, -1, -1), mask)[:, -1]
+            if before_softmax:
+                logits[:, list(never)] = -torch.inf
             log_p = logits.log_softmax(dim=-1) if normalized else logits
             log_p[:, list(never)] = -torch.inf
             return log_p
@@ -607,3 +614,69 @@ def sorted_twice(probabilities, p):
     before = likeliest.cumsum(dim=-1) - likeliest
     kept = probabilities.masked_fill(~(before < p).gather(-1, order), 0.0)
     return kept / kept.sum(dim=-1, keepdim=True)
+
+
+@misconception(
+    "M617",
+    "nucleus",
+    title="a mask in sorted order for unsorted tokens",
+    source="an answer in a trial of the checks: masked_fill before anything is brought back",
+    effect="As many tokens as there should be, chosen by their number.",
+    hint="Your mask is right for the sorted row. Which row do you apply it to?",
+)
+def mask_stays_sorted(probabilities, p):
+    likeliest = probabilities.sort(dim=-1, descending=True).values
+    before = likeliest.cumsum(dim=-1) - likeliest
+    kept = probabilities.masked_fill(before >= p, 0.0)
+    return kept / kept.sum(dim=-1, keepdim=True)
+
+
+@misconception(
+    "M618",
+    "beam_search",
+    title="what is unfinished counts as finished at the limit",
+    source="an answer in a trial of the checks, and some libraries",
+    effect="A translation that breaks off may win, because it has not paid for its end.",
+    hint="In step max_len only </s> may follow. What becomes of hypotheses that go on?",
+)
+def unfinished_returned(next_log_p, beam_size, alpha, max_len):
+    return _search(next_log_p, beam_size, alpha, max_len, forced=False, unfinished_too=True)
+
+
+@misconception(
+    "M619",
+    "translate",
+    title="the rest is normalized anew without PAD and <s>",
+    source="an answer in a trial of the checks: −∞ before log_softmax",
+    effect="Scores that depend on what the model thinks of pieces it must not say.",
+    hint="Your probabilities of the other pieces are too large. Do you exclude PAD and <s> before "
+    "the softmax or after it?",
+)
+def normalized_anew(text, model, pieces):
+    return _translate(text, model, pieces, before_softmax=True)
+
+
+@misconception(
+    "M620",
+    "translate",
+    title="<unk> is left out of the text",
+    source="common: skip_special_tokens=True",
+    effect="Nobody sees that the model did not know a word.",
+    hint="A piece that the model said is missing from your text. Which of the special pieces can "
+    "it say?",
+)
+def unknown_unsaid(text, model, pieces):
+    return _translate(text, model, ["" if n == UNK else piece for n, piece in enumerate(pieces)])
+
+
+@misconception(
+    "M621",
+    "translate",
+    title="<s> at the beginning of the source",
+    source="common: BERT's and Hugging Face's tokenizers put one there",
+    effect="The encoder reads a token that it has never seen in this place.",
+    hint="Your source begins with a token that the model has not met there. What did sources look "
+    "like in training?",
+)
+def start_in_the_source(text, model, pieces):
+    return _translate(text, model, pieces, start=(BOS,))

@@ -564,3 +564,60 @@ def last_symbol_lost(symbols, pair):
 @also("M305", "tokenize")
 def tokenized_with_first_of_equals(text, number, sentences):
     return _tokenized(text, number, sentences, best=lambda equal: equal[0])
+
+
+@misconception(
+    "M612",
+    "tokenize",
+    title="merges learned with the punctuation at the words",
+    source="an answer in a trial of the checks: split() for learning, another rule for cutting",
+    effect="“here.” is learned instead of “here”, and the merge is never used.",
+    hint="Your merges are learned from other words than those that you cut. What do both do with "
+    "punctuation?",
+)
+def punctuation_learned(text, number, sentences):
+    counts = Counter("▁" + word for sentence in text for word in sentence.split())
+    merges = _learned(counts, number)
+    vocabulary = {"▁", *(letter for word in counts for letter in word)}
+    vocabulary |= {a + b for a, b in merges}
+    cuts = ([p for w in _words(s) for p in _cut(w, merges, vocabulary)] for s in sentences)
+    return [_in_bytes(pieces, vocabulary, _as_bytes) for pieces in cuts]
+
+
+@misconception(
+    "M613",
+    "tokenize",
+    title="▁ is not in the vocabulary",
+    source="an answer in a trial of the checks: the characters of the text as it came",
+    effect="A ▁ that stays alone becomes three bytes.",
+    hint="A ▁ that stays alone is spelled in bytes. Of which text are your characters?",
+)
+def mark_not_in_vocabulary(text, number, sentences):
+    merges = _learned(Counter(word for sentence in text for word in _words(sentence)), number)
+    vocabulary = {letter for sentence in text for letter in sentence} | {a + b for a, b in merges}
+    cuts = ([p for w in _words(s) for p in _cut(w, merges, vocabulary)] for s in sentences)
+    return [_in_bytes(pieces, vocabulary, _as_bytes) for pieces in cuts]
+
+
+@misconception(
+    "M614",
+    "byte_fallback",
+    title="unknown pieces are taken apart into known characters",
+    source="an answer in a trial of the checks: only what is left is spelled in bytes",
+    effect="Other tokens than those of SentencePiece, which spells the whole piece.",
+    hint="A piece that is not in the vocabulary is spelled in bytes whole. Which of its characters "
+    "do you keep?",
+)
+def characters_kept(symbols, vocabulary):
+    pieces: list[str] = []
+    for symbol in symbols:
+        pieces += [symbol] if symbol in vocabulary else _in_bytes(symbol, vocabulary, _as_bytes)
+    return pieces
+
+
+@also("M176", "apply_merges")
+def merges_applied_from_the_right(word, merges):
+    symbols = list(word)
+    for pair in merges:
+        symbols = merged_from_the_right(symbols, pair)
+    return symbols

@@ -5,6 +5,7 @@ What is right about them is in :mod:`transformer_lib.training` and :mod:`transfo
 
 import math
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
@@ -647,3 +648,49 @@ def rises_with_the_root(step, d_model, warmup_steps):
 def last_of_equals_first(lengths, batch_tokens):
     order = sorted(range(len(lengths)), key=lambda i: (lengths[i], -i))
     return _plan(lengths, batch_tokens, order)
+
+
+@misconception(
+    "M626",
+    "teacher_forcing",
+    title="sorted by length",
+    source="an answer in a trial of the checks: sentences of like length side by side",
+    effect="Row i of the target no longer belongs to row i of the source.",
+    hint="Your rows are right, and in another order. Which source belongs to the first of them?",
+)
+def sorted_by_length(targets):
+    ordered = sorted(targets, key=len)
+    inputs, labels = ([[BOS, *t] for t in ordered], [[*t, EOS] for t in ordered])
+    return pad_sequences(inputs), pad_sequences(labels)
+
+
+@misconception(
+    "M627",
+    "plan_batches",
+    title="filled from the longest sentence down",
+    source="an answer in a trial of the checks",
+    effect="The first batch is what is left over.",
+    hint="Your batches are filled from the long end. With which sentence does the first one begin "
+    "to fill?",
+)
+def filled_from_the_end(lengths, batch_tokens):
+    order = sorted(range(len(lengths)), key=lambda i: lengths[i])
+    plan = []
+    while order:
+        most = max(1, batch_tokens // lengths[order[-1]])
+        plan.append(order[-most:])
+        order = order[:-most]
+    return plan[::-1]
+
+
+@misconception(
+    "M631",
+    "plan_batches",
+    title="a sort that does not keep the order of equals",
+    source="an answer in a trial of the checks: np.argsort as it comes",
+    effect="Right for a few sentences; of many, equally long ones change places.",
+    hint="Of many equally long sentences some have changed places. Does your sort keep the order "
+    "of equals (is it stable)?",
+)
+def unstable_sort(lengths, batch_tokens):
+    return _plan(lengths, batch_tokens, np.argsort(np.array(lengths, dtype=int)).tolist())

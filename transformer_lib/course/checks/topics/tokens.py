@@ -48,6 +48,7 @@ def _apply_cases(random: torch.Generator) -> dict[str, Case]:
         "letters never met": Case("▁x" + "".join(_symbols(random, 3, "yz")), learned),
         "a repeated pair": Case("lolowerer", learned),
         "nothing learned": Case("▁low", []),
+        "three equals in a row": Case("hmmm", [("m", "m"), ("h", "mm")]),
     }
 
 

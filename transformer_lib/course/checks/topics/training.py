@@ -235,7 +235,7 @@ def _loop_cases(random: torch.Generator) -> dict[str, Case]:
     return {
         "values": Case(*_matrices(random), _examples(8, random), 4, 2, 0.3, 2),
         "no accumulation": Case(*_matrices(random), _examples(6, random), 6, 1, 0.2, 3),
-        "gradients that are clipped": Case(*steep, _examples(3, random), 3, 1, 0.2, 2),
+        "gradients that are clipped": Case(*steep, _examples(6, random), 3, 2, 0.2, 2),
         "the first step": Case(*_matrices(random), _examples(1, random), 1, 1, 0.5, 4),
     }
 
