@@ -108,7 +108,8 @@ def not_cleared(model, optimizer, batches, smoothing, max_norm):
     title="clipped before there is a gradient",
     source="common: clip_grad_norm_ above backward",
     effect="What is clipped is nothing, or the gradient of the step before.",
-    hint="Small gradients are right, large ones are not clipped. When does the gradient exist?",
+    hint="Small gradients are right, large ones are not clipped. Is the gradient there when you "
+    "clip it, and is it used only afterwards?",
 )
 def clipped_too_early(model, optimizer, batches, smoothing, max_norm):
     return _step(model, optimizer, batches, smoothing, max_norm, clip="before")

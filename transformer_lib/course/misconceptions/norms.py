@@ -136,8 +136,8 @@ def batch_norm_divided_by_variance(x, scale, shift, eps):
     source="common: (σ + ε) for √(σ² + ε)",
     effect="Nothing to be seen where σ is about 1; where σ is small the result is several times "
     "smaller or larger.",
-    hint="Ordinary vectors come out nearly right, those with a small deviation do not. Does your "
-    "epsilon stand inside the root or outside it?",
+    hint="Ordinary vectors come out nearly right, those that hardly vary, or are nearly zero, do "
+    "not. Does your epsilon stand inside the root or outside it?",
 )
 def epsilon_outside(x, scale, shift, eps):
     mean = x.mean(dim=-1, keepdim=True)

@@ -423,7 +423,7 @@ def sigmoid_overflows(x, h, c, w, u, b):
     source="an answer in a trial of the checks: torch.cat of the steps, then view(batch, length)",
     effect="Logits end up in the rows of other sentences; a batch of one looks right.",
     hint="Your logits are the right ones, in other places. One step gives a row of each sentence: "
-    "in which order are they after `torch.cat`, and in which does `view` read them?",
+    "in what order do you join the rows, and in what order are they read afterwards?",
 )
 def steps_and_sentences_mixed_up(src, tgt_input, embed, encoder_step, decoder_step, w_out):
     h, c = _read(src, embed, encoder_step, w_out.size(0))
