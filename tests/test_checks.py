@@ -2,9 +2,11 @@
 
 import functools
 import importlib.util
+import itertools
 import random
 import subprocess
 import sys
+import time
 import types
 
 import numpy as np
@@ -14,6 +16,7 @@ import torch
 from transformer_lib.course.checks import EXERCISES, check
 from transformer_lib.course.checks.compare import compare
 from transformer_lib.course.checks.diagnosis import draw_trial, judge
+from transformer_lib.course.checks.observe import NoEndError, ends_after
 from transformer_lib.course.misconceptions.bank import bank, wrong_answers
 from transformer_lib.vocabulary import BOS, EOS
 
@@ -325,3 +328,12 @@ def test_the_model_of_a_search_wants_a_list():
         return tokens[1:].tolist()
 
     assert "takes the list of all tokens so far, and got a Tensor" in str(check(greedy_decode))
+
+
+def test_a_busy_machine_ends_nothing():
+    with ends_after(1.0):  # of its own time, of which it takes nearly none
+        time.sleep(1.2)
+    with pytest.raises(NoEndError), ends_after(0.2):
+        time.sleep(60)
+    with pytest.raises(NoEndError), ends_after(0.2):
+        all(n >= 0 for n in itertools.count())
