@@ -60,7 +60,7 @@ def answer(source, file="<a cell>"):
             def length_penalty(length, alpha):
                 return ((6 + length) / 6) ** alpha
             """,
-            "line 2, `6 + length`: everything passes with one less",
+            "line 2, `6 + length`: everything passes with one less here",
         ),
         (
             """
@@ -69,7 +69,7 @@ def answer(source, file="<a cell>"):
                 powers = (scores - scores.max()).exp()
                 return powers / powers.sum(-1, keepdim=True)
             """,
-            "line 3, `scores.max()`: everything passes over one axis only, which is kept",
+            "line 3, `scores.max()`: everything passes if it runs over the last axis only",
         ),
         (
             """

@@ -79,18 +79,23 @@ def compare(
         if found and sizes is not None and len(names) == len(expected):
             few = len(expected) <= MOST_EXCHANGED
             for order in permutations(range(len(expected))) if few else ():
-                moved = [expected[i] for i in order]
-                if compare(moved, list(got), tolerance=tolerance) is None:
+                exchanged = [expected[i] for i in order]
+                if compare(exchanged, list(got), tolerance=tolerance) is None:
                     yours = ", ".join(names[i] for i in order)
                     says = f"{found[0].message}; yours are the right ones in another order: {yours}"
                     return Mismatch(found[0].aspect, says, telling=True)
             if other := _shape_of_another(expected, got, names):
                 return Mismatch("shape", f"{found[0].message}; {other}", telling=True)
         first = min(found, key=lambda m: (ASPECTS.index(m.aspect), not m.telling), default=None)
-        if first and isinstance(expected, list) and (other := _moved(expected, list(got))):
-            return Mismatch("values", f"{names[0]}{other}", telling=True)
+        wrong = [i for i, mismatch in enumerate(mismatches) if mismatch]
+        moved = _moved(expected, got, wrong[0]) if first and isinstance(expected, list) else ""
         if first and _is_short_text(expected) and _is_short_text(got):
-            return replace(first, message=f"{names[0]}: expected {expected!r}, got {got!r}")
+            said = f"{names[0]}: expected {expected!r}, got {got!r}"
+            return replace(first, message=f"{said}: {moved}" if moved else said)
+        if moved:
+            i = wrong[0]
+            said = f"{names[0]}[{i}]: expected {_number(expected[i])}, got {_number(got[i])}"
+            return Mismatch("values", f"{said}: {moved}", telling=True)
         right = [n for n, m in zip(names, mismatches, strict=False) if m is None]
         if first and sizes is not None and len(names) == len(expected) > len(found):
             return replace(first, message=f"{first.message}; right, though: {listed(right)}")
@@ -221,20 +226,24 @@ def _more_or_less(expected: list[Any], got: list[Any]) -> str:
     return ""
 
 
-def _moved(expected: list[Any], got: list[Any]) -> str:
-    """Of lists of one length: whether an item that is wrong is right in another place."""
+def _moved(expected: list[Any], got: Any, wrong: int) -> str:
+    """Whether two lists hold the same items in another order, or one that is wrong is exchanged.
+
+    Args:
+        wrong: the place of the first item that is wrong.
+    """
 
     def is_plain(x: Any) -> bool:
-        return isinstance(x, int | str) or (isinstance(x, list) and all(map(is_plain, x)))
+        number_or_word = isinstance(x, int | str) and not isinstance(x, bool)
+        return number_or_word or (isinstance(x, list) and all(map(is_plain, x)))
 
     if not (is_plain(expected) and is_plain(got)):
         return ""
-    place = next(i for i, x in enumerate(expected) if not _equal(x, got[i]))
-    says = f"[{place}]: expected {_number(expected[place])}, got {_number(got[place])}"
     if sorted(map(repr, expected)) == sorted(map(repr, got)):
-        return f"{says}: yours are the right ones in another order"
-    if isinstance(got[place], list) and got[place] in expected:
-        return f"{says}, which belongs at [{expected.index(got[place])}]"
+        return "these are the right items in another order"
+    if isinstance(got[wrong], list) and got[wrong] in expected:
+        home = expected.index(got[wrong])
+        return f"this belongs at [{home}]" if got[home] != expected[home] else ""
     return ""
 
 

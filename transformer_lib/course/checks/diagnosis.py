@@ -188,7 +188,7 @@ def _hints(known: Iterable[Misconception]) -> tuple[str, ...]:
 def _nearly(
     exercise: Exercise, trial: Trial, outcomes: Outcomes
 ) -> tuple[Misconception, str] | None:
-    """The mistake that matches in most of the cases in which it shows, and where it does not."""
+    """The mistake that matches in most cases in which it shows, errors apart; where it does not."""
 
     def but(differs: list[str]) -> str:
         are_right = [x for x in differs if alike(outcomes[x], trial.right[x], exercise.tolerance)]
@@ -198,18 +198,20 @@ def _nearly(
         return ", and ".join(said)
 
     found = []
+    rich = _is_rich(trial.right)  # or else a case that matches beside errors could be chance
     for mistake in wrong_answers(exercise.name):
         wrong = trial.wrong[mistake.id]
-        shows = [
+        all_shows = [
             label
             for label, right in trial.right.items()
             if not alike(right, wrong[label], exercise.tolerance)
-            and wrong[label].error is outcomes[label].error is None
+            and wrong[label].error is None
             and wrong[label].repeatable
         ]
+        shows = [label for label in all_shows if outcomes[label].error is None]
         differs = [x for x in outcomes if not alike(outcomes[x], wrong[x], exercise.tolerance)]
         matches = [x for x in shows if x not in differs]
-        if len(matches) > len(shows) / 2 and shows[0] in matches:
+        if len(matches) > len(shows) / 2 and shows[0] in matches and (rich or shows == all_shows):
             found.append((len(matches), mistake, but(differs)))
     most = max((count for count, _, _ in found), default=0)
     best = [(mistake, said) for count, mistake, said in found if count == most]

@@ -44,8 +44,8 @@ FUNCTIONS = (
     ("tril", "triu"),
     ("sum", "mean", "prod", "std", "var"),
     ("cumsum", "cumprod"),
-    ("sqrt", "isqrt"),
     ("sqrt", "square", "rsqrt"),
+    ("sqrt", "isqrt"),
     ("relu", "gelu", "tanh", "sigmoid"),
     ("exp", "log", "log2", "log10"),
     ("softmax", "log_softmax", "sigmoid"),
@@ -82,10 +82,11 @@ STEPS = {
     "1 / {}": "with one more step of arithmetic",
     "{} / 2": "with one more step of arithmetic",
     "2 * {}": "with one more step of arithmetic",
-    "{} + 1": "with one more",
-    "{} - 1": "with one less",
+    "{} + 1": "with one more here",
+    "{} - 1": "with one less here",
     "1 - {}": "with one minus it",
 }
+ONE_OFF = ("{} + 1", "{} - 1")
 OPERATIONS = {
     "{} + {}": "with something added here",
     "{} - {}": "with something subtracted here",
@@ -110,7 +111,7 @@ class Edit:
     """``new`` instead of what is in a field of ``parent``.
 
     ``also`` are changes that are made together with it. ``where`` is the part of the code that is
-    changed; ``said`` goes on from “it works …”.
+    changed; ``said`` goes on from “everything passes …”.
     """
 
     parent: ast.AST
@@ -149,8 +150,8 @@ class Edit:
 def edits(tree: Definition) -> list[Edit]:
     """Every small change of a function or class, those that are most often needed first."""
     found: list[tuple[int, Edit]] = []
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-    for function in functions:
+    statements = tree.body if isinstance(tree, ast.ClassDef) else [tree]
+    for function in [x for x in statements if isinstance(x, ast.FunctionDef)]:
         names = _locals(function)
         for parent, field, index, node in _places(function):
             if isinstance(node, ast.expr):
@@ -166,8 +167,8 @@ def edits(tree: Definition) -> list[Edit]:
 
 
 def _locals(function: ast.FunctionDef) -> list[str]:
-    """Arguments and variables of a function."""
-    given = [x.arg for x in (*function.args.args, *function.args.kwonlyargs) if x.arg != "self"]
+    """Arguments and variables of a function, and of those that are defined in it."""
+    given = [x.arg for x in ast.walk(function) if isinstance(x, ast.arg) and x.arg != "self"]
     own = [
         node.id
         for node in ast.walk(function)
@@ -257,7 +258,8 @@ def _instead(node: ast.expr, names: list[str]) -> Iterator[tuple[int, ast.expr, 
         yield 1, new, "with two steps in the other order"
     if not isinstance(node, ast.Constant | ast.Slice | ast.Starred | ast.JoinedStr | ast.Tuple):
         for step in STEPS:
-            yield 3, _filled(step, node), STEPS[step]
+            if not (step in ONE_OFF and _is_one_off(node)):  # which have been tried
+                yield 3, _filled(step, node), STEPS[step]
 
 
 def _of_two(node: ast.BinOp) -> Iterator[tuple[int, ast.expr, str]]:
@@ -266,15 +268,21 @@ def _of_two(node: ast.BinOp) -> Iterator[tuple[int, ast.expr, str]]:
         if not (one and other in (ast.Mult, ast.Div, ast.Pow)):  # which takes the 1 away, no more
             yield 0, _with(node, op=other()), "with another operation"
     yield 0, _with(node, left=node.right, right=node.left), "with the two in the other order"
-    # Of a sum, not of the number in it, which may be right: the other part is one off then.
-    numbers = [x for x in (node.left, node.right) if isinstance(x, ast.Constant)]
-    if isinstance(node.op, ast.Add | ast.Sub) and any(type(x.value) is int for x in numbers):
-        for step in ("{} + 1", "{} - 1"):
+    if _is_one_off(node):
+        for step in ONE_OFF:
             yield 0, _filled(step, node), STEPS[step]
     yield 1, node.left, f"without `{_short(node.right)}`"
     yield 1, node.right, f"without `{_short(node.left)}`"
     for new in _other_parentheses(node):
         yield 0, new, "with parentheses elsewhere"
+
+
+def _is_one_off(node: ast.expr) -> bool:
+    """Whether it is a sum with a number in it, which may be right where the sum is one off."""
+    if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Add | ast.Sub):
+        return False
+    numbers = [x.value for x in (node.left, node.right) if isinstance(x, ast.Constant)]
+    return any(type(x) is int for x in numbers)
 
 
 def _other_parentheses(node: ast.BinOp) -> Iterator[ast.expr]:
@@ -410,11 +418,12 @@ def _other_calls(node: ast.Call) -> Iterator[tuple[int, ast.expr, str]]:
         if name not in [keyword.arg for keyword in node.keywords]:
             keyword = ast.keyword(name, ast.parse(value, mode="eval").body)
             yield 2, _with(node, keywords=[*node.keywords, keyword]), ARGUMENTS[argument]
-    if isinstance(node.func, ast.Attribute) and node.func.attr in REDUCTIONS and not node.keywords:
-        reduction = {"max": "amax", "min": "amin"}.get(node.func.attr, node.func.attr)
+    name = getattr(node.func, "attr", "")
+    if name in REDUCTIONS and not node.args and not node.keywords:
+        name = {"max": "amax", "min": "amin"}.get(name, name)  # max along an axis gives two results
         rows = [ast.keyword("dim", ast.Constant(-1)), ast.keyword("keepdim", ast.Constant(True))]
-        new = _with(node, func=_with(node.func, attr=reduction), keywords=rows)
-        yield 2, new, "over one axis only, which is kept"
+        new = _with(node, func=_with(node.func, attr=name), keywords=rows)
+        yield 2, new, "if it runs over the last axis only (dim, keepdim)"
 
 
 def _other_bounds(bounds: ast.Slice) -> Iterator[ast.Slice]:
@@ -442,7 +451,7 @@ def _combined(node: ast.expr, names: list[str]) -> Iterator[tuple[ast.expr, str]
 
 
 def _without_a_branch(function: ast.FunctionDef) -> Iterator[Edit]:
-    """An ``elif`` left out; what follows it takes its place."""
+    """An ``elif`` left out, which says more than that another comparison would do."""
     for node in ast.walk(function):
         match node:
             case ast.If(orelse=[ast.If() as branch]):
@@ -493,6 +502,16 @@ def _together(changes: list[Edit]) -> Iterator[Edit]:
 
 
 def _statements(function: ast.FunctionDef) -> Iterator[Edit]:
+    for parent in ast.walk(function):
+        if isinstance(parent, ast.FunctionDef):
+            yield from _with_a_return(parent)
+        for field in ("body", "orelse"):
+            block = getattr(parent, field, None)
+            if isinstance(block, list):
+                yield from _of_block(parent, field, block)
+
+
+def _with_a_return(function: ast.FunctionDef) -> Iterator[Edit]:
     last = function.body[-1]
     if isinstance(last, ast.Assign | ast.AugAssign):
         target = last.targets[0] if isinstance(last, ast.Assign) else last.target
@@ -500,11 +519,6 @@ def _statements(function: ast.FunctionDef) -> Iterator[Edit]:
             value = ast.Return(ast.Name(target.id, ast.Load()))
             said = "with a return after it"
             yield Edit(function, "body", None, [*function.body, value], last, said)
-    for parent in ast.walk(function):
-        for field in ("body", "orelse"):
-            block = getattr(parent, field, None)
-            if isinstance(block, list):
-                yield from _of_block(parent, field, block)
 
 
 def _of_block(parent: ast.AST, field: str, block: list[ast.stmt]) -> Iterator[Edit]:
@@ -542,7 +556,7 @@ def _of_block(parent: ast.AST, field: str, block: list[ast.stmt]) -> Iterator[Ed
 
 
 def _in_and_out(parent: ast.AST, field: str, block: list[ast.stmt], i: int) -> Iterator[Edit]:
-    """A line moved into a loop or a condition, the ``i``-th statement, or out of it."""
+    """Lines moved into or out of the ``i``-th statement, which is a loop or a condition."""
     statement: Any = block[i]
     first, last = statement.body[0], statement.body[-1]
     if len(statement.body) > 1:
@@ -559,7 +573,7 @@ def _in_and_out(parent: ast.AST, field: str, block: list[ast.stmt], i: int) -> I
         before = [first, _with(statement, body=statement.body[1:])]
         yield Edit(parent, field, i, before, first, "with this line before the loop")
     for j, earlier in enumerate(block[:i]):
-        if isinstance(earlier, ast.Assign):
+        if isinstance(earlier, ast.Assign | ast.AnnAssign | ast.Expr):
             inside = _with(statement, body=[earlier, *statement.body])
             moved = [*block[:j], *block[j + 1 : i], inside, *block[i + 1 :]]
             yield Edit(parent, field, None, moved, earlier, "with this line in the loop")

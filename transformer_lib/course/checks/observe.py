@@ -94,8 +94,8 @@ def observe(function: Callable[..., Any], case: Case, limited: bool = False) -> 
 def ends_after(seconds: float) -> Iterator[None]:
     """Ends what does not come to an end, where that can be: in the main thread, not on Windows.
 
-    The seconds are those of the thread, for a busy machine should decide nothing; what only waits
-    is ended after three times as many.
+    The seconds are CPU time of this thread, so that a busy machine decides nothing; what only
+    waits is ended after three times as many seconds by the clock.
 
     Raises:
         NoEndError: once, in the code that is running.
@@ -105,16 +105,16 @@ def ends_after(seconds: float) -> Iterator[None]:
         yield
         return
 
-    latest, until = time.monotonic() + 3 * seconds, time.thread_time() + seconds
+    by_the_clock, of_its_own = time.monotonic() + 3 * seconds, time.thread_time() + seconds
 
     def stop(number: int, frame: Any) -> None:
-        left = until - time.thread_time()
-        if left > 0 and time.monotonic() < latest:
+        left = of_its_own - time.thread_time()
+        if left > 0 and time.monotonic() < by_the_clock:
             signal.setitimer(signal.ITIMER_REAL, left)
             return
         raise NoEndError(
-            f"still running after {seconds} seconds; does every way through a loop bring its end "
-            "nearer?"
+            f"still running after its {seconds} seconds; does every way through a loop bring its "
+            "end nearer?"
         )
 
     signal.signal(signal.SIGALRM, stop)

@@ -73,7 +73,7 @@ def parts_say(names: Sequence[str], case: Case, right: Outcome, got: Outcome) ->
         if counted[part] not in (0, expected[part])
     ]
     if never:
-        return [f"{listed(never)} {'is' if len(never) == 1 else 'are'} never called", *often]
+        return [f"{listed(never)} {'is' if len(never) == 1 else 'are'} never called", *often][:2]
     if often:
         return often
     known = _known(names, case, ours), _known(names, case, theirs)

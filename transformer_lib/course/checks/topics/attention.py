@@ -29,7 +29,7 @@ def random_mask(shape, random):
 
 
 def mask_of_heads(heads: int, queries: int, keys: int, random: torch.Generator) -> Mask:
-    """Another one for each head, and the same for all sentences."""
+    """A mask that differs from head to head and is the same for all sentences."""
     return random_mask((heads, 1, queries, keys), random).transpose(0, 1)
 
 

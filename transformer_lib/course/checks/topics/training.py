@@ -231,7 +231,7 @@ def training_step(
 
 
 def _loop_cases(random: torch.Generator) -> dict[str, Case]:
-    steep = [5.0 * matrix for matrix in _matrices(random)]
+    steep = [5.0 * matrix for matrix in _matrices(random)]  # gradients longer than 1
     return {
         "values": Case(*_matrices(random), _examples(8, random), 4, 2, 0.3, 2),
         "no accumulation": Case(*_matrices(random), _examples(6, random), 6, 1, 0.2, 3),
