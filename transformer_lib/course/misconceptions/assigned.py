@@ -634,11 +634,11 @@ def rms_exact_projection(x, upstream, scale, eps):
 @misconception(
     "M603",
     "global_window_mask",
-    title="global tokens are seen before they have come",
+    title="global tokens are visible before their turn",
     source="an answer in a trial of the checks: mask[:, :num_global] = True",
     effect="The first words see the global ones after them, which they are trained to predict.",
-    hint="Your first queries see global tokens that come after them. What does causal ask of a "
-    "global token?",
+    hint="Your first queries see global tokens that come after them. What does “causal” mean for "
+    "a global token?",
 )
 def global_tokens_ahead(length, width, num_global):
     allowed = _window(length, width, num_global)

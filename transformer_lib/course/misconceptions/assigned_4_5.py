@@ -544,8 +544,8 @@ def softmax_without_padding(logits, labels, smoothing):
     title="what comes after </s> is kept",
     source="an answer in a trial of the checks: </s> left out, and no end",
     effect="Short translations go on until the longest of the batch has ended.",
-    hint="A row that has ended goes on collecting while others are being written. Which of its "
-    "tokens belong to its translation?",
+    hint="A row that has ended goes on collecting tokens until the others have ended. Which of "
+    "its tokens belong to its translation?",
 )
 def kept_after_the_end(next_logits, batch_size, max_len):
     said = _said(next_logits, batch_size, max_len)
@@ -572,7 +572,8 @@ def padding_taken_out(next_logits, batch_size, max_len):
     title="rows without </s> come back empty",
     source="an answer in a trial of the checks: argmax of (row == EOS), 0 where there is none",
     effect="What the limit has cut off is lost.",
-    hint="Rows that have no </s> are empty in yours. What is the argmax of a row of zeros?",
+    hint="Rows without </s> come back empty in yours. What does your search for </s> give in "
+    "such a row? (argmax, for one, gives 0.)",
 )
 def empty_without_an_end(next_logits, batch_size, max_len):
     said = _said(next_logits, batch_size, max_len)[:, 1:]
@@ -592,8 +593,8 @@ def batch_without_specials(next_logits, batch_size, max_len):
     title="the length of the first reference",
     source="an answer in a trial of the checks: r as in the code for one reference",
     effect="The brevity penalty depends on the order of the references.",
-    hint="Exchange two references of a sentence: your brevity penalty changes. Which length does "
-    "the text ask for?",
+    hint="Put another reference of a sentence first, and your brevity penalty changes. Which "
+    "length does the text ask for?",
 )
 def length_of_the_first(hypotheses, references):
     return _multi(hypotheses, references, choose=lambda length, lengths: lengths[0])

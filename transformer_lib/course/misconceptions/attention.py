@@ -223,7 +223,8 @@ def zeroed_scores(query, key, value, mask):
     title="the mask is ignored",
     source="a plausible slip",
     effect="Padding and the future are seen like everything else.",
-    hint="Your result is the same as without a mask. Where do you use it, and in every case?",
+    hint="Your result is the same as without a mask. Where do you use it, and do you use it in "
+    "every case?",
 )
 def mask_ignored(query, key, value, mask):
     weights = _scores(query, key).softmax(dim=-1)
@@ -603,8 +604,8 @@ def compared_exactly(attend):
     title="only the keys are moved",
     source="a plausible slip",
     effect="Each value gets the weight of another key, so that right attention fails the test.",
-    hint="Every value now gets the weight of another key. Does your test move both, and in one "
-    "order?",
+    hint="Every value now gets the weight of another key. Does your test move the keys and the "
+    "values, and both in the same order?",
 )
 def values_stay(attend):
     query, key, value = torch.randn(2, 4, 8), torch.randn(2, 7, 8), torch.randn(2, 7, 8)
@@ -940,8 +941,8 @@ def self_attention_over_sentences(x, w_q, w_k, w_v):
     title="axes of length 1 are lost",
     source="an answer in a trial of the checks: squeeze() without its axis",
     effect="Right until there is one sentence, or one query.",
-    hint="Where an axis has length 1, yours is gone. What does squeeze take away if it is not told "
-    "which axis?",
+    hint="Where an axis has length 1, it is missing from your result. Does squeeze, or an index, "
+    "take it away?",
 )
 def squeezed(weights, upstream):
     return (weights * (upstream - (weights * upstream).sum(dim=-1, keepdim=True))).squeeze()

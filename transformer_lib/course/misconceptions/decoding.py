@@ -341,11 +341,11 @@ def last_token_cut_off(next_logits, max_len):
 @misconception(
     "M600",
     "greedy_decode",
-    title="the model is shown padding, too",
+    title="the model is shown the padding too",
     source="an answer in a trial of the checks: an array of full length, filled in as one goes",
     effect="The model is asked what follows the padding.",
-    hint="Your first call of next_logits already has as many tokens as the last one. What is the "
-    "token after which it is asked to go on?",
+    hint="Your first call to next_logits already passes as many tokens as your last. After which "
+    "token is the model asked to go on?",
 )
 def filled_up_with_padding(next_logits, max_len):
     tokens = [BOS, *[PAD] * max_len]

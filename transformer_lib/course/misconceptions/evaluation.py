@@ -451,10 +451,11 @@ def rounded(scores_a, scores_b, indices):
     "M611",
     "bootstrap_wins",
     title="a sentence counts once, however often it is drawn",
-    source="an answer in a trial of the checks: scatter_ writes a 1 where it should add",
-    effect="A sample is a part of the test set, not one drawn with replacement.",
-    hint="A sentence that is drawn three times counts once in yours. What becomes of a place that "
-    "is written to several times?",
+    source="answers in a trial of the checks: scatter_ that writes a 1 where it should add, or a "
+    "boolean index",
+    effect="Each sample is a subset of the test set and no longer a draw with replacement.",
+    hint="A sentence that is drawn three times counts once in yours. Where do the other two get "
+    "lost?",
 )
 def drawn_once(scores_a, scores_b, indices):
     drawn = torch.zeros(len(indices), len(scores_a), dtype=torch.double)
@@ -466,10 +467,10 @@ def drawn_once(scores_a, scores_b, indices):
 @misconception(
     "M622",
     "corpus_bleu",
-    title="short sentences take n-grams away",
+    title="sentences shorter than n subtract n-grams",
     source="an answer in a trial of the checks: length − n + 1 where that is negative",
     effect="The precision rises with each sentence of one or two words.",
-    hint="How many 4-grams has a sentence of two words? In yours it has −1.",
+    hint="How many 4-grams does a sentence of two words have? In yours, −1.",
 )
 def negative_numbers_of_ngrams(hypotheses, references):
     pairs = list(zip(hypotheses, references, strict=True))
@@ -479,7 +480,8 @@ def negative_numbers_of_ngrams(hypotheses, references):
         if matches == 0:
             return 0.0
         precisions.append(matches / sum(len(h) - n + 1 for h, _ in pairs))
-    return _score([math.exp(math.log(p)) for p in precisions], hypotheses, references)
+    list(map(math.log, precisions))  # of a negative one an error, as in the answers
+    return _score(precisions, hypotheses, references)
 
 
 @misconception(
@@ -487,8 +489,8 @@ def negative_numbers_of_ngrams(hypotheses, references):
     "bootstrap_wins",
     title="the mean over the samples",
     source="an answer in a trial of the checks: mean(0) for mean(1)",
-    effect="Places of the draw are compared, not samples.",
-    hint="Your means run over the samples. Over what does the mean of one sample run?",
+    effect="Positions within the draws are compared, not samples.",
+    hint="Your means run over the samples. Over what should the mean of one sample run?",
 )
 def mean_over_samples(scores_a, scores_b, indices):
     wins = scores_a[indices].mean(dim=0) > scores_b[indices].mean(dim=0)

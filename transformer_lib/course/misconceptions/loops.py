@@ -589,7 +589,7 @@ def measured_with_dropout(model, optimizer, batches, held_out, every):
     title="each number of the gradient is clipped, not its norm",
     source="an answer in a trial of the checks: clip_grad_value_",
     effect="The step has another direction than the gradient, and may be longer than the limit.",
-    hint="You limit each number of the gradient by itself. Of what is 1 to be the largest norm?",
+    hint="You limit each number of the gradient by itself. Whose norm should be limited?",
 )
 def numbers_clipped(model, optimizer, batches, held_out, every):
     clip = nn.utils.clip_grad_value_
@@ -648,7 +648,7 @@ def first_counts_twice(states):
     "train_model",
     title="batches counted as steps",
     source="an answer in a trial of the checks: an update whenever i is divisible by accumulate",
-    effect="The model makes a fraction of its steps, and the rate never comes down.",
+    effect="Only 1/accumulate of the updates are made, and the rate ends higher than planned.",
     hint="Your losses are fewer than the steps. Is one step one batch, or `accumulate` of them?",
 )
 def batches_counted_as_steps(model, draw, steps, accumulate, peak, warmup):
@@ -671,11 +671,27 @@ def trained_with_each_part_clipped(model, draw, steps, accumulate, peak, warmup)
     title="the rate counts batches",
     source="an answer in a trial of the checks: the step is counted up with each backward",
     effect="The warm-up is over `accumulate` times too early.",
-    hint="With one batch per step your rates are right. What does the schedule count: batches or "
-    "updates?",
+    hint="With one batch per step your rates are right. What should the schedule count: batches "
+    "or updates?",
 )
 def rate_counts_batches(model, draw, steps, accumulate, peak, warmup):
     return _train(
         model, draw, steps, accumulate, peak, warmup,
         rate=lambda step, peak, warmup: _rate(step * accumulate, peak, warmup),
     )  # fmt: skip
+
+
+@misconception(
+    "M632",
+    "average_checkpoints",
+    title="the first checkpoint is added twice",
+    source="a plausible slip: the sum begins with it, and the loop begins with it, too",
+    effect="No mean at all: the weights are too large.",
+    hint="With one checkpoint you return its double. With what does your sum begin, and what does "
+    "the loop add?",
+)
+def first_added_twice(states):
+    return {
+        name: (states[0][name] + sum(state[name] for state in states)) / len(states)
+        for name in states[0]
+    }

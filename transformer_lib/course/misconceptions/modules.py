@@ -672,7 +672,7 @@ class ReLUInFront(FeedForward):
     source="an answer in a trial of the checks: 4 · d², as in the paper's formulas",
     effect="About 0.06 percent too few in the base model.",
     hint="What is missing is 4 · d_model for each attention. What do its four `nn.Linear` hold "
-    "beside their matrices?",
+    "besides their matrices?",
 )
 def attention_without_biases(vocab_size, d_model, d_ff, num_layers):
     biases = num_layers * 3 * 4 * d_model

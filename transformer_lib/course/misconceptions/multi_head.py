@@ -421,7 +421,7 @@ def heads_with_scores_set_to_zero(x, memory, w_q, w_k, w_v, w_o, num_heads, mask
     "multi_head_attention",
     title="all heads follow the first one's mask",
     source="an answer in a trial of the checks: mask[:, 0] in a loop over heads",
-    effect="Nothing, as long as all heads have one mask; else they see what they must not.",
+    effect="Nothing as long as all heads share one mask; otherwise they see what they must not.",
     hint="Each of your heads follows the mask of the first head. How long may its second axis be?",
 )
 def mask_of_the_first_head(x, memory, w_q, w_k, w_v, w_o, num_heads, mask):
@@ -435,8 +435,8 @@ def mask_of_the_first_head(x, memory, w_q, w_k, w_v, w_o, num_heads, mask):
     title="divided by √d_v",
     source="an answer in a trial of the checks: the width read off the values",
     effect="Nothing where keys and values are equally wide, as in the paper.",
-    hint="You divide the scores by the root of the values' width. Which vectors meet in the dot "
-    "product?",
+    hint="You divide the scores by the square root of the width of the values. Which vectors "
+    "meet in the dot product?",
 )
 def scaled_by_values(query, key, value):
     members = query.size(1) // key.size(1)
@@ -450,8 +450,8 @@ def scaled_by_values(query, key, value):
     title="three parts by reshape, batch first",
     source="an answer in a trial of the checks: reshape(3, batch, length, d_model)",
     effect="Query, key and value hold numbers of all three, from other words.",
-    hint="Your numbers are right, but in the wrong tensors. Which axis has all three side by side, "
-    "and in what order does reshape read?",
+    hint="The numbers are right, but in the wrong tensors. Along which axis are the three side "
+    "by side, and in what order does reshape read?",
 )
 def parts_by_reshape(x, weight):
     query, key, value = (x @ weight.T).reshape(3, *x.shape)
@@ -464,8 +464,8 @@ def parts_by_reshape(x, weight):
     title="merged with the length in front",
     source="an answer in a trial of the checks: fairseq's order (length, batch · heads, d_k)",
     effect="With more than one sentence, words of different sentences change places.",
-    hint="After your transpose the first axis is the length. What does view then take for a "
-    "sentence?",
+    hint="After your transpose the first axis is the length. What does view (or reshape) then "
+    "take to be a sentence?",
 )
 def merged_length_first(heads):
     batch, num_heads, length, d_k = heads.shape
@@ -478,7 +478,7 @@ def merged_length_first(heads):
     "unfuse",
     title="columns taken apart by reshape",
     source="an answer in a trial of the checks: reshape(3, d, d) of a matrix of 3·d columns",
-    effect="The parts of GPT-2 are made of rows: each holds numbers of all three.",
+    effect="The matrix of GPT-2 is cut across its rows, so each part holds numbers of all three.",
     hint="In the layout by columns the three stand side by side in each row. What does reshape "
     "read first: a row, or a third of it?",
 )
@@ -494,8 +494,8 @@ def columns_by_reshape(weight, num_heads, layout):
     title="every third row within a head",
     source="an answer in a trial of the checks: reshape(heads, d_k, 3, d) for (heads, 3, d_k, d)",
     effect="Query, key and value of a head are mixed, though their shapes are right.",
-    hint="Head by head, the rows of a head are its query, then its key, then its value. Do yours "
-    "take turns?",
+    hint="In this layout the rows of a head are first its query, then its key, then its value. "
+    "Do they alternate in yours?",
 )
 def taking_turns_within_a_head(weight, num_heads, layout):
     if layout == "heads":

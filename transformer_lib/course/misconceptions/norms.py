@@ -136,8 +136,8 @@ def batch_norm_divided_by_variance(x, scale, shift, eps):
     source="common: (σ + ε) for √(σ² + ε)",
     effect="Nothing to be seen where σ is about 1; where σ is small the result is several times "
     "smaller or larger.",
-    hint="Ordinary vectors come out nearly right, those that hardly vary, or are nearly zero, do "
-    "not. Does your epsilon stand inside the root or outside it?",
+    hint="Where the numbers vary a good deal you are nearly right; where they hardly vary or, "
+    "without a mean, are nearly zero, you are not. Is your epsilon under the root or outside it?",
 )
 def epsilon_outside(x, scale, shift, eps):
     mean = x.mean(dim=-1, keepdim=True)
@@ -997,7 +997,7 @@ def batch_eps_outside(x, scale, shift, eps):
     "layer_norm_backward",
     title="summed over the batch, not over the positions",
     source="an answer in a trial of the checks: sum(0), from code for two axes",
-    effect="Gradients of another shape than their parameters.",
+    effect="Gradients that do not have the shape of their parameters.",
     hint="Your gradients of scale and shift still have an axis for the positions. How many "
     "positions share one scale?",
 )

@@ -484,7 +484,8 @@ def steps_in_a_loop(k, d_model):
     "rotary",
     title="neighbors paired, angles laid out for halves",
     source="an answer in a trial of the checks: repeat(1, 2) for repeat_interleave(2)",
-    effect="The two channels of a pair turn by different angles: their length changes.",
+    effect="The two channels of a pair turn by different angles, so the length of the pair "
+    "changes.",
     hint="The two channels of a pair have different angles in yours. In what order do you lay them "
     "out?",
 )
@@ -501,13 +502,20 @@ def angles_of_halves(x, position):
     "positional_encoding",
     title="the frequencies end at 1/10000",
     source="fairseq and Tensor2Tensor divide by d_model/2 − 1",
-    effect="Other frequencies from the second one on; weights from elsewhere fit no more.",
+    effect="All frequencies but the first are others, so weights trained with those of the paper "
+    "do not fit.",
     hint="Your slowest wave is exactly 10000 times as slow as the fastest. What does the paper "
     "divide 2i by?",
 )
 def ends_at_the_base(length, d_model):
     exponents = torch.arange(d_model // 2) / max(d_model // 2 - 1, 1)
     return _table(length, d_model, exponents, exponents)
+
+
+@also("M630", "positional_encoding_halves")
+def halves_to_the_base(length, d_model):
+    table = ends_at_the_base(length, d_model)
+    return torch.cat([table[:, 0::2], table[:, 1::2]], dim=1)
 
 
 @also("M630", "shift_matrix")

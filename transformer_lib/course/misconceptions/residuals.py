@@ -508,8 +508,8 @@ def known_by_the_other_deviation(block, d_model):
     "branch_norm",
     title="the branch is added to itself",
     source="an answer in a trial of the checks: x = sublayer(x), and x is gone",
-    effect="There is no way around the sublayer: the residual connection is none.",
-    hint="What you add the norm's output to is the branch, not x. Where is x written over?",
+    effect="Nothing passes around the sublayer: there is no residual connection.",
+    hint="You add the output of the norm to the branch, not to x. Where is x overwritten?",
 )
 def branch_added_to_itself(x, sublayer, norm, dropout):
     branch = dropout(sublayer(x))
@@ -521,26 +521,16 @@ def branch_added_to_itself(x, sublayer, norm, dropout):
     "which_form",
     title="tried with a sublayer that changes nothing",
     source="an answer in a trial of the checks: the identity as a probe",
-    effect="In pre-norm it returns what the norm has made, which looks normalized at its end.",
-    hint="Your sublayer returns what it is given. What does the branch of pre-norm give then, and "
-    "how could one tell whether a norm ends it?",
+    effect="In pre-norm it returns what the norm has made, so pre-norm passes for a sandwich.",
+    hint="Pre-norm counts as a sandwich in yours. If your sublayer returns what it is given, its "
+    "output is normalized already: how could one tell whether a second norm follows?",
 )
 def identity_as_probe(block, d_model):
+    free, normalized = _seen(block, d_model)
+    if not free:
+        return "added back" if normalized else "post-norm"
+    if not normalized:
+        return "norm on the branch"
     x = 7.0 + 3.0 * torch.randn(2, 5, d_model)
-    given = []
-
-    def unchanged(y):
-        given.append(y)
-        return y
-
-    def is_normalized(y):
-        mean, variance = y.mean(dim=-1), y.var(dim=-1, correction=0)
-        return bool((mean.abs() < 0.01).all() and ((variance - 1).abs() < 0.01).all())
-
-    output = block(x, unchanged)
-    if is_normalized(output):
-        return "post-norm"
-    before, after = is_normalized(given[0]), is_normalized(output - x)
-    if before:
-        return "sandwich" if after else "pre-norm"
-    return "norm on the branch" if after else "added back"
+    variance = (block(x, lambda y: y) - x).var(dim=-1, correction=0)
+    return "sandwich" if torch.allclose(variance, torch.ones(2, 5), atol=0.01) else "pre-norm"

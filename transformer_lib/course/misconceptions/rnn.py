@@ -449,8 +449,9 @@ def state_before_the_step(src, tgt_input, embed, encoder_step, decoder_step, w_o
     "M587",
     "bahdanau_attention",
     title="the memory is multiplied by the mask",
-    source="an answer in a trial of the checks: Keras zeroes the steps that are hidden",
-    effect="Hidden positions keep their share of the weights; the context becomes too small.",
+    source="an answer in a trial of the checks, after the Masking layer of Keras, which sets "
+    "hidden steps to zero",
+    effect="Hidden positions still get a share of the weights; the context becomes too small.",
     hint="Where the mask is False, your vectors are zero, but their scores are not −∞. How much "
     "weight is left for them?",
 )
@@ -468,11 +469,12 @@ def luong_memory_masked(query, memory, weight, mask):
 @misconception(
     "M588",
     "attentional_state",
-    title="W cut by reshape",
+    title="W cut in two across its rows",
     source="an answer in a trial of the checks: reshape(2, d, d) for two halves of the columns",
-    effect="Both halves are made of upper and lower rows of W.",
-    hint="Context and state meet the left and the right half of W’s columns. Which numbers of W "
-    "does your reshape put together?",
+    effect="The context meets the upper rows of W and the state the lower ones, each with its "
+    "left and right half taken for two rows.",
+    hint="Context and state meet the left and the right columns of W. Which numbers does your "
+    "reshape put into each part?",
 )
 def weight_cut_by_reshape(state, context, weight):
     of_context, of_state = weight.reshape(2, len(weight), -1)
@@ -483,8 +485,9 @@ def weight_cut_by_reshape(state, context, weight):
     "M589",
     "lstm_step",
     title="a piecewise linear sigmoid",
-    source="the default of Keras before version 2.3: hard_sigmoid",
-    effect="Gates close and open entirely, and have no gradient there.",
+    source="hard_sigmoid, the default of recurrent_activation in the LSTM of Keras before "
+    "version 2.3",
+    effect="Gates open and close completely, and there they have no gradient.",
     hint="Your gates reach 0 and 1. Does the sigmoid?",
 )
 def hard_sigmoid(x, h, c, w, u, b):
@@ -497,7 +500,7 @@ def hard_sigmoid(x, h, c, w, u, b):
 @misconception(
     "M590",
     "seq2seq",
-    title="the decoder carries on its cell, not its state",
+    title="the decoder keeps its c, but not its h",
     source="an answer in a trial of the checks: the new h under another name, the new c kept",
     effect="Every step of the decoder begins with the h that the encoder has left.",
     hint="The first step of your decoder is right. Which h does the second one begin with?",

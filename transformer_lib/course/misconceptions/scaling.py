@@ -140,8 +140,9 @@ def gated(length, d_model, d_ff):
     "encoder_layer_flops",
     title="d_ff taken for 4 · d_model",
     source="Megatron-LM's formula, 24·n·d² + 4·n²·d",
-    effect="Right for the paper's models, and for no layer of another shape.",
-    hint="Change d_ff, and your number stays the same. What does your formula take it for?",
+    effect="Right for the base and big models of the paper, wrong for any other ratio of d_ff to "
+    "d_model.",
+    hint="Change d_ff, and your number stays the same. What does your formula assume it to be?",
 )
 def always_four_times_as_wide(length, d_model, d_ff):
     return 24 * length * d_model**2 + 4 * length**2 * d_model
@@ -152,7 +153,7 @@ def always_four_times_as_wide(length, d_model, d_ff):
     "average_gradients",
     title="the first device is not weighted",
     source="an answer in a trial of the checks: the sum begins with its gradient as it is",
-    effect="The first device counts as if it had had one token.",
+    effect="The first device counts as if it had a single token.",
     hint="With one device you return its gradient divided by its tokens. By what is the first "
     "gradient multiplied?",
 )

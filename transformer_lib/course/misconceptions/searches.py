@@ -591,8 +591,8 @@ def equals_stay(probabilities, p):
     "M598",
     "encode_text",
     title="each unknown letter is one <unk>",
-    source="an answer in a trial of the checks",
-    effect="A foreign word is as many tokens as it has letters, which the model has never seen.",
+    source="an answer in a trial of the checks: each symbol looked up by itself",
+    effect="A foreign word becomes a row of <unk> such as the model never saw in training.",
     hint="Unknown characters side by side are several UNK in yours. How many does the exercise "
     "ask for?",
 )
@@ -603,10 +603,10 @@ def unknown_one_by_one(text, pieces):
 @misconception(
     "M599",
     "nucleus",
-    title="the mask is brought back by the wrong index",
+    title="the mask is put back in order with the wrong index",
     source="an answer in a trial of the checks: gather(order) twice; the inverse is wanted",
     effect="As many tokens as there should be, but not the likeliest.",
-    hint="You keep the right number of tokens, and the wrong ones. Your mask is in sorted order: "
+    hint="You keep the right number of tokens, but the wrong ones. Your mask is in sorted order: "
     "which index brings each place back to its token?",
 )
 def sorted_twice(probabilities, p):
@@ -620,8 +620,8 @@ def sorted_twice(probabilities, p):
     "M617",
     "nucleus",
     title="a mask in sorted order for unsorted tokens",
-    source="an answer in a trial of the checks: masked_fill before anything is brought back",
-    effect="As many tokens as there should be, chosen by their number.",
+    source="an answer in a trial of the checks: masked_fill before anything is put back",
+    effect="The right number of tokens, but the first ones of the vocabulary, not the likeliest.",
     hint="Your mask is right for the sorted row. Which row do you apply it to?",
 )
 def mask_stays_sorted(probabilities, p):
@@ -635,7 +635,8 @@ def mask_stays_sorted(probabilities, p):
     "M618",
     "beam_search",
     title="what is unfinished counts as finished at the limit",
-    source="an answer in a trial of the checks, and some libraries",
+    source="an answer in a trial of the checks; the beam search of Hugging Face does so at its "
+    "limit",
     effect="A translation that breaks off may win, because it has not paid for its end.",
     hint="In step max_len only </s> may follow. What becomes of hypotheses that go on?",
 )
@@ -646,9 +647,10 @@ def unfinished_returned(next_log_p, beam_size, alpha, max_len):
 @misconception(
     "M619",
     "translate",
-    title="the rest is normalized anew without PAD and <s>",
+    title="normalized anew without PAD and <s>",
     source="an answer in a trial of the checks: −∞ before log_softmax",
-    effect="Scores that depend on what the model thinks of pieces it must not say.",
+    effect="A step in which the model would rather have said PAD or <s> costs a hypothesis "
+    "nothing, so another one may win.",
     hint="Your probabilities of the other pieces are too large. Do you exclude PAD and <s> before "
     "the softmax or after it?",
 )
@@ -662,7 +664,7 @@ def normalized_anew(text, model, pieces):
     title="<unk> is left out of the text",
     source="common: skip_special_tokens=True",
     effect="Nobody sees that the model did not know a word.",
-    hint="A piece that the model said is missing from your text. Which of the special pieces can "
+    hint="A piece that the model said is missing from your text. Which of the special pieces may "
     "it say?",
 )
 def unknown_unsaid(text, model, pieces):
@@ -673,7 +675,7 @@ def unknown_unsaid(text, model, pieces):
     "M621",
     "translate",
     title="<s> at the beginning of the source",
-    source="common: BERT's and Hugging Face's tokenizers put one there",
+    source="an answer in a trial of the checks; the tokenizers of BART and RoBERTa put one there",
     effect="The encoder reads a token that it has never seen in this place.",
     hint="Your source begins with a token that the model has not met there. What did sources look "
     "like in training?",

@@ -278,12 +278,22 @@ def _cut(word, merges, vocabulary):
 
 
 def _tokenized(
-    text, number, sentences, words=_words, cut=_cut, spell=_as_bytes, weigh=True, best=None
+    text,
+    number,
+    sentences,
+    words=_words,
+    learn=None,
+    letters=None,
+    cut=_cut,
+    spell=_as_bytes,
+    weigh=True,
+    best=None,
 ):
     """As it should be, but for what is switched."""
-    counts = Counter(word for sentence in text for word in words(sentence))
+    counts = Counter(word for sentence in text for word in (learn or words)(sentence))
     merges = _learned(counts, number, weigh=weigh, best=best)
-    vocabulary = {letter for word in counts for letter in word} | {a + b for a, b in merges}
+    vocabulary = {letter for word in letters or counts for letter in word}
+    vocabulary |= {a + b for a, b in merges}
     cuts = ([p for w in words(s) for p in cut(w, merges, vocabulary)] for s in sentences)
     return [_in_bytes(pieces, vocabulary, spell) for pieces in cuts]
 
@@ -535,9 +545,10 @@ def unmerged_beside_unknown(text, number, sentences):
     "M596",
     "byte_fallback",
     title="bytes in lower case",
-    source="an answer in a trial of the checks: hex() as Python writes it",
+    source="answers in a trial of the checks: bytes.hex(), or :02x for :02X",
     effect="<0xc3> is not in a vocabulary that has <0xC3>.",
-    hint="Your bytes are right, and written otherwise. Are their letters upper or lower case?",
+    hint="Your bytes are right but written differently. Are hexadecimal letters upper or lower "
+    "case here?",
 )
 def lower_case_bytes(symbols, vocabulary):
     return _in_bytes(symbols, vocabulary, lambda s: [f"<0x{byte:02x}>" for byte in s.encode()])
@@ -549,7 +560,7 @@ def lower_case_bytes(symbols, vocabulary):
     title="the last symbol is lost",
     source="an answer in a trial of the checks: the loop ends before the last symbol",
     effect="Words lose their last letter wherever it is in no pair.",
-    hint="A last symbol that is in no pair is missing. Where does your loop end?",
+    hint="A last symbol that belongs to no pair is missing. Where does your loop end?",
 )
 def last_symbol_lost(symbols, pair):
     merged: list[str] = []
@@ -569,19 +580,17 @@ def tokenized_with_first_of_equals(text, number, sentences):
 @misconception(
     "M612",
     "tokenize",
-    title="merges learned with the punctuation at the words",
+    title="merges learned with the punctuation attached",
     source="an answer in a trial of the checks: split() for learning, another rule for cutting",
     effect="“here.” is learned instead of “here”, and the merge is never used.",
-    hint="Your merges are learned from other words than those that you cut. What do both do with "
-    "punctuation?",
+    hint="Your merges are learned from words other than those that you cut. What does each of "
+    "the two do with punctuation?",
 )
 def punctuation_learned(text, number, sentences):
-    counts = Counter("▁" + word for sentence in text for word in sentence.split())
-    merges = _learned(counts, number)
-    vocabulary = {"▁", *(letter for word in counts for letter in word)}
-    vocabulary |= {a + b for a, b in merges}
-    cuts = ([p for w in _words(s) for p in _cut(w, merges, vocabulary)] for s in sentences)
-    return [_in_bytes(pieces, vocabulary, _as_bytes) for pieces in cuts]
+    def learn(sentence):
+        return ["▁" + word for word in sentence.split()]
+
+    return _tokenized(text, number, sentences, learn=learn)
 
 
 @misconception(
@@ -590,13 +599,10 @@ def punctuation_learned(text, number, sentences):
     title="▁ is not in the vocabulary",
     source="an answer in a trial of the checks: the characters of the text as it came",
     effect="A ▁ that stays alone becomes three bytes.",
-    hint="A ▁ that stays alone is spelled in bytes. Of which text are your characters?",
+    hint="A ▁ that stays alone is spelled in bytes. Which text do your characters come from?",
 )
 def mark_not_in_vocabulary(text, number, sentences):
-    merges = _learned(Counter(word for sentence in text for word in _words(sentence)), number)
-    vocabulary = {letter for sentence in text for letter in sentence} | {a + b for a, b in merges}
-    cuts = ([p for w in _words(s) for p in _cut(w, merges, vocabulary)] for s in sentences)
-    return [_in_bytes(pieces, vocabulary, _as_bytes) for pieces in cuts]
+    return _tokenized(text, number, sentences, letters=text)
 
 
 @misconception(
@@ -605,8 +611,8 @@ def mark_not_in_vocabulary(text, number, sentences):
     title="unknown pieces are taken apart into known characters",
     source="an answer in a trial of the checks: only what is left is spelled in bytes",
     effect="Other tokens than those of SentencePiece, which spells the whole piece.",
-    hint="A piece that is not in the vocabulary is spelled in bytes whole. Which of its characters "
-    "do you keep?",
+    hint="A piece that is not in the vocabulary is spelled out in bytes as a whole. Which of its "
+    "characters do you keep?",
 )
 def characters_kept(symbols, vocabulary):
     pieces: list[str] = []

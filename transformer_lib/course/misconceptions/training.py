@@ -227,8 +227,8 @@ def summed_nll(nll, labels):
     title="a mean of the sentences' means",
     source="common",
     effect="A token of a short sentence weighs more than one of a long sentence.",
-    hint="A token of a short sentence, or of a small batch, counts for more in your mean than one "
-    "of a large one. Over what should the mean run?",
+    hint="A token of a short sentence, or of a small batch, counts for more in your mean than "
+    "other tokens do. Over what should the mean run?",
 )
 def mean_of_means(nll, labels):
     real = labels != PAD
@@ -626,11 +626,13 @@ def uniform_over_padding(logits, labels, smoothing):
 @misconception(
     "M605",
     "noam_rate",
-    title="the warm-up rises with the root",
-    source="an answer in a trial of the checks: step^−0.5 factored out, without its exponent 1.5",
-    effect="The first steps are √warmup_steps times too large.",
-    hint="From the peak on you are right. Does your rate rise to it with the step, or with its "
-    "root?",
+    title="the warm-up rises with the square root of the step",
+    source="an answer in a trial of the checks: step^−0.5 factored out, and the exponent 1.5 of "
+    "step/warmup_steps lost",
+    effect="At the first step the rate is √warmup_steps times too large; the excess shrinks "
+    "towards the peak.",
+    hint="From the peak on you are right. Up to it, does your rate grow with the step or with "
+    "its square root?",
 )
 def rises_with_the_root(step, d_model, warmup_steps):
     return min(1.0, step / warmup_steps) / math.sqrt(d_model * step)
@@ -639,11 +641,11 @@ def rises_with_the_root(step, d_model, warmup_steps):
 @misconception(
     "M606",
     "plan_batches",
-    title="of equals the last one first",
+    title="of equally long sentences, the last one first",
     source="an answer in a trial of the checks: sorted downwards, then turned around",
     effect="No worse batches, but others than the text asks for: runs cannot be compared.",
-    hint="Of equally long sentences you take the later one first. What does turning a list around "
-    "do to equals?",
+    hint="Of equally long sentences you take the later one first. What does reversing a list do "
+    "to equal ones?",
 )
 def last_of_equals_first(lengths, batch_tokens):
     order = sorted(range(len(lengths)), key=lambda i: (lengths[i], -i))
@@ -656,7 +658,7 @@ def last_of_equals_first(lengths, batch_tokens):
     title="sorted by length",
     source="an answer in a trial of the checks: sentences of like length side by side",
     effect="Row i of the target no longer belongs to row i of the source.",
-    hint="Your rows are right, and in another order. Which source belongs to the first of them?",
+    hint="Your rows are right, but in another order. Which source belongs to the first of them?",
 )
 def sorted_by_length(targets):
     ordered = sorted(targets, key=len)
@@ -668,10 +670,10 @@ def sorted_by_length(targets):
     "M627",
     "plan_batches",
     title="filled from the longest sentence down",
-    source="an answer in a trial of the checks",
+    source="an answer in a trial of the checks: the last ones taken off the sorted list first",
     effect="The first batch is what is left over.",
-    hint="Your batches are filled from the long end. With which sentence does the first one begin "
-    "to fill?",
+    hint="Your batches are filled from the long end. With which sentence should the first batch "
+    "begin?",
 )
 def filled_from_the_end(lengths, batch_tokens):
     order = sorted(range(len(lengths)), key=lambda i: lengths[i])
@@ -686,11 +688,13 @@ def filled_from_the_end(lengths, batch_tokens):
 @misconception(
     "M631",
     "plan_batches",
-    title="a sort that does not keep the order of equals",
+    title="an unstable sort",
     source="an answer in a trial of the checks: np.argsort as it comes",
     effect="Right for a few sentences; of many, equally long ones change places.",
     hint="Of many equally long sentences some have changed places. Does your sort keep the order "
     "of equals (is it stable)?",
 )
 def unstable_sort(lengths, batch_tokens):
-    return _plan(lengths, batch_tokens, np.argsort(np.array(lengths, dtype=int)).tolist())
+    return _plan(
+        lengths, batch_tokens, np.argsort(np.array(lengths, dtype=int), kind="quicksort").tolist()
+    )
