@@ -8,7 +8,7 @@ from transformer_lib.course.checks.repair import definition_of, segment
 
 LEAVING = (
     *("no_grad", "inference_mode", "detach", "detach_", "data", "from_pretrained"),
-    *("numpy", "from_numpy", "tolist", "item", "Parameter", "tensor"),
+    *("numpy", "from_numpy", "item", "tolist", "Parameter", "tensor"),
 )
 """Names after a dot, the surest ones first."""
 

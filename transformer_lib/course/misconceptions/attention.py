@@ -946,3 +946,21 @@ def self_attention_over_sentences(x, w_q, w_k, w_v):
 )
 def squeezed(weights, upstream):
     return (weights * (upstream - (weights * upstream).sum(dim=-1, keepdim=True))).squeeze()
+
+
+@misconception(
+    "M633",
+    "attention",
+    title="the largest score is subtracted, even a blocked one, and 10⁻⁹ is added to the sum",
+    source="two answers in a trial of the checks: softmax by hand, safe against empty rows",
+    effect="Where a blocked score is the largest by far, the weights add up to less than 1.",
+    hint="With large scores some queries' weights add up to less than 1. May the score that you "
+    "subtract be that of a blocked key, and what is 10⁻⁹ beside the sum then?",
+)
+def largest_of_all_and_a_little(query, key, value, mask):
+    scores = _scores(query, key)
+    shares = (scores - scores.amax(dim=-1, keepdim=True)).exp()
+    if mask is not None:
+        shares = shares * mask
+    weights = shares / (shares.sum(dim=-1, keepdim=True) + 1e-9)
+    return weights @ value, weights

@@ -509,3 +509,23 @@ def changes_stay(model, length):
 def first_positions(tokens):
     lengths = (tokens != PAD).sum(dim=1)
     return (torch.arange(tokens.size(1)) < lengths[:, None])[:, None, None, :]
+
+
+@misconception(
+    "M636",
+    "leaks",
+    title="the position before the changed one is reported",
+    source="an answer in a trial of the checks: t − 1, whichever output has changed",
+    effect="A leak from far away is looked for in the wrong place.",
+    hint="You report the position before the token that was changed. Which outputs have changed?",
+)
+def neighbor_reported(model, length):
+    found = []
+    tokens = torch.randint(20, (4, length))
+    before = model(tokens)
+    for place in range(1, length):
+        changed = tokens.clone()
+        changed[:, place] = (changed[:, place] + 7) % 20
+        if (model(changed) - before)[:, :place].abs().max() > 1e-6:
+            found.append(place - 1)
+    return found

@@ -512,3 +512,17 @@ def cell_alone_carried_on(src, tgt_input, embed, encoder_step, decoder_step, w_o
         state, c = decoder_step(y, h, c)
         states.append(state)
     return torch.stack(states, dim=1) @ w_out
+
+
+@misconception(
+    "M635",
+    "bahdanau_attention",
+    title="the context is made of projected vectors",
+    source="an answer in a trial of the checks: memory = memory @ w_memory, and memory is gone",
+    effect="The context is as wide as the hidden layer, and holds what was meant for the scores.",
+    hint="Your weights are right. Which vectors do they weight: those of the encoder, or what "
+    "w_memory has made of them?",
+)
+def context_of_projections(query, memory, w_query, w_memory, v, mask):
+    scores = _bahdanau(query, memory, w_query, w_memory, v)
+    return _look(scores, memory @ w_memory, mask)

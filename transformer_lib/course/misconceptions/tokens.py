@@ -627,3 +627,20 @@ def merges_applied_from_the_right(word, merges):
     for pair in merges:
         symbols = merged_from_the_right(symbols, pair)
     return symbols
+
+
+@misconception(
+    "M634",
+    "merge_pair",
+    title="a symbol is added letter by letter",
+    source="an answer in a trial of the checks: += between a list and a string",
+    effect="What earlier merges have joined falls apart again.",
+    hint="Symbols of several letters fall apart where they are not merged. What does += add to a "
+    "list when it gets a string?",
+)
+def added_letter_by_letter(symbols, pair):
+    joined = "".join(pair)
+    merged: list[str] = []
+    for symbol in _merge(symbols, pair):
+        merged += [symbol] if symbol == joined else symbol
+    return merged
