@@ -18,6 +18,15 @@ def _scores(query, key):
     return query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))
 
 
+def _shares(query, key, mask):
+    """Not yet divided by their sum; the largest score is taken off, even a blocked one."""
+    scores = _scores(query, key)
+    shares = (scores - scores.amax(dim=-1, keepdim=True)).exp()
+    if mask is not None:
+        shares = shares * mask
+    return shares
+
+
 def _weights(scores, mask):
     """As it should be: blocked keys get exactly zero, even where all of them are blocked."""
     if mask is None:
@@ -893,10 +902,7 @@ def nothing_moved(attend):
     "score: may that be the score of a blocked key?",
 )
 def largest_of_all_taken_off(query, key, value, mask):
-    scores = _scores(query, key)
-    shares = (scores - scores.amax(dim=-1, keepdim=True)).exp()
-    if mask is not None:
-        shares = shares * mask
+    shares = _shares(query, key, mask)
     weights = shares / shares.sum(dim=-1, keepdim=True).clamp(min=1e-9)
     return weights @ value, weights
 
@@ -958,9 +964,6 @@ def squeezed(weights, upstream):
     "subtract be that of a blocked key, and what is 10⁻⁹ beside the sum then?",
 )
 def largest_of_all_and_a_little(query, key, value, mask):
-    scores = _scores(query, key)
-    shares = (scores - scores.amax(dim=-1, keepdim=True)).exp()
-    if mask is not None:
-        shares = shares * mask
+    shares = _shares(query, key, mask)
     weights = shares / (shares.sum(dim=-1, keepdim=True) + 1e-9)
     return weights @ value, weights

@@ -70,6 +70,17 @@ def _merge_first(symbols, pair):
     return list(symbols)
 
 
+def _before_the_last(symbols, pair):
+    """What a loop gives that ends before the last symbol."""
+    merged: list[str] = []
+    position = 0
+    while position < len(symbols) - 1:
+        joins = (symbols[position], symbols[position + 1]) == tuple(pair)
+        merged.append("".join(pair) if joins else symbols[position])
+        position += 2 if joins else 1
+    return merged
+
+
 def _merge(symbols, pair):
     shorter = _merge_first(symbols, pair)
     return shorter if len(shorter) == len(symbols) else _merge(shorter, pair)
@@ -503,13 +514,7 @@ def _bytes_in(pieces):
     "when the loop over neighbors ends?",
 )
 def last_symbol_once_more(symbols, pair):
-    merged: list[str] = []
-    position = 0
-    while position < len(symbols) - 1:
-        joins = (symbols[position], symbols[position + 1]) == tuple(pair)
-        merged.append("".join(pair) if joins else symbols[position])
-        position += 2 if joins else 1
-    return merged + symbols[-1:]
+    return _before_the_last(symbols, pair) + symbols[-1:]
 
 
 @also("M174", "apply_merges")
@@ -563,13 +568,7 @@ def lower_case_bytes(symbols, vocabulary):
     hint="A last symbol that belongs to no pair is missing. Where does your loop end?",
 )
 def last_symbol_lost(symbols, pair):
-    merged: list[str] = []
-    position = 0
-    while position < len(symbols) - 1:
-        joins = (symbols[position], symbols[position + 1]) == tuple(pair)
-        merged.append("".join(pair) if joins else symbols[position])
-        position += 2 if joins else 1
-    return merged
+    return _before_the_last(symbols, pair)
 
 
 @also("M305", "tokenize")
