@@ -87,14 +87,15 @@ def compare(
             if other := _shape_of_another(expected, got, names):
                 return Mismatch("shape", f"{found[0].message}; {other}", telling=True)
         first = min(found, key=lambda m: (ASPECTS.index(m.aspect), not m.telling), default=None)
-        wrong = [i for i, mismatch in enumerate(mismatches) if mismatch]
-        moved = _moved(expected, got, wrong[0]) if first and isinstance(expected, list) else ""
+        moved, wrong = "", next((i for i, mismatch in enumerate(mismatches) if mismatch), 0)
+        if first and sizes is not None and isinstance(expected, list):
+            moved = _moved(expected, got, wrong)
         if first and _is_short_text(expected) and _is_short_text(got):
             said = f"{names[0]}: expected {expected!r}, got {got!r}"
             return replace(first, message=f"{said}: {moved}" if moved else said)
         if moved:
-            i = wrong[0]
-            said = f"{names[0]}[{i}]: expected {_number(expected[i])}, got {_number(got[i])}"
+            ours, theirs = _number(expected[wrong]), _number(got[wrong])
+            said = f"{names[0]}[{wrong}]: expected {ours}, got {theirs}"
             return Mismatch("values", f"{said}: {moved}", telling=True)
         right = [n for n, m in zip(names, mismatches, strict=False) if m is None]
         if first and sizes is not None and len(names) == len(expected) > len(found):

@@ -90,12 +90,25 @@ def observe(function: Callable[..., Any], case: Case, limited: bool = False) -> 
     return Outcome(value, None, changed, repeatable, gradients, args, printed.getvalue())
 
 
+def time_left(seconds: float) -> Callable[[], float]:
+    """Begins to count, and returns what says how many of the seconds are left.
+
+    They are CPU time of this thread, so that a busy machine decides nothing; for what only waits,
+    nothing is left after three times as many seconds by the clock.
+    """
+    of_its_own, by_the_clock = time.thread_time() + seconds, time.monotonic() + 3 * seconds
+
+    def left() -> float:
+        return of_its_own - time.thread_time() if time.monotonic() < by_the_clock else 0.0
+
+    return left
+
+
 @contextmanager
 def ends_after(seconds: float) -> Iterator[None]:
     """Ends what does not come to an end, where that can be: in the main thread, not on Windows.
 
-    The seconds are CPU time of this thread, so that a busy machine decides nothing; what only
-    waits is ended after three times as many seconds by the clock.
+    The seconds are those of :func:`time_left`.
 
     Raises:
         NoEndError: once, in the code that is running.
@@ -105,12 +118,11 @@ def ends_after(seconds: float) -> Iterator[None]:
         yield
         return
 
-    by_the_clock, of_its_own = time.monotonic() + 3 * seconds, time.thread_time() + seconds
+    left = time_left(seconds)
 
     def stop(number: int, frame: Any) -> None:
-        left = of_its_own - time.thread_time()
-        if left > 0 and time.monotonic() < by_the_clock:
-            signal.setitimer(signal.ITIMER_REAL, left)
+        if (more := left()) > 0:
+            signal.setitimer(signal.ITIMER_REAL, more)
             return
         raise NoEndError(
             f"still running after its {seconds} seconds; does every way through a loop bring its "

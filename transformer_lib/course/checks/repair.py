@@ -10,7 +10,6 @@ import io
 import json
 import linecache
 import sys
-import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -29,6 +28,7 @@ from transformer_lib.course.checks.observe import (
     alike,
     ends_after,
     observe,
+    time_left,
 )
 
 # The search found 112 repairs for the wrong answers of rounds 7 to 9 in tests/answers.jsonl, the
@@ -76,7 +76,8 @@ class Workshop:
         self.exercise, self.cases, self.failed, self.label = exercise, cases, failed, failed[0]
         self.tree, self.source = definition_of(candidate)
         self.environment: dict[str, Any] = getattr(_function(candidate), "__globals__", {})
-        self.most_lines, self.until, self.latest = 0, 0.0, 0.0
+        self.most_lines = 0
+        self.left = time_left(SECONDS)
         if self.tree is not None:
             lines = _Lines(10**6)
             with contextlib.suppress(Exception), lines:
@@ -99,8 +100,7 @@ class Workshop:
         return Repair(**json.loads(found)) if found not in ("", "null") else None
 
     def _search(self, right: Outcomes, wrong: Mapping[str, Outcomes]) -> "Repair | None":
-        # A busy machine decides nothing, and yet what only waits comes to an end.
-        self.until, self.latest = time.thread_time() + SECONDS, time.monotonic() + 3 * SECONDS
+        self.left = time_left(SECONDS)  # of the thread that searches
         half, nearly = [], None
         for edit, reached, but in self._edits_that_reach({"": right, **wrong}):
             place = self._place(edit)
@@ -128,7 +128,7 @@ class Workshop:
         """
         assert self.tree is not None
         for edit in islice(edits(self.tree), MOST):
-            if time.thread_time() > self.until or time.monotonic() > self.latest:
+            if self.left() <= 0:
                 return
             reached = None
             with edit.made(), contextlib.suppress(NoEndError), ends_after(EACH):

@@ -145,6 +145,10 @@ def _said(next_logits, batch_size, max_len, stops=torch.all, shown=slice(None)):
     return tokens
 
 
+def _without(rows, *left_out):
+    return [[token for token in row if token not in left_out] for row in rows]
+
+
 def _up_to_end(tokens):
     rows = [[*row, EOS] for row in tokens[:, 1:].tolist()]
     return [row[: row.index(EOS)] for row in rows]
@@ -177,7 +181,7 @@ def stops_with_the_last_row(next_logits, batch_size, max_len):
 @also("M123", "greedy_decode_batch")
 def batch_does_not_stop(next_logits, batch_size, max_len):
     said = _said(next_logits, batch_size, max_len, stops=lambda ended: False)
-    return [[token for token in row if token != EOS] for row in said[:, 1:].tolist()]
+    return _without(said[:, 1:].tolist(), EOS)
 
 
 @also("M121", "greedy_decode_batch")
@@ -548,8 +552,7 @@ def softmax_without_padding(logits, labels, smoothing):
     "its tokens belong to its translation?",
 )
 def kept_after_the_end(next_logits, batch_size, max_len):
-    said = _said(next_logits, batch_size, max_len)
-    return [[token for token in row if token != EOS] for row in said[:, 1:].tolist()]
+    return _without(_said(next_logits, batch_size, max_len)[:, 1:].tolist(), EOS)
 
 
 @misconception(
@@ -562,8 +565,7 @@ def kept_after_the_end(next_logits, batch_size, max_len):
     "yours, and which are the model's?",
 )
 def padding_taken_out(next_logits, batch_size, max_len):
-    rows = _up_to_end(_said(next_logits, batch_size, max_len))
-    return [[token for token in row if token != PAD] for row in rows]
+    return _without(_up_to_end(_said(next_logits, batch_size, max_len)), PAD)
 
 
 @misconception(
@@ -583,8 +585,7 @@ def empty_without_an_end(next_logits, batch_size, max_len):
 
 @also("M545", "greedy_decode_batch")
 def batch_without_specials(next_logits, batch_size, max_len):
-    rows = _up_to_end(_said(next_logits, batch_size, max_len))
-    return [[token for token in row if token not in (PAD, UNK, BOS, EOS)] for row in rows]
+    return _without(_up_to_end(_said(next_logits, batch_size, max_len)), PAD, UNK, BOS, EOS)
 
 
 @misconception(

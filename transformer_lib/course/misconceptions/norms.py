@@ -139,9 +139,9 @@ def batch_norm_divided_by_variance(x, scale, shift, eps):
     hint="Where the numbers vary a good deal you are nearly right; where they hardly vary or, "
     "without a mean, are nearly zero, you are not. Is your epsilon under the root or outside it?",
 )
-def epsilon_outside(x, scale, shift, eps):
-    mean = x.mean(dim=-1, keepdim=True)
-    std = x.std(dim=-1, correction=0, keepdim=True)
+def epsilon_outside(x, scale, shift, eps, dims=-1):
+    mean = x.mean(dim=dims, keepdim=True)
+    std = x.std(dim=dims, correction=0, keepdim=True)
     return scale * (x - mean) / (std + eps) + shift
 
 
@@ -988,8 +988,7 @@ class CorrectedByAllNumbers(_Running):
 
 @also("M65", "batch_norm")
 def batch_eps_outside(x, scale, shift, eps):
-    mean, deviation = x.mean(dim=(0, 1)), x.std(dim=(0, 1), correction=0)
-    return scale * (x - mean) / (deviation + eps) + shift
+    return epsilon_outside(x, scale, shift, eps, (0, 1))
 
 
 @misconception(

@@ -132,6 +132,12 @@ def with_its_end(next_log_p, beam_size, alpha, max_len):
     return [[*tokens, EOS] for tokens in _search(next_log_p, beam_size, alpha, max_len)]
 
 
+def _in_order(probabilities, p):
+    """The probabilities from the largest on, whose they are, and which are to be dropped."""
+    likeliest, order = probabilities.sort(dim=-1, descending=True)
+    return likeliest, order, likeliest.cumsum(dim=-1) - likeliest >= p
+
+
 def _sorted_nucleus(probabilities, p, drop):
     likeliest, tokens = probabilities.sort(dim=-1, descending=True)
     kept = likeliest.masked_fill(drop(likeliest, likeliest.cumsum(dim=-1)), 0.0)
@@ -186,9 +192,8 @@ def threshold(probabilities, p):
     hint="Your probabilities are the right ones, from the largest to the smallest. Whose are they?",
 )
 def left_sorted(probabilities, p):
-    likeliest = probabilities.sort(dim=-1, descending=True).values
-    before = likeliest.cumsum(dim=-1) - likeliest
-    kept = likeliest.masked_fill(before >= p, 0.0)
+    likeliest, _, dropped = _in_order(probabilities, p)
+    kept = likeliest.masked_fill(dropped, 0.0)
     return kept / kept.sum(dim=-1, keepdim=True)
 
 
@@ -610,9 +615,8 @@ def unknown_one_by_one(text, pieces):
     "which index brings each place back to its token?",
 )
 def sorted_twice(probabilities, p):
-    likeliest, order = probabilities.sort(dim=-1, descending=True)
-    before = likeliest.cumsum(dim=-1) - likeliest
-    kept = probabilities.masked_fill(~(before < p).gather(-1, order), 0.0)
+    _, order, dropped = _in_order(probabilities, p)
+    kept = probabilities.masked_fill(dropped.gather(-1, order), 0.0)
     return kept / kept.sum(dim=-1, keepdim=True)
 
 
@@ -625,9 +629,8 @@ def sorted_twice(probabilities, p):
     hint="Your mask is right for the sorted row. Which row do you apply it to?",
 )
 def mask_stays_sorted(probabilities, p):
-    likeliest = probabilities.sort(dim=-1, descending=True).values
-    before = likeliest.cumsum(dim=-1) - likeliest
-    kept = probabilities.masked_fill(before >= p, 0.0)
+    _, _, dropped = _in_order(probabilities, p)
+    kept = probabilities.masked_fill(dropped, 0.0)
     return kept / kept.sum(dim=-1, keepdim=True)
 
 
