@@ -80,6 +80,15 @@ def test_a_gradient_by_hand_is_not_autograds():
     assert "autograd is off here: write the gradient as a formula" in str(verdict)
 
 
+def test_a_softmax_by_hand_is_not_pytorchs():
+    def softmax(scores):
+        return torch.nn.functional.softmax(scores, dim=-1)
+
+    verdict = check(softmax)
+    assert not verdict.passed
+    assert "softmax is off here: write it with exp and a sum" in str(verdict)
+
+
 @pytest.mark.parametrize("body", ["pass", "...", "return ...", "raise NotImplementedError"])
 def test_a_stub_is_not_attempted_yet(tmp_path, body):
     verdict = check(load(tmp_path, f"def attention(query, key, value, mask):\n    {body}\n"))

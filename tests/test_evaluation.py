@@ -8,7 +8,10 @@ import sys
 
 import numpy as np
 import pytest
+from sacrebleu.metrics import CHRF
 
+from transformer_lib.course.checks import EXERCISES
+from transformer_lib.data.corpora import DataConfig, load_corpus
 from transformer_lib.errors import UserError
 from transformer_lib.evaluation.comparison import compare_runs
 from transformer_lib.evaluation.evaluate import evaluate_run
@@ -192,3 +195,13 @@ def test_comparison_names_the_better_one_and_writes_one_file(two_runs, tmp_path)
 
 def test_a_run_is_not_better_than_itself(two_runs):
     assert "every sentence alike" in compare_runs(two_runs[0], two_runs[0]).verdict()
+
+
+def test_the_students_chrf_is_that_of_sacrebleu():
+    test = load_corpus(DataConfig()).test
+    first = [several[0] for several in test.references]
+    last = [several[-1] for several in test.references]
+    shifted = first[1:] + first[:1]  # with shorter and longer references than hypotheses
+    for hypotheses in (last, shifted, test.sources):
+        ours = EXERCISES["chrf"].reference(hypotheses, first)
+        assert ours == pytest.approx(CHRF().corpus_score(hypotheses, [first]).score, abs=1e-9)

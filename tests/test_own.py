@@ -21,6 +21,9 @@ def softmax(scores):
     exponentials = (scores - scores.amax(-1, keepdim=True)).exp()
     return exponentials / exponentials.sum(-1, keepdim=True)
 """
+BY_LOGARITHMS = """def softmax(scores):
+    return (scores - torch.logsumexp(scores, -1, keepdim=True)).exp()"""
+
 WEIGHTS = """
 def attention_weights(query, key):
     scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))
@@ -105,7 +108,9 @@ def rms_norm(x, scale, eps):
 
 def test_what_is_only_changed_is_not_defined(notebook):
     notebook("torch.backends.cudnn.deterministic = True")
-    verdict = notebook("def softmax(x):\n    return torch.exp(x.log_softmax(-1))", "check(softmax)")
+    verdict = notebook(
+        "def softmax(x):\n    return torch.exp(x - x.logsumexp(-1, True))", "check(softmax)"
+    )
     assert "kept in" in repr(verdict)
     assert "import torch" in kept()
 
@@ -172,7 +177,7 @@ def test_helpers_constants_and_imports_come_along(notebook):
     notebook(
         "from torch import nn as layers\nimport torch.nn.functional as F\nSMALL, LARGE = 0.0, 1e9",
         "def highest(x):\n    # the largest one\n    return x.amax(-1, keepdim=True) + SMALL",
-        "def softmax(scores):\n    return F.softmax(scores - highest(scores), dim=-1)",
+        "def softmax(scores):\n    return F.normalize((scores - highest(scores)).exp(), 1.0, -1)",
     )
     assert notebook("check(softmax)").passed
     assert "SMALL, LARGE = 0.0, 1e9" in kept()
@@ -200,7 +205,7 @@ def test_an_answer_in_a_cell_is_not_copied_into_another_part(notebook):
     """Or that copy would hide the better one that passes later."""
     notebook(SOFTMAX, "check(softmax)", WEIGHTS, "check(attention_weights)")
     assert kept().count("def softmax") == 1
-    notebook("def softmax(scores):\n    return scores.softmax(-1)", "check(softmax)")
+    notebook(BY_LOGARITHMS, "check(softmax)")
     assert "exponentials" not in kept()
     notebook(
         "def softmax(scores):\n    return scores", "check(softmax)", "check(attention_weights)"
@@ -237,7 +242,7 @@ def test_numbers_of_the_course_are_written_down(notebook):
 
 def test_a_part_done_again_replaces_the_old_one(notebook):
     notebook(SOFTMAX, "check(softmax)")
-    notebook("def softmax(scores):\n    return torch.softmax(scores, -1)", "check(softmax)")
+    notebook(BY_LOGARITHMS, "check(softmax)")
     assert kept().count("def softmax") == 1
     assert "exponentials" not in kept()
     assert "import torch" in kept()
@@ -322,7 +327,7 @@ def test_a_folder_that_cannot_be_written_costs_one_line(notebook, monkeypatch):
 
 def test_what_only_the_notebook_has_cannot_be_kept(notebook):
     notebook("for table in [torch.zeros(1)]:\n    pass")
-    notebook("def softmax(scores):\n    return torch.softmax(scores + table, -1)")
+    notebook("def softmax(x):\n    return (x + table - (x + table).logsumexp(-1, True)).exp()")
     verdict = notebook("check(softmax)")
     assert verdict.passed
     assert "not kept: softmax uses table, which no plain statement of a cell defines" in repr(

@@ -425,12 +425,13 @@ def divided_by_the_largest(scores):
     hint="Your numbers are negative. Can a share be negative?",
 )
 def logarithm_of_the_softmax(scores):
-    return scores.log_softmax(dim=-1)
+    return scores - scores.logsumexp(dim=-1, keepdim=True)
 
 
 @also("M17", "softmax")
 def softmax_of_columns(scores):
-    return scores.softmax(dim=0)
+    exponentials = (scores - scores.amax(dim=0)).exp()
+    return exponentials / exponentials.sum(dim=0)
 
 
 @also("M17", "attention_weights")
