@@ -198,7 +198,8 @@ def _means(totals):
 
 
 def _chrf(hypotheses, references, beta=2, **switched):
-    return 100 * _f_score(*_means(_totals(hypotheses, references, **switched)), beta)
+    precision, recall = _means(_totals(hypotheses, references, **switched))
+    return 100 * _f_score(precision, recall, beta)
 
 
 @misconception(
