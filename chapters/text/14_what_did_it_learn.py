@@ -174,7 +174,8 @@ assert copying.max() > 0.4, "not as on our machines: restart the kernel and run 
 
 # %% tags=["nbval-ignore-output"]
 after = table["the one after"].astype(float)
-print(f"the one after: {after.idxmax()} gives {share['the one after'][after.idxmax()]:.0%}", end=", ")
+most = after.idxmax()
+print(f"the one after: {most} gives {share['the one after'][most]:.0%}", end=", ")
 print(f"{after.max():.1f} times the uniform share")
 assert after.max() > 1.2, "not as on our machines: restart the kernel and run all cells"
 
@@ -220,7 +221,7 @@ check(attention_without)
 # <details><summary>Hint</summary>
 #
 # `attention` returns output and weights. A vector of ones and zeros, one number for each head, can
-# be multiplied with the output once it has two more axes behind it.
+# be multiplied by the output once it has two more axes behind it.
 #
 # </details>
 #
@@ -285,7 +286,7 @@ def bleu_without(heads):
 # a difference is more than chance: it draws the sentences anew a thousand times and looks how often
 # chance alone gives as large a difference.
 
-# %% tags=["nbval-ignore-output"]
+# %%
 with_all = said_without([])
 whole = bleu(with_all, test.references).score
 silenced = {head: said_without([head]) for head in HEADS}
@@ -605,6 +606,9 @@ def traced(first, second):
     answers = ours[place], theirs[place]
     return a, answers, patch_effects(embed, LAYERS, reader(ours[:place]), a, b, *answers)
 
+
+# %% [markdown]
+# One pair of sentences first:
 
 # %% tags=["nbval-ignore-output"]
 tokens, answers, effects = traced("My sister is here.", "My brother is here.")

@@ -246,7 +246,7 @@ def precision_first(hypotheses, references):
     title="β where β² belongs",
     source="a plausible slip",
     effect="Recall counts less than it should.",
-    hint="Your recall has too little weight. Does β stand in the formula, or its square?",
+    hint="Your recall has too little weight. Is it β that occurs in the formula, or its square?",
 )
 def beta_not_squared(hypotheses, references):
     return _chrf(hypotheses, references, beta=math.sqrt(2))
