@@ -664,7 +664,7 @@ of_twelve
 # %% [markdown]
 # (Mean ± standard deviation over the twelve.) In all of them the decision is made before the noun
 # is translated, at the determiner or at a piece of it. After the first layer nearly everything is
-# still in the state of the noun; after the second one, 43% on the average stands in the state of
+# still in the state of the noun; after the second one, 43% on the average is in the state of
 # the word in front of it, and next to nothing anywhere else. The second layer carries the gender of
 # the noun to where the decoder will look for it. No picture of attention has told us this, and none
 # could: it takes a change, and a measurement of what the change does. (The effects of two places
@@ -783,7 +783,7 @@ for name, function in {
 # 3. Very different attention can give the same output: weights alone do not tell the reason.
 # 4. A weight multiplies a value; where values are short, bright cells add little. And a share means
 #    something only beside its baseline, a difference only beside chance.
-# 5. Patching a state shows what it carries: the gender of a noun stands in the state of the word in
+# 5. Patching a state shows what it carries: the gender of a noun is in the state of the word in
 #    front of it, too.
 # 6. Across layers count the residual connection, and multiply in the right order.
 #
