@@ -619,10 +619,10 @@ assert one_trace.iloc[0, 1] > 0.99, "not as on our machines: restart the kernel 
 one_trace.round(2)
 
 # %% [markdown]
-# At the bottom only *sister* matters, as it must: nothing else differs. At the top, half of the
-# answer stands in the state of *My*. The encoder has copied the gender into the word in front, from
-# which *Meine* is translated. One sentence is a story; here are twelve, with the determiner and the
-# noun in different places, and the cross-attention at the same step beside them:
+# Among the embeddings only *sister* matters, as it must: nothing else differs. After the second
+# layer, half of the answer is in the state of *My*. The encoder has copied the gender into the word
+# in front, from which *Meine* is translated. One sentence is a story; here are twelve, with the
+# determiner and the noun in different places:
 
 # %%
 FRAMES = (

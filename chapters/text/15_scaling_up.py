@@ -18,14 +18,15 @@
 # laptop to the experiment of the paper? By the end you can
 #
 # - count what training costs, in three ways, and read the paper's table,
+# - say what a translation costs, and what a cache saves,
 # - compare two systems under equal budgets, and say equal in what,
-# - spread a batch over several devices and get the same gradient,
+# - spread a batch over several devices and get the same gradient, and add gradients up in a ring,
 # - set up the WMT14 experiment.
 #
-# Reading takes about thirty minutes, computing less than one.
+# Reading takes about thirty minutes, computing less than one. Assignment 5 follows this chapter.
 #
-# **Predict first.** Transformer and RNN, equally wide, are trained on the same text. Who is ahead
-# after equally many tokens? After equally many minutes? After equally many floating-point
+# **Predict first.** Transformer and RNN, equally wide, are trained on the same text. Which is ahead
+# after the same number of tokens? After the same time? After the same number of floating-point
 # operations? And does the answer depend on how long they train?
 
 # %%
@@ -33,6 +34,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
@@ -42,18 +44,15 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from transformer_lib.checks import check, mine, solution
 from transformer_lib.experiment.config import load_config
-from transformer_lib.course.misconceptions.bank import wrong_answers
+from transformer_lib.course.figures.ring import ring_steps
+from transformer_lib.course.misconceptions.bank import bank
 from transformer_lib.model import SIZES, build_transformer, num_parameters, recorded_attention
 from transformer_lib.plots.measurements import lines, points
 from transformer_lib.plots.notebook import show
 from transformer_lib.experiment.run import build_model
 from transformer_lib.course.trained import load_trained
 from transformer_lib.timing import fastest
-from transformer_lib.training.cost import (
-    flops_by_parameters,
-    flops_by_time,
-    measured_flops_per_second,
-)
+from transformer_lib.training import cost
 
 # %% [markdown]
 # ## What is a cost?
@@ -106,11 +105,11 @@ for length in (3, 30, 300, 3_072, 30_000):
 # A token costs about the same in a short sentence and in a long one. Only the products of queries
 # with keys and of weights with values grow with $n^2$. With d_ff = 4d the others are $8nd^2 +
 # 16nd^2$. The products of attention catch up with them when $4n^2d = 24nd^2$, at n = 6d: for the
-# base model at 3,072 tokens, where a token costs twice as much. In sentences they are nothing, in
-# books they are everything.
+# base model at 3,072 tokens, where a token costs twice as much. For sentences they are negligible;
+# for books they dominate.
 #
 # The others have a short form. Each parameter of a matrix is used once per token, for a
-# multiplication and an addition; in the backward pass twice as much. So training costs about
+# multiplication and an addition, and twice as often in the backward pass. So training costs about
 # $6 \cdot \text{parameters} \cdot \text{tokens}$. For our two small models, both passes:
 
 # %%
@@ -119,28 +118,86 @@ tokens = src.numel() + tgt.numel()
 trained = {name: load_trained(name) for name in ("transformer", "rnn")}
 rows = []
 for name, run in trained.items():
-    by_parameters = flops_by_parameters(run.model, src.numel(), tgt.numel())
+    by_parameters = cost.flops_by_parameters(run.model, src.numel(), tgt.numel())
     rows.append([name, f"{num_parameters(run.model):,}", f"{by_parameters / tokens / 1e6:.1f}"])
 pd.DataFrame(rows, columns=["model", "parameters", "million FLOPs per token"])
 
 # %% [markdown]
-# A token costs the Transformer more than one and a half times as much as the RNN. (That is about half
-# of 6 · parameters, since a source token passes the encoder only and a target token the decoder
-# only. And embeddings are looked up, not multiplied; only their second use, as output projection,
-# counts.)
+# A token costs the Transformer more than one and a half times as much as the RNN. (That is about
+# half of 6 · parameters, since a source token passes the encoder only and a target token the
+# decoder only. And embeddings are looked up, not multiplied; only their second use, as output
+# projection, counts.)
+#
+# ### The cost of a translation
+#
+# ●●○ · 25 minutes · what a cache saves, counted
+#
+# One decoder layer writes `tgt_len` tokens, one after the other, for a source of `src_len` tokens.
+# Count the multiplications and additions of all matrix products, the output projection of the model
+# aside. With a cache (`cached`), each step computes what is new: the keys and values of the memory
+# once, before the first step; then, in step n, everything for one token, whose self-attention sees
+# n tokens, itself included. Without a cache, step n computes everything anew for n tokens, each
+# with scores for all n (a mask makes no product smaller), and the keys and values of the memory as
+# well. Return a whole number.
+
+# %%
+def generation_flops(src_len, tgt_len, d_model, d_ff, cached):
+    ...  # your code
+
+
+check(generation_flops)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Of the eight projections of a decoder layer six meet the decoder's tokens and two the memory.
+# Write a function for the cost of one step first: of how many new tokens, which see how many?
+#
+# </details>
+#
+# The library's decoder has six of these layers. Does PyTorch count the same?
+
+# %%
+generation_flops = mine("generation_flops")
+source, written = torch.randint(4, 100, (1, 30)), torch.randint(4, 100, (20,))
+with torch.no_grad():
+    memory = base.encode(source)
+    with FlopCounterMode(display=False) as without_cache, recorded_attention(base):
+        for n in range(1, 21):
+            base.decode(written[None, :n], memory)
+    with FlopCounterMode(display=False) as with_cache, recorded_attention(base):
+        state = base.init_state(memory)
+        for token in written:
+            base.decode_step(token[None], state)
+projection = 2 * 20 * base.output_weight.numel()  # only decode_step makes logits
+counted = {True: with_cache.get_total_flops() - projection, False: without_cache.get_total_flops()}
+for cached, flops in counted.items():
+    ours = 6 * generation_flops(30, 20, 512, 2048, cached)
+    print(f"{'with' if cached else 'without':8}a cache: yours {ours:,}, counted {flops:,}")
+    assert ours == flops, "not as on our machines: restart the kernel and run all cells"
+for length in (5, 20, 100, 500):
+    both = [generation_flops(length, length, 512, 2048, cached) for cached in (False, True)]
+    print(f"{length:4} tokens: without a cache {both[0] / both[1]:6.1f} times as much")
+
+# %% [markdown]
+# What is saved grows with the length: without a cache, the work of a translation grows at least
+# with its square. Chapter 12 measured less in time, since there the calling of functions counted as
+# much as the computing. And a beam of four costs four times all of this but for the memory's keys
+# and values, which all four share.
 #
 # ## The paper's table
 #
-# The paper had no count of operations from the others, so it estimated: training time × number of
-# GPUs × what one GPU sustains. A footnote of section 6.1 gives 9.5 TFLOPS, 10¹² operations per
-# second, for a P100; the base model took 12 hours on eight of them, the big one 3.5 days:
+# The authors had no operation counts for the other systems, so they estimated them: training time ×
+# number of GPUs × what one GPU sustains. A footnote of section 6.1 gives 9.5 TFLOPS, 10¹²
+# operations per second, for a P100; the base model took 12 hours on eight of them, the big one 3.5
+# days:
 
 # %%
 for name, hours in {"base": 12, "big": 3.5 * 24}.items():
-    print(f"{name:5} by time: {flops_by_time(hours * 3600, 8, 9.5e12):.1e} FLOPs")
+    print(f"{name:5} by time: {cost.flops_by_time(hours * 3600, 8, 9.5e12):.1e} FLOPs")
 with torch.device("meta"):
     paper = build_transformer(SIZES["base"], 37_000)
-counted = flops_by_parameters(paper, 100_000 * 25_000, 100_000 * 25_000)
+counted = cost.flops_by_parameters(paper, 100_000 * 25_000, 100_000 * 25_000)
 print(f"base  by count, 100,000 steps of 25,000 + 25,000 tokens: {counted:.1e} FLOPs")
 
 # %% [markdown]
@@ -320,10 +377,10 @@ print(finished.stdout)
 assert "all tokens         differs by 0.0%" in finished.stdout, finished.stderr
 
 # %% [markdown]
-# Exactly the gradient of the whole batch, if each process divides by the tokens of *all*. PyTorch's
-# `DistributedDataParallel` takes the mean of the means, which is right if all have as many tokens,
-# and wrong otherwise; 20 tokens against 10 is an extreme case, in real batches it is a percent or
-# two (chapter 11).
+# It is exactly the gradient of the whole batch, if each process divides by the tokens of *all*.
+# PyTorch's `DistributedDataParallel` takes the mean of the means, which is right if all have as
+# many tokens, and wrong otherwise; 20 tokens against 10 is an extreme case, in real batches it is a
+# percent or two (chapter 11).
 #
 # ### One gradient from several
 #
@@ -374,6 +431,109 @@ assert torch.allclose(joined["yours"], whole), (
 )
 
 # %% [markdown]
+# ### Gradients meet in a ring
+#
+# ●●● · 40 minutes · all-reduce, without anybody in the middle
+#
+# How do eight GPUs add up their gradients? If all send theirs to one of them, that one receives
+# seven times the gradient and the others wait. In a **ring** each device sends to its neighbor
+# only, and all of them at once ([Patarasuk and Yuan
+# 2009](https://doi.org/10.1016/j.jpdc.2008.09.002)). The gradient is cut into as many chunks as
+# there are devices, $d$ of them. Numbers of devices and of chunks are modulo $d$:
+#
+# - *First half*, steps $s = 0, …, d - 2$: device $i$ sends its chunk $i - s$ to device $i + 1$,
+#   which **adds** it to its own. In the end device $i$ has all of chunk $i + 1$.
+# - *Second half*, steps $s = 0, …, d - 2$: device $i$ sends its chunk $i + 1 - s$ to device $i +
+#   1$, where it **replaces** the one that was there.
+#
+# `parts` is (devices, chunks, size): what each device has computed. Return what all devices hold at
+# first and after each step: (2d − 1, devices, chunks, size).
+
+# %%
+def ring_all_reduce(parts):
+    ...  # your code
+
+
+check(ring_all_reduce)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# A step reads the state before it and writes into a copy of it; keep all of them in a list, and
+# `torch.stack` the list. In Python, `-1 % 4` is 3.
+#
+# </details>
+#
+# Four devices. If every one of them puts in a 1, the sums say how many gradients are in a chunk:
+
+# %%
+ring_all_reduce = mine("ring_all_reduce")
+held = ring_all_reduce(torch.ones(4, 4, 1))
+show(
+    ring_steps(held[..., 0]),
+    "What four devices hold of four chunks, at first and after each of six steps: ones at first, "
+    "then in each step one chunk of each device has one gradient more, until each device has one "
+    "chunk with all four; then these travel on, until all have all.",
+)
+random_parts = torch.randn(4, 4, 100)
+torch.testing.assert_close(ring_all_reduce(random_parts)[-1, 2], random_parts.sum(dim=0))
+print("in the end every device holds the sum")
+for devices in (2, 8, 64):
+    sent = 2 * (devices - 1) / devices
+    print(f"{devices:2} devices: each sends {sent:.2f} gradients; one alone would get {devices - 1}")
+
+# %% [markdown]
+# In each of the $2(d - 1)$ steps a device sends one chunk, a $d$-th of the gradient. Together that
+# is less than twice the gradient, with any number of devices, and every connection is in use all
+# the time. This is what `dist.all_reduce` does between GPUs, or something that is better still for
+# their wiring. And it need not wait for the end of the backward pass: the last layer's gradients
+# can set out while the first layer's are still being computed.
+#
+# ### What a device must hold
+#
+# ●○○ · 10 minutes · whether the model fits
+#
+# Mixed precision with Adam needs, for each parameter, 2 bytes for the weight and 2 for the
+# gradient, in 16 bits, and 12 for the optimizer: a weight in 32 bits, in which small steps add up,
+# and two moments, mean and mean square. All devices hold the same, which is a waste. **ZeRO**
+# ([Rajbhandari et al. 2020](https://arxiv.org/abs/1910.02054)) shares it out: in stage 1 each
+# device holds only its part of the optimizer's states, in stage 2 of the gradients as well, in
+# stage 3 of the weights as well (PyTorch calls that `FullyShardedDataParallel`). Return the bytes
+# for one device.
+
+# %%
+def bytes_per_device(parameters, devices, stage):
+    ...  # your code
+
+
+check(bytes_per_device)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Three terms. From which stage on is each of them divided by the number of devices?
+#
+# </details>
+
+# %%
+bytes_per_device = mine("bytes_per_device")
+with torch.device("meta"):
+    big = build_transformer(SIZES["big"], 37_000)
+models = {"the paper's base": num_parameters(paper), "the paper's big": num_parameters(big)}
+models["one of 7 billion"] = 7_000_000_000
+gigabytes = {
+    name: [f"{bytes_per_device(n, 8, stage) / 1e9:.2f}" for stage in range(4)]
+    for name, n in models.items()
+}
+assert len(gigabytes) == 3, "not as on this page: restart the kernel and run all cells"
+pd.DataFrame(gigabytes, index=[f"stage {stage}" for stage in range(4)]).T
+
+# %% [markdown]
+# (Gigabytes for each of eight devices, without the activations, which come on top.) For the paper's
+# models there is nothing to share out. A model of seven billion parameters does not fit into the 80
+# GB of a large GPU, and with stage 1 it does. Stages 1 and 2 send no more than an all-reduce does;
+# stage 3 sends half as much again, since the weights have to be collected for each pass.
+#
 # ## WMT14
 #
 # The paper's experiment comes with the library as one small file. Text: the WMT14 English–German
@@ -394,7 +554,7 @@ print((configs / "wmt14_base.toml").read_text())
 experiment = load_config("wmt14_base")
 with torch.device("meta"):
     model = build_model(experiment, experiment.data.vocab_size)
-total = flops_by_parameters(model, 100_000 * 25_000, 100_000 * 25_000)
+total = cost.flops_by_parameters(model, 100_000 * 25_000, 100_000 * 25_000)
 print(f"{num_parameters(model) / 1e6:.1f} million parameters, {total:.1e} FLOPs")
 
 # %% [markdown]
@@ -405,7 +565,7 @@ print(f"{num_parameters(model) / 1e6:.1f} million parameters, {total:.1e} FLOPs"
 
 # %% tags=["nbval-ignore-output"]
 rates = {
-    "this machine": measured_flops_per_second(torch.device("cpu"), torch.float32),
+    "this machine": cost.measured_flops_per_second(torch.device("cpu"), torch.float32),
     "an A100": 0.4 * 312e12,
     "an H200": 0.4 * 989e12,
 }
@@ -417,15 +577,16 @@ assert min(rates.values()) > 0, "nothing was measured: run this cell again"
 # %% [markdown]
 # Weeks or months here, hours there, if a GPU reaches that share; these are estimates. We have
 # prepared this training and rehearsed all of it at a small size, and have not run it: no GPU was at
-# hand (the file `benchmarks/RESULTS.md` says what has been measured and what has not). Step by step:
+# hand (the file `benchmarks/RESULTS.md` says what has been measured and what has not). Step by
+# step:
 #
 # 1. **Rehearse here.** The same commands with `cpu_tatoeba_transformer` instead of `wmt14_base`.
-#    Every mistake in paths, folders and memory shows now, for nothing.
+#    Any mistake in paths, folders or memory shows up now, at no cost.
 # 2. **Prepare the text** on the GPU machine: `transformer-lib data prepare wmt14` fetches the
 #    archives, verifies them, cleans, learns the pieces and stores the tokens.
 # 3. **Find the largest batch that fits**: `training.batch_tokens`, and `training.accumulate` so
 #    that their product stays 25,000.
-# 4. **Look after ten minutes.** Loss below 6 and falling, tokens per second steady? If not, stop.
+# 4. **Check after ten minutes.** Loss below 6 and falling, tokens per second steady? If not, stop.
 # 5. **Train.** `transformer-lib train wmt14_base`; on several GPUs `torchrun --nproc-per-node 8 -m
 #    transformer_lib train wmt14_base`, with the same result but for rounding and dropout. Ctrl-C
 #    saves; a power cut or a full disk loses only what came after the last checkpoint; `--resume`
@@ -440,25 +601,45 @@ assert min(rates.values()) > 0, "nothing was measured: run this cell again"
 #
 # ## Common mistakes
 #
-# **Budgets that are equal in one sense, and a claim in another.** **One seed each.** **The baseline
-# with its first settings, one's own system with its twentieth.** **A stopped long training for a
-# short one**: its learning rate has not come down. And in counting:
+# **6 · parameters · tokens, with all parameters and all tokens.** In a translator each token passes
+# half of the model, and embeddings are looked up. How far off is it? And **multiply–adds** (MACs,
+# M200 of the [list of mistakes](../docs/misconceptions.md)), which some programs call FLOPs:
 
 # %%
-for exercise in ("encoder_layer_flops", "average_gradients"):
-    for mistake in wrong_answers(exercise):
-        print(f"{exercise:21}{mistake.id:5}{mistake.title}")
+separate = replace(SIZES["base"], tied_embeddings="none")
+with torch.device("meta"):
+    translators = {
+        "one table": build_transformer(SIZES["base"], 37_000),
+        "three tables": build_transformer(separate, 37_000, 37_000),
+    }
+for name, translator in translators.items():
+    right_count = cost.flops_by_parameters(translator, 1000, 1000)
+    naive = 6 * num_parameters(translator) * 2000
+    print(f"base, {name:13} all parameters, all tokens: {naive / right_count:.1f} times")
+(macs,) = [m.answers["encoder_layer_flops"] for m in bank() if m.id == "M200"]
+layer = encoder_layer_flops(30, 512, 2048)
+print(f"a layer, multiply–adds: {macs(30, 512, 2048) / layer:.1f} times")
+assert 1.5 < naive / right_count, "not as on this page: restart the kernel and run all cells"
 
 # %% [markdown]
+# You would notice it when your model seems to reach 80% of what the GPU can do, or when a published
+# number is twice yours, or half of it: first look what was counted.
+#
+# **A stopped long training for a short one**: its learning rate has not come down. **Budgets that
+# are equal in one sense, and a claim in another.** **One seed each.** **The baseline with its first
+# settings, one's own system with its twentieth.**
+#
 # ## Summary
 #
 # 1. Time, tokens, FLOPs: say what is equal. 6 · parameters · tokens is a good estimate, if only the
-#    parameters that a token passes are counted, about half of a translator's; by time and by count
-#    are two different things.
+#    parameters that a token passes are counted, about half of a translator's. Counting by time and
+#    counting operations are different measures.
 # 2. With little training the RNN wins, with more the Transformer; where the curves cross depends on
 #    whether tokens, time or FLOPs are equal.
-# 3. What grows with the square of the length is nothing in sentences and everything in books.
-# 4. Several devices give the gradient of one large batch, if every token counts the same.
+# 3. What grows with the square of the length is negligible for sentences and dominates for books. A
+#    cache saves what would be computed anew for each token.
+# 4. Several devices give the gradient of one large batch, if every token counts the same. In a ring
+#    each of them sends less than twice the gradient, however many they are.
 # 5. A large experiment is a small one with another file; rehearse it small.
 #
 # Now you can do **assignment 5**, an experiment of your own.

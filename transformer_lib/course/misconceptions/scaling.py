@@ -1,6 +1,8 @@
 """Mistakes in counting what training costs, and in spreading it over devices."""
 
-from transformer_lib.course.misconceptions.bank import misconception
+import torch
+
+from transformer_lib.course.misconceptions.bank import also, misconception
 
 
 def _flops(projections, mixing, feed_forward):
@@ -161,3 +163,379 @@ def first_device_unweighted(gradients, tokens):
     weights = tokens.clone()
     weights[0] = 1
     return (weights[:, None] * gradients).sum(dim=0) / tokens.sum()
+
+
+def _generation(
+    src_len, tgt_len, d_model, d_ff, cached,
+    projections=6, memory_once=True, seen=lambda step, last: step, mixing=2, matrices=2, pairs=2,
+    with_memory=True,
+):  # fmt: skip
+    """As it should be, but for what is switched."""
+
+    def step(new, keys):
+        attended = mixing * new * (keys + src_len) * d_model
+        return new * projections * d_model**2 + attended + matrices * new * d_model * d_ff
+
+    memory = 2 * src_len * d_model**2 if with_memory else 0
+    lengths = range(1, tgt_len + 1)
+    if not cached:
+        return pairs * sum(memory + step(n, n) for n in lengths)
+    steps = [step(1, seen(n, tgt_len)) for n in lengths]
+    return pairs * (memory * (1 if memory_once else tgt_len) + sum(steps))
+
+
+@also("M200", "generation_flops")
+def products_once(src_len, tgt_len, d_model, d_ff, cached):
+    return _generation(src_len, tgt_len, d_model, d_ff, cached, pairs=1)
+
+
+@misconception(
+    "M697",
+    "generation_flops",
+    title="the memory's keys and values are computed in every step",
+    source="a plausible slip: a cache for the decoder's own tokens only",
+    effect="Half of what the cache saves with long sources is lost.",
+    hint="Without a cache you are right. How often do the memory's keys and values change?",
+)
+def memory_in_every_step(src_len, tgt_len, d_model, d_ff, cached):
+    return _generation(src_len, tgt_len, d_model, d_ff, cached, memory_once=False)
+
+
+@misconception(
+    "M698",
+    "generation_flops",
+    title="the memory's keys and values are left out",
+    source="a plausible slip",
+    effect="With long sources, much too little.",
+    hint="You count too little, the more the longer the source. Of what does cross-attention make "
+    "its keys and values?",
+)
+def without_the_memory(src_len, tgt_len, d_model, d_ff, cached):
+    return _generation(src_len, tgt_len, d_model, d_ff, cached, with_memory=False)
+
+
+@misconception(
+    "M699",
+    "generation_flops",
+    title="eight projections of each token",
+    source="a plausible slip: four matrices for each attention",
+    effect="Keys and values of cross-attention are counted for the decoder's tokens as well.",
+    hint="Cross-attention has four matrices. How many of them meet the decoder's tokens?",
+)
+def eight_projections(src_len, tgt_len, d_model, d_ff, cached):
+    return _generation(src_len, tgt_len, d_model, d_ff, cached, projections=8)
+
+
+@misconception(
+    "M700",
+    "generation_flops",
+    title="cross-attention without its projections",
+    source="a plausible slip",
+    effect="A third of the projections is missing.",
+    hint="What does a token pass before it looks at the memory, and afterwards?",
+)
+def cross_without_projections(src_len, tgt_len, d_model, d_ff, cached):
+    return _generation(src_len, tgt_len, d_model, d_ff, cached, projections=4)
+
+
+@misconception(
+    "M701",
+    "generation_flops",
+    title="every step looks at the whole translation",
+    source="a plausible slip: tgt_len for the number of the step",
+    effect="The part of attention is twice as large as it is.",
+    hint="With a cache, at what does the third token look? In yours at all of them.",
+)
+def whole_translation_seen(src_len, tgt_len, d_model, d_ff, cached):
+    return _generation(src_len, tgt_len, d_model, d_ff, cached, seen=lambda step, last: last)
+
+
+@misconception(
+    "M702",
+    "generation_flops",
+    title="one product for scores and values",
+    source="a plausible slip: n · d for 2 · n · d",
+    effect="The part of attention is half of what it is.",
+    hint="Queries meet keys in one product. What comes after the softmax?",
+)
+def one_product_of_attention(src_len, tgt_len, d_model, d_ff, cached):
+    return _generation(src_len, tgt_len, d_model, d_ff, cached, mixing=1)
+
+
+@misconception(
+    "M703",
+    "generation_flops",
+    title="a whole forward pass with or without a cache",
+    source="a plausible slip: the cost in training",
+    effect="What is computed again in every step is not counted.",
+    hint="With a cache you are nearly right. Without one, what does step 10 compute of token 3?",
+)
+def one_forward_pass(src_len, tgt_len, d_model, d_ff, cached):
+    return _generation(src_len, tgt_len, d_model, d_ff, True)
+
+
+@misconception(
+    "M704",
+    "generation_flops",
+    title="every step costs as much as the last one",
+    source="a plausible slip: tgt_len times the cost of the whole",
+    effect="Without a cache about twice as much as it is.",
+    hint="With a cache you are right. Without one, how many tokens does the first step read?",
+)
+def last_step_times_length(src_len, tgt_len, d_model, d_ff, cached):
+    if cached:
+        return _generation(src_len, tgt_len, d_model, d_ff, True)
+    with_all = _generation(src_len, tgt_len, d_model, d_ff, False)
+    before = _generation(src_len, tgt_len - 1, d_model, d_ff, False)
+    return tgt_len * (with_all - before)
+
+
+def _bytes(parameters, devices, stage, sizes=(2.0, 2.0, 12.0), from_stage=(3, 2, 1)):
+    """Of weights, gradients and the optimizer's states, but for what is switched."""
+    shares = [devices if stage >= first else 1 for first in from_stage]
+    return parameters * sum(size / share for size, share in zip(sizes, shares, strict=True))
+
+
+@misconception(
+    "M705",
+    "bytes_per_device",
+    title="no weights in float32",
+    source="common: Adam's two moments alone",
+    effect="A quarter too little on one device.",
+    hint="Of the optimizer's states you count two. In what do small steps add up, when the weights "
+    "have 16 bits?",
+)
+def without_the_copy(parameters, devices, stage):
+    return _bytes(parameters, devices, stage, sizes=(2.0, 2.0, 8.0))
+
+
+@misconception(
+    "M706",
+    "bytes_per_device",
+    title="everything in float32",
+    source="a plausible slip: 4 bytes each",
+    effect="Weights, gradients and two moments: 16 bytes as well, and shared out otherwise.",
+    hint="On one device you are right. How many bytes have weights and gradients in mixed "
+    "precision?",
+)
+def all_in_float32(parameters, devices, stage):
+    return _bytes(parameters, devices, stage, sizes=(4.0, 4.0, 8.0))
+
+
+@misconception(
+    "M707",
+    "bytes_per_device",
+    title="the stages turned round",
+    source="a plausible slip: weights first",
+    effect="Stage 1 seems to save least, and it saves most.",
+    hint="Stages 0 and 3 are right. Which of the three is shared out first?",
+)
+def stages_turned_round(parameters, devices, stage):
+    return _bytes(parameters, devices, stage, from_stage=(1, 2, 3))
+
+
+@misconception(
+    "M708",
+    "bytes_per_device",
+    title="each stage shares out one thing only",
+    source="a plausible slip: == for >=",
+    effect="Stage 3 seems to need more than stage 1.",
+    hint="Stages 0 and 1 are right. What is shared out in stage 1: does stage 2 take it back?",
+)
+def one_thing_only(parameters, devices, stage):
+    shares = [devices if stage == its_own else 1 for its_own in (3, 2, 1)]
+    return parameters * sum(n / share for n, share in zip((2.0, 2.0, 12.0), shares, strict=True))
+
+
+@misconception(
+    "M709",
+    "bytes_per_device",
+    title="everything is shared out from stage 1 on",
+    source="a plausible slip: devices divide all of it",
+    effect="Stages 1 to 3 seem to be the same.",
+    hint="Stages 0 and 3 are right. What does each device still have whole in stage 1?",
+)
+def everything_shared(parameters, devices, stage):
+    return parameters * 16.0 / (devices if stage else 1)
+
+
+@misconception(
+    "M710",
+    "bytes_per_device",
+    title="gradients are left out",
+    source="a plausible slip",
+    effect="Two bytes of each parameter are missing.",
+    hint="Two bytes of each parameter are missing. What does the backward pass leave behind?",
+)
+def without_gradients(parameters, devices, stage):
+    return _bytes(parameters, devices, stage, sizes=(2.0, 0.0, 12.0))
+
+
+@misconception(
+    "M711",
+    "bytes_per_device",
+    title="bytes of all devices together",
+    source="a plausible slip",
+    effect="What one device must hold cannot be read off.",
+    hint="Yours grows with the number of devices. Asked for is what one of them holds.",
+)
+def of_all_devices(parameters, devices, stage):
+    return devices * _bytes(parameters, devices, stage)
+
+
+def _ring(
+    parts, chunk=lambda sender, first, step: sender + first - step, gathered=False, added=True,
+    onward=1, first_of_second_half=1, steps=-1, mean=False,
+):  # fmt: skip
+    """As it should be, but for what is switched."""
+    devices = len(parts)
+    states = [parts]
+    for first, is_sum in ((0, added), (first_of_second_half, gathered)):
+        for step in range(devices + steps):
+            before, after = states[-1], states[-1].clone()
+            for sender in range(devices):
+                receiver = (sender + onward) % devices
+                sent = chunk(sender, first, step) % devices
+                own = before[receiver, sent] if is_sum else 0.0
+                after[receiver, sent] = own + before[sender, sent]
+            states.append(after)
+    result = torch.stack(states)
+    return torch.cat([result[:-1], result[-1:] / devices]) if mean else result
+
+
+@misconception(
+    "M712",
+    "ring_all_reduce",
+    title="replaced in the first half, too",
+    source="a plausible slip: = for +=",
+    effect="Gradients go round the ring, and nothing is added up.",
+    hint="After the first step you hold what your neighbor had. Where is what you had yourself?",
+)
+def replaced_at_once(parts):
+    return _ring(parts, added=False)
+
+
+@misconception(
+    "M713",
+    "ring_all_reduce",
+    title="added in the second half, too",
+    source="a plausible slip: one loop for both halves",
+    effect="Whole sums are added to parts of themselves.",
+    hint="The first half is right. What is sent in the second half is whole: what is it to do with "
+    "the receiver's part?",
+)
+def added_to_the_end(parts):
+    return _ring(parts, gathered=True)
+
+
+@misconception(
+    "M714",
+    "ring_all_reduce",
+    title="the chunks in the wrong order",
+    source="a plausible slip: i + s for i − s",
+    effect="What a device has just received is not what it sends on.",
+    hint="Step 0 is right. In step 1 a device passes on what it has just received: which chunk is "
+    "that?",
+)
+def chunks_forwards(parts):
+    return _ring(parts, chunk=lambda sender, first, step: sender + first + step)
+
+
+@misconception(
+    "M715",
+    "ring_all_reduce",
+    title="sent to the left",
+    source="a plausible slip: device i − 1",
+    effect="The neighbor that needs the chunk does not get it.",
+    hint="To whom does device 0 send in the first step? Asked for is device 1.",
+)
+def to_the_left(parts):
+    return _ring(parts, onward=-1)
+
+
+@misconception(
+    "M716",
+    "ring_all_reduce",
+    title="the second half begins with chunk i",
+    source="a plausible slip: the same formula for both halves",
+    effect="Parts are sent round as if they were sums.",
+    hint="The first half is right. Which chunk of device i is whole when it ends?",
+)
+def same_chunks_in_both_halves(parts):
+    return _ring(parts, first_of_second_half=0)
+
+
+@misconception(
+    "M717",
+    "ring_all_reduce",
+    title="one step too many in each half",
+    source="a plausible slip: as many steps as devices",
+    effect="In the first half some chunks are added twice.",
+    hint="You have two states too many. How many steps does it take until a chunk has seen all "
+    "devices?",
+)
+def one_step_too_many(parts):
+    return _ring(parts, steps=0)
+
+
+@misconception(
+    "M718",
+    "ring_all_reduce",
+    title="the mean for the sum",
+    source="a plausible slip: all-reduce as DistributedDataParallel uses it",
+    effect="Another operation; the sum is divided by the devices.",
+    hint="Your last state is the right one divided by one number. Is a mean asked for?",
+)
+def mean_for_sum(parts):
+    return _ring(parts, mean=True)
+
+
+@misconception(
+    "M719",
+    "ring_all_reduce",
+    title="all states are the last one",
+    source="a plausible slip: one tensor, changed in place, is in the list many times",
+    effect="The steps cannot be seen.",
+    hint="All your states are equal. What is in your list: states, or many times the same tensor?",
+)
+def always_the_last(parts):
+    states = _ring(parts)
+    return states[-1:].repeat(len(states), 1, 1, 1)
+
+
+@misconception(
+    "M720",
+    "ring_all_reduce",
+    title="the state at the beginning is left out",
+    source="a plausible slip",
+    effect="One state is missing.",
+    hint="You have one state too few. What comes before the first step?",
+)
+def without_the_beginning(parts):
+    return _ring(parts)[1:]
+
+
+@misconception(
+    "M721",
+    "ring_all_reduce",
+    title="the first half alone",
+    source="a plausible slip: reduce-scatter for all-reduce",
+    effect="Each device has one whole chunk, and parts of the others.",
+    hint="In your last state each device has one whole chunk. How do the others come to it?",
+)
+def first_half_alone(parts):
+    return _ring(parts)[: len(parts)]
+
+
+@misconception(
+    "M722",
+    "ring_all_reduce",
+    title="everything at once",
+    source="a plausible slip: the sum over the devices, without a ring",
+    effect="Right in the end; but each device would have to hear from all others.",
+    hint="Your last state is right. Which chunks travel in the first step, and how many arrive at "
+    "each device?",
+)
+def everything_at_once(parts):
+    states = [parts, *[parts.sum(dim=0).expand_as(parts)] * (2 * (len(parts) - 1))]
+    return torch.stack(states)
