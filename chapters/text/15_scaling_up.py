@@ -480,7 +480,7 @@ torch.testing.assert_close(ring_all_reduce(random_parts)[-1, 2], random_parts.su
 print("in the end every device holds the sum")
 for devices in (2, 8, 64):
     sent = 2 * (devices - 1) / devices
-    print(f"{devices:2} devices: each sends {sent:.2f} gradients; one alone would get {devices - 1}")
+    print(f"{devices:2} devices: each sends {sent:.2f} gradients; one alone gets {devices - 1}")
 
 # %% [markdown]
 # In each of the $2(d - 1)$ steps a device sends one chunk, a $d$-th of the gradient. Together that
