@@ -14,11 +14,13 @@
 # # 16 · Reading Transformers in the wild
 #
 # Other people's Transformers look different from yours. Some differences are taste, some change
-# every number, some are mistakes; from outside one cannot tell. By the end you can
+# every number, some are mistakes; from the outside you cannot tell which. By the end you can
 #
 # - put another implementation beside yours, part by part, with the same weights,
 # - read five published descriptions, and say what is odd in each and what it costs,
-# - find a bug in code that runs, has the right shapes and learns.
+# - find a bug in code that runs, has the right shapes and learns,
+# - say what has changed since 2017, mend a layer of Llama, and compute GPT-2 from its weights,
+# - look at a translator whose parts are all yours.
 #
 # Reading takes about forty minutes, computing a few seconds.
 #
@@ -33,8 +35,9 @@ import pandas as pd
 import torch
 from torch import nn
 
-from transformer_lib.checks import check, solution
+from transformer_lib.checks import check, mine, solution
 from transformer_lib.course import checks
+from transformer_lib.course.figures.course_map import ALTERNATIVE, NOTEBOOKS, course_map
 from transformer_lib.decoding.search import pad_sequences
 from transformer_lib.course.lineages import LINEAGES, Sizes
 from transformer_lib.course.lineages.differences import differences
@@ -42,6 +45,8 @@ from transformer_lib.course.lineages.illustrated import column_by_column
 from transformer_lib.course.lineages.lineage import UnbiasedLayerNorm
 from transformer_lib.course.lineages.niutensor import added_before_scaling, timing_signal
 from transformer_lib.course.misconceptions.bank import bank
+from transformer_lib.course.own import progress
+from transformer_lib.course.trained import load_trained
 from transformer_lib.model import LayerNorm, attention, num_parameters, sinusoidal_positions
 from transformer_lib.course.lineages.plot import difference_map
 from transformer_lib.plots.notebook import show
@@ -51,7 +56,11 @@ from transformer_lib.vocabulary import BOS, EOS, PAD
 # %% [markdown]
 # ## Five descriptions, one sentence
 #
-# This course grew out of five published descriptions. `transformer_lib.course.lineages` rebuilds
+# This course grew out of five published descriptions, among them the C++ library
+# [NiuTensor](https://github.com/NiuTrans/NiuTensor) and the TensorFlow program
+# [Kyubyong/transformer](https://github.com/Kyubyong/transformer); two of the others follow [The
+# Annotated Transformer](https://nlp.seas.harvard.edu/annotated-transformer/).
+# `transformer_lib.course.lineages` rebuilds
 # the model of each as it is, with its mistakes. (What is wrong in a listing or in the text alone
 # comes below.) Where a page leaves something open, the program behind it decides (the docstring of
 # each `build` says what that was):
@@ -117,7 +126,7 @@ show(
 )
 
 # %% [markdown]
-# The second has nearly the same waves, reordered. A model trained with it is as good; but
+# The second has nearly the same waves, reordered. Nothing speaks against training with it, but
 # weights cannot be taken from one to the other. The third is a mistake: its waves become long twice
 # as fast, and many more of its channels hardly change within a sentence.
 #
@@ -138,8 +147,8 @@ for blocked in (-1e9, -100.0, -20.0):
 # ### A tutorial on two Chinese sentences
 #
 # It is the paper's model without three things: the factor $\sqrt{d}$ of the embeddings, their one
-# table (chapter 3) and dropout. Its interest is in its data: batches are written by hand, with `P`,
-# `S` and `E`, and one can follow every letter. Two things to see there: the padding of a target
+# table (chapter 3) and dropout. What is interesting is its data: batches are written by hand, with
+# `P`, `S` and `E`, and you can follow every letter. Notice two things: the padding of a target
 # comes *before* its end symbol, and decoding has no limit of length, so that an untrained model may
 # talk forever (chapter 12).
 #
@@ -170,14 +179,15 @@ for d in (4, 64, 512):
 pd.DataFrame(rows, columns=["d", "smaller by", "1 − √((d−1)/d)"])
 
 # %% [markdown]
-# One part in a thousand at full width. A model trained like this does as well as any; one that
-# takes its weights from `nn.LayerNorm` is wrong by a little in every layer.
+# One part in a thousand at full width. A model that is trained like this learns its weights for
+# this norm; one that takes its weights from `nn.LayerNorm` is wrong by a little in every layer.
 #
-# The lecture's residual connection is the norm on the branch, $x + \text{LN}(f(x))$, “adjusted”, as
-# it says. The illustrated documentation prints neither norm nor residual: it says “add & normalize
-# after each sub-module”, which is post-norm, and calls classes of The Annotated Transformer, which
-# are pre-norm. We take the classes. These are the two largest fields in the row “residual around f”
-# of the map. The documentation's position table is computed column by column. Is it the same table?
+# The lecture's residual connection is the norm on the branch, $x + \text{LN}(f(x))$, which it calls
+# “adjusted”. The illustrated documentation prints neither norm nor residual: it says “add &
+# normalize after each sub-module”, which is post-norm, and calls classes of The Annotated
+# Transformer, which are pre-norm. We take the classes. These are the two largest fields in the row
+# “residual around f” of the map. The documentation's position table is computed column by column.
+# Is it the same table?
 
 # %%
 torch.testing.assert_close(column_by_column(50, 64), sinusoidal_positions(50, 64))
@@ -188,10 +198,10 @@ print("column by column: the same table")
 # square root of 8 divided by 64” for √64 = 8; an embedding as wide as the longest sentence. Code is
 # tested by running, prose only by readers.
 #
-# ### Kyubyong: the TensorFlow program that everybody read
+# ### Kyubyong: a TensorFlow program
 #
-# Heads in the batch axis (chapter 6), one matrix for everything, and no $W^O$. The last shows in
-# the number of parameters, base size:
+# Heads in the batch axis (chapter 6), one table for everything, and no $W^O$. The missing $W^O$
+# shows in the number of parameters (base size):
 
 # %%
 rows = []
@@ -213,10 +223,34 @@ pd.DataFrame(rows, columns=["description", "million parameters", "W^O", "one tab
 # 4.7 million fewer than the paper's form with one table (63.1): 18 attention sublayers without a
 # matrix of 512 × 512.
 #
+# ### Somebody else's weights
+#
+# ●○○ · 10 minutes · weights of another program in your model
+#
+# NiuTensor keeps all three projections of self-attention in one matrix, and so do many programs.
+# Here it is kept as `nn.Linear` keeps its weight: the first rows are W^Q, then W^K, then W^V, (3 ·
+# d_model, d_model). Return query, key and value of `x`, (batch, length, d_model) each. What passes
+# its `check` is kept in `my_transformer.py` beside this notebook. After a first try,
+# `solution("query_key_value")` in a cell of its own shows one way.
+
+# %%
+def query_key_value(x, weight):
+    ...  # your code
+
+
+check(query_key_value)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# `nn.Linear` computes $xW^T$. Thirds, in which order?
+#
+# </details>
+#
 # ## Find the bug
 #
-# Now without a guide. Ten functions, each as it could occur in somebody's program, each wrong; some
-# of them are old acquaintances. All run; all have the right shapes. Find out what is wrong *before*
+# Now without a guide. Ten functions, each as it could occur in somebody's program, each wrong; you
+# have met some of them before. All run; all have the right shapes. Find out what is wrong *before*
 # you open the folds below: read, then write a small test. Five tests find nearly everything:
 #
 # 1. **Compare** with a formula, or with PyTorch, on small random input.
@@ -469,60 +503,256 @@ print(
 # %% [markdown]
 # `verdicts[suspect_3]` in a cell of its own shows one of them.
 #
+# ## Since 2017
+#
+# The models that people talk about today are Transformers, and each of their parts differs a little
+# from the paper's. What has changed, and where you have built it:
+#
+# | | paper (2017) | GPT-2 (2019) | T5 (2020) | Llama (2023) | in chapter |
+# |---|---|---|---|---|---|
+# | halves | encoder and decoder | decoder only | encoder and decoder | decoder only | 10; 7 trains a decoder alone |
+# | norm | post-norm, LayerNorm | pre-norm, LayerNorm, one more at the end | pre-norm, RMSNorm | pre-norm, RMSNorm | 8, 9 |
+# | positions | sinusoids | learned | a bias for each distance | rotary | 4 |
+# | heads | queries, keys, values alike | alike | alike, no division by √d_k | grouped in Llama 2 70B and Llama 3 | 6 |
+# | feed-forward | ReLU | GELU | ReLU, later gated GELU | SwiGLU | 10, and below |
+# | biases | yes | yes | no | no | |
+# | output table | that of the input | that of the input | that of the input, later its own | its own | 3 |
+# | pieces | 37,000, BPE | 50,257, BPE on bytes | 32,000, unigram | 32,000, BPE with bytes | 3 |
+#
+# ([Radford et al.
+# 2019](https://cdn.openai.com/better-language-models/language_models_are_unsupervised_multitask_learners.pdf),
+# [Raffel et al. 2020](https://arxiv.org/abs/1910.10683), [Touvron et al.
+# 2023](https://arxiv.org/abs/2302.13971); “later” is T5 v1.1.) Nothing in it is out of your reach.
+# One part is still missing:
+#
+# ### SwiGLU
+#
+# ●○○ · 10 minutes · the feed-forward network of most large models today
+#
+# Two matrices side by side instead of one: what the first makes passes $\text{SiLU}(z) = z \cdot
+# \sigma(z)$ and becomes a **gate**, which multiplies what the second makes, number by number; a
+# third matrix leads back ([Shazeer 2020](https://arxiv.org/abs/2002.05202)). `gate` and `up` are
+# (d_ff, d_model) and `down` is (d_model, d_ff), as `nn.Linear` keeps its weights; there are no
+# biases.
+
+# %%
+def swiglu(x, gate, up, down):
+    ...  # your code
+
+
+check(swiglu)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# `torch.sigmoid` is σ; `torch.nn.functional.silu` is there, too. Only one of the branches passes
+# it.
+#
+# </details>
+#
+# ### A layer of Llama, with four faults
+#
+# This is somebody's layer of Llama, with the names of its published weights. It runs with all
+# numbers of heads and of groups, and trains. Four things are wrong with it:
+
+# %%
+swiglu, rotary, rms_norm = mine("swiglu"), mine("rotary"), mine("rms_norm")
+
+
+def broken_block(x, weights, position, num_heads):
+    batch, length, d_model = x.shape
+    d_k = d_model // num_heads
+    y = rms_norm(x, weights["attention_norm"], 1e-5)
+    parts = []
+    for name in ("wq", "wk", "wv"):
+        part = (y @ weights[name].T).view(batch, length, -1, d_k).transpose(1, 2)
+        parts.append(rotary(part, position))
+    query, key, value = parts
+    groups = key.size(1)
+    key = key.repeat(1, num_heads // groups, 1, 1)
+    value = value.repeat(1, num_heads // groups, 1, 1)
+    scores = query @ key.transpose(-2, -1) / math.sqrt(d_k)
+    seen = torch.ones(length, length, dtype=torch.bool).tril(1)
+    heads = scores.masked_fill(~seen, -math.inf).softmax(dim=-1) @ value
+    x = x + heads.transpose(1, 2).reshape(batch, length, d_model) @ weights["wo"].T
+    y = rms_norm(x, weights["ffn_norm"], 1e-5)
+    return x + swiglu(y, weights["w3"], weights["w1"], weights["w2"])
+
+# %% [markdown]
+# ### Mend it
+#
+# ●●○ · 30 minutes · find the bugs of a layer that trains
+#
+# What its author wanted: pre-norm with RMSNorm (ε = 10⁻⁵); rotary positions for what is compared;
+# grouped queries, where neighboring heads share a group; a causal mask; SwiGLU, whose gate is `w1`
+# and whose other branch is `w3` in Llama's names. `x` is (batch, length, d_model), `position` the
+# positions of its tokens, (length,).
+
+# %%
+def mended_block(x, weights, position, num_heads):
+    ...  # your code
+
+
+check(mended_block)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# The five tests from above find all four. Change the last token. Move all positions by the same
+# number: does the result change? Try one group, then as many groups as heads, then something
+# between.
+#
+# </details>
+#
+# What do your tests say of both?
+
+# %%
+mended_block = mine("mended_block")
+torch.manual_seed(0)
+shapes = {"wq": (32, 32), "wk": (16, 32), "wv": (16, 32), "wo": (32, 32), "w1": (48, 32)}
+shapes |= {"w3": (48, 32), "w2": (32, 48)}
+llama = {name: torch.randn(shape) / shape[1] ** 0.5 for name, shape in shapes.items()}
+llama |= {"attention_norm": torch.ones(32), "ffn_norm": torch.ones(32)}
+x, places = torch.randn(2, 6, 32), torch.arange(6)
+last_changed = x.clone()
+last_changed[:, -1] += 1.0
+for name, block in {"broken": broken_block, "mended": mended_block}.items():
+    out = block(x, llama, places, 8)
+    past = (block(last_changed, llama, places, 8) - out)[:, :-1].abs().max()
+    moved = (block(x, llama, places + 100, 8) - out).abs().max()
+    print(f"{name}: the past changes by {past:.1e}, with moved positions {moved:.1e}")
+    assert (past < 1e-5) == (moved < 1e-3) == (name == "mended"), "has yours passed its check?"
+
+# %% [markdown]
+# Stack such layers between an embedding and a last norm, and you have Llama. For the other famous
+# decoder you will write all of it.
+#
+# ### GPT-2 from its weights
+#
+# ●●● · 60 minutes · somebody else's model, from nothing but a dictionary of tensors
+#
+# Its weights are published; the file is a dictionary. Write the model that they belong to. `tokens`
+# are (batch, length), `num_heads` is an argument, all else can be read from the dictionary. For the
+# layers `h.0`, `h.1` and so on:
+#
+# | name | shape | |
+# |---|---|---|
+# | `wte.weight` | (vocab_size, d_model) | embeddings, without a factor; also the output's table |
+# | `wpe.weight` | (positions, d_model) | learned positions, added |
+# | `h.0.ln_1.weight`, `.bias` | (d_model) | LayerNorm before attention, ε = 10⁻⁵ |
+# | `h.0.attn.c_attn.weight`, `.bias` | (d_model, 3 · d_model) | queries, keys, values, in this order |
+# | `h.0.attn.c_proj.weight`, `.bias` | (d_model, d_model) | the output projection |
+# | `h.0.ln_2.weight`, `.bias` | (d_model) | LayerNorm before the feed-forward network |
+# | `h.0.mlp.c_fc.weight`, `.bias` | (d_model, 4 · d_model) | its first matrix; then GELU, `approximate="tanh"` |
+# | `h.0.mlp.c_proj.weight`, `.bias` | (4 · d_model, d_model) | its second |
+# | `ln_f.weight`, `.bias` | (d_model) | LayerNorm after the last layer |
+#
+# The matrices are stored the other way round than `nn.Linear` does it. Attention is causal, scores
+# are divided by $\sqrt{d_k}$, there is no dropout. Return logits, (batch, length, vocab_size).
+
+# %%
+def gpt2_logits(tokens, weights, num_heads):
+    ...  # your code
+
+
+check(gpt2_logits)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Small functions first: a norm by its name, a product by its name. How many layers are there? Count
+# the names that end in `ln_1.weight`. `c_attn` gives the queries of all heads, then the keys of all
+# heads.
+#
+# </details>
+#
+# The real weights (548 MB) have to be downloaded once; if `transformers` is installed, this is all
+# it takes to let yours speak:
+#
+# ```python
+# from transformers import GPT2LMHeadModel, GPT2Tokenizer
+# published = GPT2LMHeadModel.from_pretrained("gpt2").state_dict()
+# weights = {name.removeprefix("transformer."): tensor for name, tensor in published.items()}
+# tokenizer = GPT2Tokenizer.from_pretrained("gpt2")
+# tokens = tokenizer("Attention is all you", return_tensors="pt").input_ids
+# for _ in range(20):
+#     best = gpt2_logits(tokens, weights, num_heads=12)[:, -1].argmax(dim=-1)
+#     tokens = torch.cat([tokens, best[:, None]], dim=1)
+# print(tokenizer.decode(tokens[0]))
+# ```
+#
+# How large would it be? The sizes that were published, counted without a weight:
+
+# %%
+gpt2_logits = mine("gpt2_logits")
+
+
+def gpt2_parameters(d_model, layers, vocab_size=50_257, positions=1024):
+    matrices = 12 * d_model**2 + 9 * d_model  # c_attn, c_proj, c_fc, c_proj with their biases
+    return (vocab_size + positions) * d_model + layers * (matrices + 4 * d_model) + 2 * d_model
+
+
+SIZES_OF_GPT2 = {"small": (768, 12), "medium": (1024, 24), "large": (1280, 36), "XL": (1600, 48)}
+for name, (width, layers) in SIZES_OF_GPT2.items():
+    millions = gpt2_parameters(width, layers) / 1e6
+    print(f"GPT-2 {name:7}{layers} layers of {width}: {millions:7.1f} million parameters")
+
+# %% [markdown]
 # ## Common mistakes
 #
-# In reading code: **to trust a shape**; **to trust a loss that falls** (models with the first nine
-# bugs above can be trained); **to trust a comment**; to take a difference for a mistake (halves
-# instead of interleaved), and a mistake for a difference.
-#
-# ## Your turn
-#
-# What passes its `check` is kept in `my_transformer.py` beside this notebook. After a first try,
-# `solution("query_key_value")` in a cell of its own shows one way.
-#
-# ### Somebody else's weights
-#
-# ●○○ · 10 minutes · weights of another program in your model
-#
-# A program keeps all three projections in one matrix, as `nn.Linear` keeps its weight: the first
-# rows are W^Q, then W^K, then W^V, (3 · d_model, d_model). Return query, key and value of `x`,
-# (batch, length, d_model) each.
+# **A matrix that is square hides its orientation.** Three of GPT-2's four matrices give an error
+# when they are taken the wrong way round. The fourth does not (M739 of the [list of
+# mistakes](../docs/misconceptions.md)). What does that do, and what does a GELU that is a little
+# different (M740)?
 
 # %%
-def query_key_value(x, weight):
-    ...  # your code
-
-
-check(query_key_value)
+(case,) = [checks.find_exercise("gpt2_logits").cases(torch.Generator().manual_seed(1))["values"]]
+right_logits = gpt2_logits(*case.args)
+for mistake in bank():
+    if mistake.id in ("M739", "M740"):
+        wrong_logits = mistake.answers["gpt2_logits"](*case.args)
+        off = (wrong_logits - right_logits).abs().max() / right_logits.abs().max()
+        print(f"{mistake.id}: {mistake.title}, off by up to {off:.1e} of the largest logit")
 
 # %% [markdown]
-# <details><summary>Hint</summary>
+# The first you notice at once, if you compare; the second only if you compare in numbers, and not
+# by reading what the model writes. In reading code: **to trust a shape**; **to trust a loss that
+# falls** (models with the first nine bugs above can be trained); **to trust a comment**; to take a
+# difference for a mistake (halves instead of interleaved), and a mistake for a difference.
 #
-# `nn.Linear` computes $xW^T$. Thirds, in which order?
+# ## What you have built
 #
-# </details>
-#
-# ### Somebody else's output
-#
-# ●○○ · 10 minutes · the other end of it
-#
-# Kyubyong's program makes its logits from the decoder's states (batch, length, d_model) with the
-# embedding `table` (vocab_size, d_model). Do the same.
+# In chapter 1 a translator that was not yours said its first sentence. These are the parts that
+# your own one consists of, and whose each of them is now:
 
 # %%
-def output_logits(states, table):
-    ...  # your code
+PARTS = (
+    "encode_text", "embed_with_positions", "padding_mask", "causal_mask", "attention",
+    "split_heads", "merge_heads", "LayerNorm", "FeedForward", "MultiHeadAttention",
+    "EncoderLayer", "DecoderLayer", "Transformer", "convert", "best_continuations",
+    "length_penalty", "beam_search", "translate", "corpus_bleu",
+)  # fmt: skip
+translator = {name: mine(name) for name in PARTS}
 
-
-check(output_logits)
+# %% tags=["nbval-ignore-output"]
+so_far = progress()
+done = {number: so_far.share(file.removesuffix(".ipynb")) for number, file in NOTEBOOKS.items()}
+show(course_map(done), ALTERNATIVE)
+assert len(done) == 16, "not as on this page: restart the kernel and run all cells"
+print(so_far.summary)
 
 # %% [markdown]
-# <details><summary>Hint</summary>
-#
-# One product, and nothing else: neither a softmax nor a factor.
-#
-# </details>
-#
+# And it translates, with a search of its own and with all that is yours in `my_transformer.py`:
+
+# %%
+trained = load_trained("transformer")
+PIECES = trained.tokenizer.pieces(range(len(trained.tokenizer)))
+own = translator["Transformer"](len(PIECES), 192, 512, 4, 2, dropout=0.15).eval()
+own.load_state_dict(translator["convert"](trained.model.state_dict()))
+for sentence in ("I wrote this myself.", "Nobody helped me.", "That is all."):
+    print(f"{sentence:24}{translator['translate'](sentence, own, PIECES)}")
+
+# %% [markdown]
 # ## Summary
 #
 # 1. Same weights, same input, part by part: that is how two implementations are compared.
@@ -530,7 +760,9 @@ check(output_logits)
 #    with them, and fatal if you copy weights.
 # 3. Shapes and falling losses prove nothing. Change the future, change the padding, compare with a
 #    formula.
-# 4. A mistake has a form: those of the bank come back in new programs.
+# 4. Since 2017 every part has changed a little and none has gone: norms before the sublayers,
+#    rotary positions, shared keys and values, gates. You can write today's models from their
+#    weights.
 #
 # **In the paper:** compare its own sections 3.1 and 5.4 with its program, tensor2tensor. **Read
 # on:** the code of a library that you use; now you can.

@@ -19,6 +19,7 @@ from transformer_lib.course.checks.topics import (
     scaling,
     tokens,
     training,
+    wild,
 )
 
 __all__ = [
@@ -40,4 +41,5 @@ __all__ = [
     "scaling",
     "tokens",
     "training",
+    "wild",
 ]

@@ -1,0 +1,523 @@
+"""Mistakes in rebuilding models that came after the paper: SwiGLU, a layer of Llama, GPT-2."""
+
+import math
+
+import torch
+from torch.nn import functional as F
+
+from transformer_lib.course.checks.topics.norms import rms_norm
+from transformer_lib.course.checks.topics.positions import rotary
+from transformer_lib.course.misconceptions.bank import also, misconception
+
+
+@misconception(
+    "M723",
+    "swiglu",
+    title="the other branch passes SiLU",
+    source="a plausible slip: gate and up exchanged",
+    effect="Runs, and with weights of another program everything is wrong.",
+    hint="Both branches have the same shape. Which of them is the gate, that passes SiLU?",
+)
+def other_branch(x, gate, up, down):
+    return (x @ gate.T * F.silu(x @ up.T)) @ down.T
+
+
+@misconception(
+    "M724",
+    "swiglu",
+    title="a sigmoid for SiLU",
+    source="another variant: GLU (Dauphin et al. 2016)",
+    effect="The gate stays between 0 and 1.",
+    hint="Your gate lies between 0 and 1. What is the sigmoid multiplied by in SiLU?",
+)
+def sigmoid_gate(x, gate, up, down):
+    return ((x @ gate.T).sigmoid() * (x @ up.T)) @ down.T
+
+
+@misconception(
+    "M725",
+    "swiglu",
+    title="the branches are added",
+    source="a plausible slip: + for ⊙",
+    effect="No gate: a network with two matrices side by side.",
+    hint="Where the gate is 0, nothing should come through. Are your branches multiplied?",
+)
+def branches_added(x, gate, up, down):
+    return (F.silu(x @ gate.T) + x @ up.T) @ down.T
+
+
+@misconception(
+    "M726",
+    "swiglu",
+    title="GELU for SiLU",
+    source="another variant: GEGLU (Shazeer 2020), as in T5 v1.1 and Gemma",
+    effect="Near the right numbers, and wrong in every layer.",
+    hint="Your numbers are near the right ones. Which function is the Swi in SwiGLU?",
+)
+def gelu_gate(x, gate, up, down):
+    return (F.gelu(x @ gate.T) * (x @ up.T)) @ down.T
+
+
+@misconception(
+    "M727",
+    "swiglu",
+    title="ReLU for SiLU",
+    source="another variant: ReGLU (Shazeer 2020)",
+    effect="Half of the gates are shut.",
+    hint="Half of your gates are exactly 0. Which function is the Swi in SwiGLU?",
+)
+def relu_gate(x, gate, up, down):
+    return ((x @ gate.T).relu() * (x @ up.T)) @ down.T
+
+
+@misconception(
+    "M728",
+    "swiglu",
+    title="SiLU after the product",
+    source="a plausible slip: a bracket",
+    effect="Both branches are inside.",
+    hint="In yours the product of both branches passes SiLU. Which of the two should?",
+)
+def silu_of_the_product(x, gate, up, down):
+    return F.silu(x @ gate.T * (x @ up.T)) @ down.T
+
+
+@misconception(
+    "M729",
+    "swiglu",
+    title="SiLU once more, at the end",
+    source="a plausible slip",
+    effect="The sublayer adds nothing that is much below zero.",
+    hint="Your results are hardly ever negative. What comes after the last matrix?",
+)
+def silu_at_the_end(x, gate, up, down):
+    return F.silu((F.silu(x @ gate.T) * (x @ up.T)) @ down.T)
+
+
+def _turned(query, key, value, position):
+    return rotary(query, position), rotary(key, position), value
+
+
+def _by_neighbors(part, heads):
+    return part.repeat_interleave(heads // part.size(1), dim=1)
+
+
+def _gated(x, w1, w3, w2):
+    return (F.silu(x @ w1.T) * (x @ w3.T)) @ w2.T
+
+
+def _block(
+    x, weights, position, num_heads,
+    turned=_turned, shared=_by_neighbors, gated=_gated, diagonal=0, norm=rms_norm, scale=True,
+    from_the_norm=False,
+):  # fmt: skip
+    """As it should be, but for what is switched."""
+    length, d_k = x.size(1), x.size(-1) // num_heads
+    y = norm(x, weights["attention_norm"], 1e-5)
+    parts = [
+        (y @ weights[name].T).unflatten(-1, (-1, d_k)).transpose(1, 2)
+        for name in ("wq", "wk", "wv")
+    ]
+    query, key, value = turned(*parts, position)
+    key, value = (shared(part, num_heads) for part in (key, value))
+    scores = query @ key.mT / (math.sqrt(d_k) if scale else 1.0)
+    seen = torch.ones(length, length, dtype=torch.bool).tril(diagonal)
+    attended = scores.masked_fill(~seen, -torch.inf).softmax(dim=-1) @ value
+    x = (y if from_the_norm else x) + attended.transpose(1, 2).flatten(2) @ weights["wo"].T
+    y = norm(x, weights["ffn_norm"], 1e-5)
+    return (y if from_the_norm else x) + gated(y, weights["w1"], weights["w3"], weights["w2"])
+
+
+def _all_turned(query, key, value, position):
+    return tuple(rotary(part, position) for part in (query, key, value))
+
+
+def _one_after_another(part, heads):
+    return part.repeat(1, heads // part.size(1), 1, 1)
+
+
+def _other_gate(x, w1, w3, w2):
+    return (x @ w1.T * F.silu(x @ w3.T)) @ w2.T
+
+
+FAULTS = {
+    "turned": _all_turned,
+    "shared": _one_after_another,
+    "gated": _other_gate,
+    "diagonal": 1,
+}
+"""Of the program that is to be mended."""
+
+
+def _left(x, weights, position, num_heads, *mended):
+    faults = {name: fault for name, fault in FAULTS.items() if name not in mended}
+    return _block(x, weights, position, num_heads, **faults)
+
+
+@misconception(
+    "M730",
+    "mended_block",
+    title="nothing is mended",
+    source="the program as it was found",
+    effect="All four faults are in it.",
+    hint="All four faults are still in it. Compare part by part: which parts have you written "
+    "yourself, in other chapters?",
+)
+def nothing_mended(x, weights, position, num_heads):
+    return _left(x, weights, position, num_heads)
+
+
+@misconception(
+    "M731",
+    "mended_block",
+    title="values are rotated, too",
+    source="a plausible slip: one loop for query, key and value",
+    effect="What is read at a place depends on its position in the text, and not on distances.",
+    hint="Your result changes if all positions move by the same number. Which parts of attention "
+    "should know about positions?",
+)
+def values_rotated(x, weights, position, num_heads):
+    return _left(x, weights, position, num_heads, "shared", "gated", "diagonal")
+
+
+@misconception(
+    "M732",
+    "mended_block",
+    title="repeat for repeat_interleave",
+    source="a plausible slip in grouped queries: head i gets group i modulo the groups",
+    effect="With several groups most heads read keys and values of another group.",
+    hint="With one group, and with as many groups as heads, you are right. Which heads share the "
+    "first group?",
+)
+def repeated_in_turn(x, weights, position, num_heads):
+    return _left(x, weights, position, num_heads, "turned", "gated", "diagonal")
+
+
+@misconception(
+    "M733",
+    "mended_block",
+    title="SiLU in the wrong branch",
+    source="a plausible slip: w1 and w3 exchanged",
+    effect="Runs, and with published weights everything is wrong.",
+    hint="What is left is in the feed-forward network. Which of w1 and w3 is the gate?",
+)
+def gate_exchanged(x, weights, position, num_heads):
+    return _left(x, weights, position, num_heads, "turned", "shared", "diagonal")
+
+
+@misconception(
+    "M734",
+    "mended_block",
+    title="one token of the future is seen",
+    source="a plausible slip: tril(1)",
+    effect="In training the loss falls as never before: the next token is in the input.",
+    hint="Change the last token: does an earlier output change? What does the 1 in tril do?",
+)
+def one_token_ahead(x, weights, position, num_heads):
+    return _left(x, weights, position, num_heads, "turned", "shared", "gated")
+
+
+@also("M31", "mended_block")
+def normalized_added_back(x, weights, position, num_heads):
+    return _block(x, weights, position, num_heads, from_the_norm=True)
+
+
+@misconception(
+    "M735",
+    "mended_block",
+    title="layer norm for RMSNorm",
+    source="a plausible slip while mending",
+    effect="The mean is taken off, which these weights do not expect.",
+    hint="Your norm takes the mean off. What does RMSNorm divide by, and what does it leave?",
+)
+def mean_taken_off(x, weights, position, num_heads):
+    def norm(y, scale, eps):
+        return F.layer_norm(y, scale.shape, scale, None, eps)
+
+    return _block(x, weights, position, num_heads, norm=norm)
+
+
+@misconception(
+    "M736",
+    "mended_block",
+    title="no rotation at all",
+    source="a plausible slip while mending: the whole loop is deleted",
+    effect="The order of the tokens before a position has no influence.",
+    hint="Exchange two early tokens: the later outputs stay the same. Which parts are to be "
+    "rotated?",
+)
+def nothing_rotated(x, weights, position, num_heads):
+    return _block(
+        x, weights, position, num_heads, turned=lambda query, key, value, _: (query, key, value)
+    )
+
+
+@misconception(
+    "M737",
+    "mended_block",
+    title="nothing of its own is seen",
+    source="a plausible slip while mending: tril(-1)",
+    effect="A token cannot look at itself, and the first one at nothing: NaN.",
+    hint="The first token sees nothing. Up to which diagonal may a token look?",
+)
+def itself_not_seen(x, weights, position, num_heads):
+    return _block(x, weights, position, num_heads, diagonal=-1)
+
+
+@misconception(
+    "M738",
+    "mended_block",
+    title="scores are not divided by the root of d_k",
+    source="a plausible slip while mending",
+    effect="Attention is sharper than the weights expect.",
+    hint="With one token you are right. What are the scores divided by?",
+)
+def scores_not_scaled(x, weights, position, num_heads):
+    return _block(x, weights, position, num_heads, scale=False)
+
+
+def _thirds(joint, heads):
+    return [part.unflatten(-1, (heads, -1)).transpose(1, 2) for part in joint.chunk(3, dim=-1)]
+
+
+def _gpt2(
+    tokens, weights, num_heads,
+    split=_thirds, activation=lambda x: F.gelu(x, approximate="tanh"), causal=True, scale=None,
+    positions=True, embedding_scale=1.0, final_norm=True, transposed=False, bias=True,
+    post_norm=False, from_the_norm=False, norms=("ln_1", "ln_2"),
+):  # fmt: skip
+    """As it should be, but for what is switched."""
+
+    def norm(x, name):
+        gain, shift = weights[f"{name}.weight"], weights[f"{name}.bias"]
+        return F.layer_norm(x, gain.shape, gain, shift, 1e-5)
+
+    def linear(x, name):
+        matrix = weights[f"{name}.weight"]
+        square = matrix.size(0) == matrix.size(1)
+        result = x @ (matrix.T if transposed and square else matrix)
+        return result + weights[f"{name}.bias"] if bias else result
+
+    def attend(x, layer):
+        query, key, value = split(linear(x, f"{layer}.attn.c_attn"), num_heads)
+        out = F.scaled_dot_product_attention(query, key, value, is_causal=causal, scale=scale)
+        return linear(out.transpose(1, 2).flatten(2), f"{layer}.attn.c_proj")
+
+    def think(x, layer):
+        return linear(activation(linear(x, f"{layer}.mlp.c_fc")), f"{layer}.mlp.c_proj")
+
+    x = embedding_scale * weights["wte.weight"][tokens]
+    if positions:
+        x = x + weights["wpe.weight"][: tokens.size(1)]
+    number = 0
+    while f"h.{number}.ln_1.weight" in weights:
+        layer = f"h.{number}"
+        for sublayer, name in zip((attend, think), norms, strict=True):
+            if post_norm:
+                x = norm(x + sublayer(x, layer), f"{layer}.{name}")
+                continue
+            y = norm(x, f"{layer}.{name}")
+            x = (y if from_the_norm else x) + sublayer(y, layer)
+        number += 1
+    return (norm(x, "ln_f") if final_norm else x) @ weights["wte.weight"].T
+
+
+@misconception(
+    "M739",
+    "gpt2_logits",
+    title="square matrices transposed",
+    source="common: GPT-2 stores (d_in, d_out), nn.Linear (d_out, d_in)",
+    effect="Of the four matrices of a layer one is square, and takes the wrong way without an "
+    "error.",
+    hint="Three of the four matrices would give an error the other way round. Which one would not?",
+)
+def square_transposed(tokens, weights, num_heads):
+    return _gpt2(tokens, weights, num_heads, transposed=True)
+
+
+@misconception(
+    "M740",
+    "gpt2_logits",
+    title="the exact GELU",
+    source="common: nn.GELU() for the approximation that GPT-2 was trained with",
+    effect="Differences in the fourth digit, in every layer.",
+    hint="You are right to about three digits. Which of its two forms of GELU was GPT-2 trained "
+    "with?",
+)
+def exact_gelu(tokens, weights, num_heads):
+    return _gpt2(tokens, weights, num_heads, activation=F.gelu)
+
+
+@misconception(
+    "M741",
+    "gpt2_logits",
+    title="ReLU for GELU",
+    source="a plausible slip: the paper's activation",
+    effect="Small negative numbers become zero.",
+    hint="With which function does the feed-forward network of GPT-2 bend?",
+)
+def relu(tokens, weights, num_heads):
+    return _gpt2(tokens, weights, num_heads, activation=F.relu)
+
+
+@misconception(
+    "M742",
+    "gpt2_logits",
+    title="no causal mask",
+    source="a plausible slip",
+    effect="Each token sees those that it is to predict.",
+    hint="With one token you are right. Change the last token: which logits change?",
+)
+def without_a_mask(tokens, weights, num_heads):
+    return _gpt2(tokens, weights, num_heads, causal=False)
+
+
+@misconception(
+    "M743",
+    "gpt2_logits",
+    title="post-norm",
+    source="a plausible slip: the paper's form, which is GPT-1's as well",
+    effect="Everything is wrong from the first layer on.",
+    hint="In your layers the norm comes after the sum. Where does GPT-2 have it?",
+)
+def post_norm(tokens, weights, num_heads):
+    return _gpt2(tokens, weights, num_heads, post_norm=True)
+
+
+@misconception(
+    "M744",
+    "gpt2_logits",
+    title="no norm at the end",
+    source="a plausible slip: ln_f is forgotten",
+    effect="Logits are too large or too small by far.",
+    hint="Which weights of the dictionary have you not used? Where do they belong?",
+)
+def without_the_last_norm(tokens, weights, num_heads):
+    return _gpt2(tokens, weights, num_heads, final_norm=False)
+
+
+@misconception(
+    "M745",
+    "gpt2_logits",
+    title="embeddings times the root of d_model",
+    source="a plausible slip: the paper's factor",
+    effect="Positions count too little.",
+    hint="Does GPT-2 multiply its embeddings by anything?",
+)
+def scaled_embeddings(tokens, weights, num_heads):
+    factor = math.sqrt(weights["wte.weight"].size(1))
+    return _gpt2(tokens, weights, num_heads, embedding_scale=factor)
+
+
+@misconception(
+    "M746",
+    "gpt2_logits",
+    title="no positions",
+    source="a plausible slip: wpe is forgotten",
+    effect="The model knows the order by the mask alone.",
+    hint="Which weights of the dictionary have you not used?",
+)
+def without_positions(tokens, weights, num_heads):
+    return _gpt2(tokens, weights, num_heads, positions=False)
+
+
+@misconception(
+    "M747",
+    "gpt2_logits",
+    title="no biases",
+    source="a plausible slip: Llama's form",
+    effect="Everything is a little off.",
+    hint="Which weights of the dictionary have you not used?",
+)
+def without_biases(tokens, weights, num_heads):
+    return _gpt2(tokens, weights, num_heads, bias=False)
+
+
+@misconception(
+    "M748",
+    "gpt2_logits",
+    title="heads first, then thirds",
+    source="a plausible slip: the layout of GPT-NeoX and BLOOM, query, key and value of each head",
+    effect="With one head right, with several nearly everything wrong.",
+    hint="With one head you are right. The first third of c_attn's output are the queries of all "
+    "heads: what do you take for them?",
+)
+def heads_first(tokens, weights, num_heads):
+    def split(joint, heads):
+        return joint.unflatten(-1, (heads, -1)).transpose(1, 2).chunk(3, dim=-1)
+
+    return _gpt2(tokens, weights, num_heads, split=split)
+
+
+@misconception(
+    "M749",
+    "gpt2_logits",
+    title="keys before queries",
+    source="a plausible slip: k, q, v",
+    effect="Rows and columns of the scores are exchanged.",
+    hint="With one token you are right. In which order are the three thirds of c_attn?",
+)
+def keys_first(tokens, weights, num_heads):
+    def split(joint, heads):
+        key, query, value = _thirds(joint, heads)
+        return query, key, value
+
+    return _gpt2(tokens, weights, num_heads, split=split)
+
+
+@misconception(
+    "M750",
+    "gpt2_logits",
+    title="heads split without the transpose",
+    source="a plausible slip: view(batch, heads, length, d_k)",
+    effect="A head gets channels of several positions.",
+    hint="With one head you are right. Are the heads behind the positions in memory, or before "
+    "them?",
+)
+def split_without_transpose(tokens, weights, num_heads):
+    def split(joint, heads):
+        batch, length, _ = joint.shape
+        return [part.reshape(batch, heads, length, -1) for part in joint.chunk(3, dim=-1)]
+
+    return _gpt2(tokens, weights, num_heads, split=split)
+
+
+@misconception(
+    "M751",
+    "gpt2_logits",
+    title="scores are not divided by the root of d_k",
+    source="a plausible slip",
+    effect="Attention is sharper than the weights expect.",
+    hint="With one token you are right. What are the scores divided by?",
+)
+def unscaled_scores(tokens, weights, num_heads):
+    return _gpt2(tokens, weights, num_heads, scale=1.0)
+
+
+@misconception(
+    "M752",
+    "gpt2_logits",
+    title="the norms of a layer exchanged",
+    source="a plausible slip: ln_2 before attention",
+    effect="Everything is a little off.",
+    hint="Which norm comes first in a layer, ln_1 or ln_2?",
+)
+def norms_exchanged(tokens, weights, num_heads):
+    return _gpt2(tokens, weights, num_heads, norms=("ln_2", "ln_1"))
+
+
+@also("M31", "gpt2_logits")
+def gpt2_from_the_norm(tokens, weights, num_heads):
+    return _gpt2(tokens, weights, num_heads, from_the_norm=True)
+
+
+@misconception(
+    "M753",
+    "gpt2_logits",
+    title="probabilities for logits",
+    source="a plausible slip: a softmax at the end",
+    effect="Whoever takes the softmax of it once more gets nearly uniform probabilities.",
+    hint="Your rows add up to 1. Are probabilities asked for?",
+)
+def probabilities(tokens, weights, num_heads):
+    return _gpt2(tokens, weights, num_heads).softmax(dim=-1)
