@@ -11,7 +11,7 @@ WITH_SHAPES = ("model", "decoding.search", "training.loss", "training.muon",
                "training.counted_start", "data.batching", "data.packing",
                "plots.attention", "evaluation.alignment", "course.checks.topics", "course.lineages",
                "course.figures.beam", "course.figures.lookup", "course.figures.masks",
-               "course.figures.positions", "course.assembled")  # fmt: skip
+               "course.figures.positions", "course.figures.ring", "course.assembled")  # fmt: skip
 jaxtyping.install_import_hook(
     [f"transformer_lib.{name}" for name in WITH_SHAPES], "beartype.beartype"
 )

@@ -36,7 +36,7 @@ def test_gpt2_gives_the_logits_of_hugging_face():
 
 
 def as_neighbors(weight, heads):
-    """From Hugging Face's order of rotated channels, two halves, to that of the published weights."""
+    """From Hugging Face's order of rotated channels, in two halves, to the published one."""
     d_k = len(weight) // heads
     return weight.view(heads, 2, d_k // 2, -1).transpose(1, 2).reshape(weight.shape)
 

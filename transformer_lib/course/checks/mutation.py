@@ -69,6 +69,9 @@ EQUIVALENT = (
     ("arange(0, d_model, 2) / d_model", "another rounding: float32 for float64"),
     ("None])[:, -1]", "the only column is also the last one"),
     ("eye(weights.size(-2)", "the matrix is square"),
+    ("zip(second, first)", "equal is equal either way round"),
+    ("(dim=-0)", "there is one axis only"),
+    ("kept = torch.ones(query.size(1))", "a product has the wider type, and 0 and 1 are exact"),
     *(
         (f"angle.cos()), {layout}", "changed where only the other layout goes")
         for layout in (

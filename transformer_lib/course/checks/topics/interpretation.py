@@ -67,6 +67,7 @@ def _silent_cases(random: torch.Generator) -> dict[str, Case]:
         "the last one": Case(*arguments(1, 5, 2, 6), None, [5]),
         "none of them": Case(*arguments(2, 4, 3, 3), None, []),
         "all of them": Case(*arguments(2, 2, 3, 3), None, [1, 2]),
+        "double precision": Case(*(x.double() for x in arguments(1, 3, 2, 4)), None, [2]),
     }
 
 
