@@ -173,7 +173,7 @@ class _Unsaved(Trainer):
         self.records.clear()
         self.train()
 
-    def _save(self, writer: CheckpointWriter) -> None:
+    def _save(self, writer: CheckpointWriter, stopped: bool = False) -> None:
         pass
 
     def _finish(self) -> None:

@@ -187,15 +187,17 @@ def test_tokens_are_mapped_not_loaded(tatoeba):
     lengths=st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=200),
     budget=st.integers(1, 100),
     seed=st.integers(0, 9),
+    multiple=st.sampled_from([1, 8]),
 )
-def test_batches_keep_the_budget_and_every_sentence(lengths, budget, seed):
+def test_batches_keep_the_budget_and_every_sentence(lengths, budget, seed, multiple):
     src, tgt = np.array(lengths).T
-    batches = plan_batches(src, tgt, budget, (seed, 0))
+    batches = plan_batches(src, tgt, budget, (seed, 0), multiple)
     assert sorted(np.concatenate(batches).tolist()) == list(range(len(lengths)))
     for batch in batches:
-        padded = len(batch) * padded_lengths(np.maximum(src, tgt)[batch]).max()
-        assert padded <= budget or len(batch) == 1
-    again = plan_batches(src, tgt, budget, (seed, 0))
+        longest = [padded_lengths(side[batch]).max() for side in (src, tgt)]
+        longest[0] = -(-longest[0] // multiple) * multiple
+        assert len(batch) * max(longest) <= budget or len(batch) == 1
+    again = plan_batches(src, tgt, budget, (seed, 0), multiple)
     assert all(np.array_equal(a, b) for a, b in zip(batches, again, strict=True))
 
 

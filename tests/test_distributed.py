@@ -126,6 +126,28 @@ def test_a_killed_process_costs_only_what_came_after_the_last_checkpoint(
         assert torch.equal(tensor, expected[name]), name
 
 
+@pytest.mark.parametrize("processes", [1, 2])
+def test_starting_again_makes_no_run_of_another_job_ones_own(
+    toy_config, tmp_path, environment, processes
+):
+    """A refused start is one more death for torchrun, and the next start has to refuse as well."""
+    settings = ["training.steps=4", "seed=2", "training.validations=1"]
+    assert train(load_config(str(toy_config), settings), tmp_path / "run")
+    for checkpoint in checkpoints_in(tmp_path / "run"):
+        checkpoint.unlink()
+    before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
+    more = ["--set", "training.steps=4"]
+    done = subprocess.run(
+        command(processes, toy_config, tmp_path / "run", *more, restarts=1),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode != 0
+    assert done.stderr.count("already holds a run") == 2
+    after = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
+    assert {name: after.get(name) for name in before} == before
+
+
 def test_processes_begin_with_the_same(tmp_path, environment):
     """Machines may have other text, or see other checkpoints of what should be one run."""
     program = tmp_path / "program.py"

@@ -860,3 +860,42 @@ def test_a_run_that_cannot_go_on_is_left_as_it_was(toy_config, tmp_path):
     with pytest.raises(UserError):
         train(load_config(str(toy_config)), run, resume=True)
     assert (run / "experiment.json").read_text() == before
+
+
+class Clock:
+    """Half a second passes each time that somebody looks."""
+
+    now = 0.0
+
+    def perf_counter(self):
+        self.now += 0.5
+        return self.now
+
+    def __getattr__(self, name):
+        return getattr(time, name)
+
+
+@pytest.mark.parametrize("second", [29.0, 59.0])
+def test_a_stop_beside_a_validation_loses_none(toy_config, tmp_path, monkeypatch, second):
+    """The step that is under way when the stop comes may end behind the time of a validation."""
+    experiment = load_config(str(toy_config), ["training.validations=2"])
+    training = replace(experiment.training, steps=None, minutes=1.0)
+    experiment = replace(experiment, training=training)
+    clock = Clock()
+    monkeypatch.setattr("transformer_lib.training.trainer.time", clock)
+    step, stopped = Trainer._step, []
+
+    def stop(self, *arguments):
+        step(self, *arguments)
+        if not stopped and self.progress.seconds >= second:
+            stopped.append(self.progress.step)
+            self._should_stop = True
+            clock.now += 1.0
+
+    monkeypatch.setattr(Trainer, "_step", stop)
+    assert not train(experiment, tmp_path)
+    clock.now = 0.0
+    assert train(experiment, tmp_path, resume=True)
+    validations = [r for r in read_metrics(tmp_path) if r["kind"] == "validation"]
+    assert len(validations) == 2
+    assert step_of(checkpoints_in(tmp_path)[-1]) == validations[-1]["step"]

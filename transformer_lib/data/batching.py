@@ -54,9 +54,13 @@ class Batch:
 
 
 def plan_batches(
-    src_lengths: np.ndarray, tgt_lengths: np.ndarray, batch_tokens: int, seed: tuple[int, ...]
+    src_lengths: np.ndarray,
+    tgt_lengths: np.ndarray,
+    batch_tokens: int,
+    seed: tuple[int, ...],
+    src_multiple: int = 1,
 ) -> list[np.ndarray]:
-    """The batches of one epoch, as arrays of sentence numbers.
+    """The batches of one epoch, as arrays of sentence numbers; sources padded to ``src_multiple``.
 
     Each has at most ``batch_tokens`` source tokens and as many target tokens, padding included (a
     longer sentence is a batch of its own), and a multiple of 8 sentences where that many fit.
@@ -66,6 +70,7 @@ def plan_batches(
     random = np.random.default_rng(seed)
     order = random.permutation(len(src_lengths))
     src_padded, tgt_padded = padded_lengths(src_lengths), padded_lengths(tgt_lengths)
+    src_padded = -(-src_padded // src_multiple) * src_multiple
     order = order[np.lexsort((src_padded[order], tgt_padded[order]))]
     longest = np.maximum(src_padded, tgt_padded)[order]
     batches = []

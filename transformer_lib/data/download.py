@@ -28,6 +28,8 @@ def download(url: str, path: Path, expected_sha256: str | None, attempts: int = 
     Raises:
         UserError: the server cannot be reached, or what it sends has another checksum.
     """
+    if is_there(path, expected_sha256):  # perhaps where one may only read
+        return path
     with locked(path):
         if not is_there(path, expected_sha256):
             _download(url, path, expected_sha256, attempts)

@@ -40,7 +40,7 @@ from transformer_lib.training.checkpoint import (
 )
 from transformer_lib.training.cost import measured_flops_per_second
 from transformer_lib.training.counted_start import start_from_counts
-from transformer_lib.training.distributed import joined_workers, was_restarted
+from transformer_lib.training.distributed import joined_workers
 from transformer_lib.training.metrics import Record, read_metrics
 from transformer_lib.training.trainer import Trainer
 
@@ -147,8 +147,11 @@ def train(
     ):
         if resume:
             _read_info(folder)
-        elif not was_restarted() and workers.is_first:
+        ours = f"training into {folder.resolve()}"
+        was_restarted = workers.has_noted(ours)  # by torchrun, one of whose processes had died
+        if not resume and not was_restarted and workers.is_first:
             _check_free(folder)
+            workers.note(ours)
 
         def say(line: str) -> None:
             if announce is not None and workers.is_first:
@@ -163,8 +166,7 @@ def train(
         say(f"{experiment.data.corpus}: {describe(data.report)}")
         if len(data.tokenizer) != experiment.data.vocab_size:
             model = build_model(experiment, len(data.tokenizer))
-        (restarted,) = workers.all_reduce(float(was_restarted()))  # some machines may not know
-        if restarted and checkpoints_in(folder):
+        if was_restarted and checkpoints_in(folder):
             resume = True
         if resume:
             _check_same(folder, experiment, data)

@@ -34,6 +34,7 @@ class Workers:
     rank: int = 0
     count: int = 1
     local_rank: int = 0
+    job: dist.Store | None = None  # torchrun's, which outlives the processes that it starts again
 
     @property
     def is_first(self) -> bool:
@@ -69,6 +70,16 @@ class Workers:
             dist.all_reduce(flat)
             for gradient, part in zip(bucket, flat.split([g.numel() for g in bucket]), strict=True):
                 gradient.copy_(part.view_as(gradient))
+
+    def has_noted(self, what: str) -> bool:
+        """Whether this job, before ``torchrun`` started it again, noted that; the same for all."""
+        here = self.is_first and self.job is not None and self.job.check([what])
+        return self.all_reduce(float(here))[0] > 0
+
+    def note(self, what: str) -> None:
+        """Remember something for as long as the job lasts, its restarts included."""
+        if self.is_first and self.job is not None:
+            self.job.set(what, "")
 
     def check_alike(self, what: str, value: str) -> None:
         """See to it that every process has the same.
@@ -107,10 +118,11 @@ class Workers:
 def joined_workers(device: torch.device) -> Iterator[Workers]:
     """The processes that ``torchrun`` started to train on ``device``, or this one alone."""
     count = int(os.environ.get("WORLD_SIZE", "1"))
+    job = _store_of_the_job()
     if count == 1:
-        yield Workers()
+        yield Workers(job=job)
         return
-    workers = Workers(int(os.environ["RANK"]), count, int(os.environ["LOCAL_RANK"]))
+    workers = Workers(int(os.environ["RANK"]), count, int(os.environ["LOCAL_RANK"]), job)
     # PyTorch imports this module in training. Its functions take the group of that moment as their
     # default, which would keep the group alive until exit, where its threads may abort the process.
     import torch.distributed.nn
@@ -119,7 +131,7 @@ def joined_workers(device: torch.device) -> Iterator[Workers]:
         torch.cuda.set_device(workers.local_rank)
     dist.init_process_group(
         "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
-        store=_fresh_store(workers),
+        store=_fresh_store(job, workers) if job else None,
         rank=workers.rank,
         world_size=workers.count,
         timeout=PATIENCE,
@@ -130,12 +142,15 @@ def joined_workers(device: torch.device) -> Iterator[Workers]:
         dist.destroy_process_group()
 
 
-def was_restarted() -> bool:
-    """Whether ``torchrun`` started the processes again after one of them had died."""
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+def _store_of_the_job() -> dist.Store | None:
+    """``torchrun``'s own; without it the first process has a store, a new one at each start."""
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return None
+    address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    return dist.TCPStore(*address, is_master=False, timeout=PATIENCE)
 
 
-def _fresh_store(workers: Workers) -> dist.Store | None:
+def _fresh_store(store: dist.Store, workers: Workers) -> dist.Store:
     """Where the processes of this start, and of no earlier one, find each other.
 
     ``torchrun`` keeps one store over restarts, and in it the addresses of dead processes: whoever
@@ -143,10 +158,6 @@ def _fresh_store(workers: Workers) -> dist.Store | None:
     the first process names a new part of the store. It answers
     each process under a word that only this process can know, until all have said that they heard.
     """
-    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
-        return None  # the first process has a store of its own, a new one at each start
-    address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    store = dist.TCPStore(*address, is_master=False, timeout=PATIENCE)
     if workers.is_first:
         part = uuid4().hex
         missing = set(range(1, workers.count))

@@ -51,10 +51,11 @@ def micro_batches(
         UserError: an epoch has none, since no pair fits into a row.
     """
     on_gpu = device.type == "cuda"
+    src_multiple = ALIGNMENT if on_gpu else 1
     number = count()
     while True:
         after = position
-        plan = islice(_plan(pairs, config, (seed, epoch)), position, None)
+        plan = islice(_plan(pairs, config, (seed, epoch), src_multiple), position, None)
         for after, rows in enumerate(plan, start=position + 1):
             batch = None
             own = workers.share_of(rows, next(number), config.accumulate)
@@ -62,7 +63,7 @@ def micro_batches(
                 if config.row_tokens is not None:
                     batch = make_packed_batch(pairs, own, config.row_tokens)
                 else:
-                    batch = make_batch(pairs, np.concatenate(own), ALIGNMENT if on_gpu else 1)
+                    batch = make_batch(pairs, np.concatenate(own), src_multiple)
                 batch = batch.pinned() if on_gpu else batch
             sentences = np.concatenate(rows)
             yield MicroBatch(
@@ -80,12 +81,12 @@ def micro_batches(
 
 
 def _plan(
-    pairs: PairStore, config: TrainingConfig, seed: tuple[int, ...]
+    pairs: PairStore, config: TrainingConfig, seed: tuple[int, ...], src_multiple: int
 ) -> Iterator[list[np.ndarray]]:
     """The batches of an epoch: for each row, the pairs in it."""
     lengths = pairs.src.lengths, pairs.tgt.lengths
     if config.row_tokens is None:
-        for sentences in plan_batches(*lengths, config.batch_tokens, seed):
+        for sentences in plan_batches(*lengths, config.batch_tokens, seed, src_multiple):
             yield list(sentences[:, None])
         return
     rows = packed_rows(*lengths, config.row_tokens, seed)

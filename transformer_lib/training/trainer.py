@@ -61,6 +61,7 @@ class Progress:
 
     Args:
         nll: Σ −log p of the ``nll_tokens`` target tokens since the last record.
+        validations: how many there have been.
     """
 
     step: int = 0
@@ -72,6 +73,7 @@ class Progress:
     flops: float = 0.0
     nll: float = 0.0
     nll_tokens: int = 0
+    validations: int = 0
 
     @property
     def tokens(self) -> int:
@@ -179,23 +181,29 @@ class Trainer:
                     self._save(writer, stopped=True)
                     writer.wait()
                     return False
-                validated = self._validations_due()
                 rate = self._learning_rate(used)
                 with interval.waiting():
                     work = [next(batches) for _ in range(self.config.accumulate)]
                 self._step(work, rate, interval)
                 reporter.show(self.progress.step, self.progress.seconds, interval)
-                if self._validations_due() > validated:
-                    self._account(interval)
-                    if self.workers.is_first:
-                        self._record_training(interval, rate)
-                        self.validate()
-                    self._share_time()
-                    self._save(writer)
+                if self._validations_due() > self.progress.validations:
+                    self._end_interval(interval, rate, writer)
                     interval = Interval()
+            if self.progress.validations < self.config.validations:  # stopped just before the end
+                self._end_interval(interval, self._learning_rate(1.0), writer)
             writer.wait()
         self._finish()
         return True
+
+    def _end_interval(self, interval: Interval, rate: float, writer: CheckpointWriter) -> None:
+        """Record, validate and save."""
+        self._account(interval)
+        self.progress.validations = self._validations_due()
+        if self.workers.is_first:
+            self._record_training(interval, rate)
+            self.validate()
+        self._share_time()
+        self._save(writer)
 
     def validate(self) -> None:
         """Record what the validation says of the model as it is now."""
@@ -225,6 +233,9 @@ class Trainer:
                 for newer in damaged:  # or it would pass for the newest one again
                     newer.rename(newer.with_suffix(".damaged"))
             self.progress = Progress(**state)
+            # None again that was, and none yet of a training that is longer now.
+            due = self._validations_due()
+            self.progress.validations = min(due, state.get("validations", due))
             self.metrics.read_until(self.progress.step, rewrite=self.workers.is_first)
             return
         raise problem or UserError(

@@ -94,6 +94,21 @@ def silu_at_the_end(x, gate, up, down):
     return F.silu((F.silu(x @ gate.T) * (x @ up.T)) @ down.T)
 
 
+@misconception(
+    "M754",
+    "swiglu",
+    title="the sigmoid with an exponential of its own",
+    source="an answer in a trial of the checks: z / (1 + exp(−z))",
+    effect="Below about −88 the exponential is infinite in single precision. The result is right "
+    "and its gradient NaN.",
+    hint="Your results are right, and where a gate is shut fast its gradient is NaN. Which number "
+    "becomes infinite there?",
+)
+def exponential_of_its_own(x, gate, up, down):
+    z = x @ gate.T
+    return (z / (1 + (-z).exp()) * (x @ up.T)) @ down.T
+
+
 def _turned(query, key, value, position):
     return rotary(query, position), rotary(key, position), value
 
@@ -285,6 +300,7 @@ def _gpt2(
     split=_thirds, activation=lambda x: F.gelu(x, approximate="tanh"), causal=True, scale=None,
     positions=True, embedding_scale=1.0, final_norm=True, transposed=False, bias=True,
     post_norm=False, from_the_norm=False, norms=("ln_1", "ln_2"),
+    order=int,
 ):  # fmt: skip
     """As it should be, but for what is switched."""
 
@@ -309,8 +325,8 @@ def _gpt2(
     x = embedding_scale * weights["wte.weight"][tokens]
     if positions:
         x = x + weights["wpe.weight"][: tokens.size(1)]
-    number = 0
-    while f"h.{number}.ln_1.weight" in weights:
+    numbers = [name.split(".")[1] for name in weights if name.endswith("ln_1.weight")]
+    for number in sorted(numbers, key=order):
         layer = f"h.{number}"
         for sublayer, name in zip((attend, think), norms, strict=True):
             if post_norm:
@@ -318,7 +334,6 @@ def _gpt2(
                 continue
             y = norm(x, f"{layer}.{name}")
             x = (y if from_the_norm else x) + sublayer(y, layer)
-        number += 1
     return (norm(x, "ln_f") if final_norm else x) @ weights["wte.weight"].T
 
 
@@ -365,7 +380,7 @@ def relu(tokens, weights, num_heads):
     "gpt2_logits",
     title="no causal mask",
     source="a plausible slip",
-    effect="Each token sees those that it is to predict.",
+    effect="Each token sees those that it should predict.",
     hint="With one token you are right. Change the last token: which logits change?",
 )
 def without_a_mask(tokens, weights, num_heads):
@@ -521,3 +536,15 @@ def gpt2_from_the_norm(tokens, weights, num_heads):
 )
 def probabilities(tokens, weights, num_heads):
     return _gpt2(tokens, weights, num_heads).softmax(dim=-1)
+
+
+@misconception(
+    "M755",
+    "gpt2_logits",
+    title="the layers in the order of their names",
+    source="an answer in a trial of the checks: sorted() of texts",
+    effect="h.10 comes before h.2: right for small models, wrong for all that were published.",
+    hint="With up to ten layers you are right. Which comes first for you, h.10 or h.2?",
+)
+def layers_by_name(tokens, weights, num_heads):
+    return _gpt2(tokens, weights, num_heads, order=str)

@@ -28,10 +28,12 @@ def _gated_cases(random: torch.Generator) -> dict[str, Case]:
         wide = (_matrix(random, d_ff, d_model) for _ in range(2))
         return x, *wide, _matrix(random, d_model, d_ff)
 
+    x, *rest = arguments(2, 3, 4, d_ff=6)
     return {
         "values": Case(*arguments(2, 4, 6, d_ff=10), gradient=True),
         "as wide inside as outside": Case(*arguments(3, 2, 5, d_ff=5)),
         "one token": Case(*arguments(1, 1, 8, d_ff=12)),
+        "gates shut fast": Case(100 * x, *rest, gradient=True),
     }
 
 
@@ -132,6 +134,7 @@ def _gpt2_cases(random: torch.Generator) -> dict[str, Case]:
         "one head": Case(*arguments(1, 6, layers=2, heads=1)),
         "one token": Case(*arguments(2, 1, layers=1, heads=2)),
         "as long as the table": Case(*arguments(1, 9, layers=1, heads=2)),
+        "eleven layers": Case(*arguments(1, 3, layers=11, heads=1)),
     }
 
 
