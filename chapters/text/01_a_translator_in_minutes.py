@@ -227,7 +227,7 @@ translations
 
 # %% [markdown]
 # Read each column from top to bottom. From early on nearly all of these are German words in German
-# order, with the right mark at the end; right ones come, and some of them go again. How much
+# order, with the right mark at the end; correct ones appear, and some disappear again. How much
 # does the decoder listen to the encoder by then? The two losses show it:
 
 # %% tags=["nbval-ignore-output"]

@@ -86,7 +86,7 @@ print("dog becomes the same vector, at place 1 and at place 4")
 
 # %% [markdown]
 # Who bites whom makes no difference: *bites* becomes the same vector in both, and so does *dog*,
-# wherever it stands. (Up to rounding: the sums are taken in a different order.) Shuffle a sentence
+# wherever it occurs. (Up to rounding: the sums are taken in a different order.) Shuffle a sentence
 # in any way, and the results are shuffled in the same way; nothing else changes. Attention is said
 # to be **permutation-equivariant**.
 #
@@ -371,7 +371,7 @@ for distance in (0, 3, 10):
     print(f"distance {distance:2}:", *[f"{score:8.4f}" for score in scores])
 
 # %% [markdown]
-# Each row shows a single number, wherever the pair stands. **ALiBi** ([Press et al.
+# The score is the same within each row, wherever the pair is. **ALiBi** ([Press et al.
 # 2022](https://arxiv.org/abs/2108.12409)) is simpler still: from each score it subtracts a fixed
 # multiple of the distance, so that nearby tokens count more. And some decoders have no positions at
 # all: their causal mask (chapter 7) already tells the first token, which sees one key, from the

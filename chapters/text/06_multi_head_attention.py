@@ -395,10 +395,10 @@ heads = variants("1 head", "as it is", "8 heads").replace("as it is", "4 heads")
 mean_and_spread(heads)
 
 # %% [markdown]
-# One head is behind four in both: by about a point of BLEU, a little more than twice the standard
-# error of the difference, and by three standard errors of the loss. Four and eight are not told
-# apart by BLEU; by the loss eight are a little better, by just over two standard errors. And even
-# one head translates.
+# One head is behind four in both: by three standard errors of the loss, which is enough for three
+# seeds (the limit is 2.8, chapter 2), and by about a point of BLEU, a little more than two standard
+# errors, which is a hint. Four and eight are not told apart by BLEU; by the loss eight are a little
+# better, by just over two standard errors: a hint as well. And even one head translates.
 #
 # ### Fewer heads of keys than of queries
 #

@@ -480,8 +480,8 @@ show(mask_gallery(), ALTERNATIVE)
 #   Through several layers information still travels further.
 # - A **prefix** is read in both directions, the rest is written: one stack that is encoder and
 #   decoder at once ([Raffel et al. 2020](https://arxiv.org/abs/1910.10683)).
-# - **Packed** sentences share a row, so that little is padding; each may see only itself. You write
-#   this one below.
+# - **Packed** sentences share a row, so that there is little padding; each may see only itself. You
+#   write this one below.
 # - **Decoder-only** models continue all sentences of a batch at once, so they must end in the same
 #   column: **left padding**. Then the causal mask no longer hides it, the rows of the padding see
 #   nothing at all (NaN, in a softmax by hand), and positions must be counted from the first real

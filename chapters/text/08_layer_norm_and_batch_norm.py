@@ -131,7 +131,8 @@ for dim, what in {1: "rows", 0: "columns"}.items():
 # mistake need not be yours.
 #
 # In a formula, with a learned scale γ and shift β for each feature, so that the next layer can get
-# every channel in the size and place that suits it ([Ba et al. 2016](https://arxiv.org/abs/1607.06450)):
+# every channel in the size and place that suits it ([Ba et al.
+# 2016](https://arxiv.org/abs/1607.06450)):
 #
 # $$\text{LN}(x) = \gamma\,\frac{x - \mu}{\sqrt{\sigma^2 + \varepsilon}} + \beta \qquad
 # \mu = \frac1d\sum_i x_i \quad \sigma^2 = \frac1d\sum_i (x_i - \mu)^2$$
@@ -623,7 +624,8 @@ for mistake in wrong_answers("layer_norm"):
 # 1. A norm keeps the size of what the next layer gets the same, at any depth.
 # 2. Layer norm: one token, all its channels. Batch norm: one channel, all tokens of the batch.
 # 3. With batch norm in training mode a token's result depends on padding, on the other sentences
-#    and on the future; in evaluation mode it depends on running means that are those of no batch.
+#    and on the future; in evaluation mode it depends on running means that belong to no actual
+#    batch.
 # 4. For the variance the sum of squares is divided by d, and ε goes inside the root; other variants
 #    differ by a factor of √((d−1)/d), or on constant rows. RMSNorm leaves the mean alone.
 # 5. The gradient with respect to a norm's input has no mean and no component along x̂.

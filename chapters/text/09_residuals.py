@@ -99,12 +99,12 @@ for name, (_, values) in arriving.items():
 
 # %% [markdown]
 # Without residual connections everything depends on the size of the weights: with a gain of one
-# half nothing is left of the gradient after 32 layers, with a gain of 3 it is thousands of times as
-# large as it should be, and only a gain near 1 lets it through. With residual connections it
-# vanishes with none of the three: what is added in each layer comes on top of the 1. It grows with
-# the depth, the more so the larger the weights are; norms keep that in check. (A vanishing gradient
-# was not the only reason for residual connections. He et al. found that deep plain networks train
-# worse than shallow ones even *with* batch norm and well-chosen weights.)
+# half nothing is left of the gradient after 32 layers, with a gain of 3 it is thousands of times
+# too large, and only a gain near 1 lets it through. With residual connections it vanishes with none
+# of the three: what is added in each layer comes on top of the 1. It grows with the depth, the more
+# so the larger the weights are; norms keep that in check. (A vanishing gradient was not the only
+# reason for residual connections. He et al. found that deep plain networks train worse than shallow
+# ones even *with* batch norm and well-chosen weights.)
 #
 # ## Where the norm goes
 #
@@ -367,9 +367,9 @@ for form, norms in by_layer.items():
 
 # %% [markdown]
 # With post-norm the top layer gets a little more than the bottom one, with pre-norm a little less
-# ([Xiong et al. 2020](https://arxiv.org/abs/2002.04745) derive how each depends on the layer's place
-# and on the number of layers). That alone would not be a catastrophe. Adam, which divides by the
-# size of the gradient (chapter 11), evens such differences out.
+# ([Xiong et al. 2020](https://arxiv.org/abs/2002.04745) derive how each depends on the layer's
+# place and on the number of layers). That alone would not be a catastrophe. Adam, which divides by
+# the size of the gradient (chapter 11), evens such differences out.
 #
 # The norm on the branch has by far the largest gradient: without a norm at the end its output grows
 # with the depth, and so do its logits. With one more norm at the end most of it is gone.
@@ -567,8 +567,8 @@ means.loc[[case for case in cases if "0.004" in case]].round(2)
 #
 # The paper has both: post-norm, and a schedule that warms up for 4,000 steps (chapter 11). Combine
 # the paper's norm with a schedule that lacks a warm-up, and at some depth you meet this collapse;
-# which depth depends on the rate. ([Xiong et al. 2020](https://arxiv.org/abs/2002.04745) saw it with six
-# layers on each side.)
+# which depth depends on the rate. ([Xiong et al. 2020](https://arxiv.org/abs/2002.04745) saw it
+# with six layers on each side.)
 #
 # ## What the final norm is for
 #

@@ -293,8 +293,8 @@ print(f"mean {come.diagonal().mean():.0%}, with another unit's values {others:.0
 # %% [markdown]
 # Two units wake at *?* and at the full stop and raise `</s>`; one wakes at words that end clauses,
 # such as *gefunden*, and raises closing marks; one wakes inside words, after *anz* or *ück*, and
-# raises the endings of verbs. Here key and value make a rule: after this, say that. Others read
-# like one and are none: after *weiß* the unit that wakes raises *was*, after *ist* another one
+# raises the endings of verbs. Here key and value make a rule: after this, say that. Others look
+# like a rule but are not: after *weiß* the unit that wakes raises *was*, after *ist* another one
 # raises *sich*, but that is hardly ever what comes. A value is one vote among many.
 #
 # ### Is it needed?
@@ -376,7 +376,7 @@ assert results["nothing"][0][1] == results["nothing"][1][1], (
 # that costs as much BLEU as wrong words (chapter 13). Without cross-attention the decoder does not
 # know what to translate, and says the same for everything. (Of the embeddings only the look-up is
 # taken out; positions and the output table stay.) And the answer to the opening question: no group
-# can be spared as a whole. The nearest thing to it is part of a group.
+# can be spared as a whole. The closest to expendable is only part of a group.
 #
 # The two columns differ most where one would not expect it. The encoder's networks can nearly be
 # spared if they return zero, but their *mean* destroys everything. Is a mean not the gentler
@@ -405,10 +405,10 @@ print(f"BLEU with the mean over words alone: {without(networks, of_words)[0]:.1f
 # At `</s>` they write a vector seven to ten times as long as at words. (Large models have such
 # positions, too: [Sun et al. 2024](https://arxiv.org/abs/2402.17762) call them massive activations,
 # and find them at first tokens and delimiters.) One position in seven is a `</s>`, so the mean over
-# all positions is mostly its vector. The mean over words alone does far better, and still far
-# worse than zeros: for this part, zero is the gentler choice. So the result of an ablation is also
-# a result about whatever was put in the part's place. Say what it was, and look at what you
-# average.
+# all positions is mostly its vector. The mean over words alone does far better, and still far worse
+# than zeros: for this part, zero is the gentler choice. So the result of an ablation is also a
+# result about whatever was put in the part's place. State what you replaced it with, and inspect
+# what you average.
 #
 # This says what *this trained model* relies on. A model trained without a part might learn to do
 # without it; that is a different experiment. (Chapter 14 switches off single heads.)

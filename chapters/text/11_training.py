@@ -98,8 +98,8 @@ table.round(2).T
 #
 # ●○○ · 15 minutes · the paper's loss
 #
-# Cross-entropy is never content: from p = 0.99 it still wants to go to 0.999. The paper smooths its
-# targets with $\varepsilon = 0.1$ (section 5.4) and prints no formula. Here, as in PyTorch,
+# Cross-entropy is never satisfied: from p = 0.99 it still wants to go to 0.999. The paper smooths
+# its targets with $\varepsilon = 0.1$ (section 5.4) and prints no formula. Here, as in PyTorch,
 # $\varepsilon$ is spread over the whole vocabulary: $q = (1 - \varepsilon)\,\text{onehot} +
 # \varepsilon / V$, and the loss is $-\sum_v q_v \ln p_v$.
 #
@@ -276,8 +276,8 @@ def share_said(model, src):
     return sum(row[:-1] == out for row, out in zip(src.tolist(), said)) / len(src)
 
 # %% [markdown]
-# Here are the five wrong programs, beside a right one, each trained by your step. (Source and target
-# share one embedding here: without positions in the one, there are none in the other.)
+# Here are the five wrong programs, beside a right one, each trained by your step. (Source and
+# target share one embedding here: without positions in the one, there are none in the other.)
 
 # %%
 training_step = mine("training_step")
@@ -717,10 +717,10 @@ for name, (_, size) in sizes.items():
     print(f"{name}: in the ten strange steps together {strange:.1f}, at the end {size[-1]:.2f}")
 
 # %% [markdown]
-# Ten steps with large gradients: strange batches. Some thirty steps after them both walk slowly.
+# Ten steps with large gradients: strange batches. About thirty steps later both take small steps.
 # With 0.98 Adam is back at its pace at the end of the picture, 290 steps later; with 0.999 it still
 # walks at half of it. And the strange batches themselves have moved the weight further with 0.999,
-# which takes longer to notice them. In return, the mean of a short memory is noisier. (The paper
+# which takes longer to notice them. In return, a mean over fewer steps is noisier. (The paper
 # gives no reason for 0.98. Whether it matters for our small text is not measured here.)
 #
 # **Weight decay** pulls every weight towards zero, so that only the weights that are needed stay
@@ -1015,7 +1015,7 @@ assert abs(exact[0] - rounded[0]) < 0.02 and cosine > 0.99, (
 #
 # ## Three silent faults
 #
-# A training program, found in the drawer of somebody who has left. It runs, its loss falls, and
+# Here is a training program left behind by a former colleague. It runs, its loss falls, and
 # three things are wrong with it. `model(src, tgt_input)` returns logits, `batches` and `held_out`
 # are lists of (src, tgt_input, labels):
 
