@@ -99,7 +99,7 @@ def print_fill(data: PreparedData, epochs: int = 50) -> None:
     src, tgt = (np.tile(side.lengths, epochs) for side in (data.train.src, data.train.tgt))
     tokens = src.sum() + tgt.sum()
     for batch_tokens in (25_000, 6_250):
-        batches = len(plan_batches(src, tgt, batch_tokens, (1,)))
+        batches = len(plan_batches(src, tgt, batch_tokens, (1,), ALIGNMENT))
         print(f"batches of {batch_tokens:,}: {tokens / (2 * batch_tokens * batches):.1%} filled")
     rows = sum(1 for _ in packed_rows(src[: len(src) // 10], tgt[: len(tgt) // 10], 256, (1,)))
     print(f"rows of 256: {tokens / 10 / (2 * 256 * rows):.1%} filled")

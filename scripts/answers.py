@@ -41,6 +41,9 @@ that a later round met better checks.
   engineer who likes tricks.
 - Round 9 was about the {largest} largest exercises and round 10 about {smaller} others; the
   authors were also shown the whole section of the chapter before each.
+- Round 11 was about {newest} exercises of chapters 13 to 16 that had just been written, five wrong
+  answers and two right ones to each, by authors who were shown as much. (One right answer was refused,
+  and two wrong ones were refused for the same reason: the check demanded double precision.)
 
 In rounds 3 and 5 mistakes were asked for that a check is likely to miss: right in ordinary cases,
 or not the first that comes to mind. The same was asked of every third mistake in round 8 and of
@@ -49,7 +52,7 @@ round 8 and to one in round 9 had been given only half of the text, and these an
 aside. In four answers of round 8 the call of `self_attention`, which the text should have
 described, was corrected before they were judged.)
 
-Of {late} wrong answers in rounds 8 to 10 {named} ({share:.0%}) were named and {leads} led there;
+Of {late} wrong answers in rounds 8 to 11 {named} ({share:.0%}) were named and {leads} led there;
 {misleads} misled, {nothing} were of no help, and {accepted} were accepted. The sums below include
 round 5, whose mistakes were chosen to be missed.
 
@@ -76,7 +79,7 @@ def as_markdown() -> str:
     def tried(*numbers: int) -> int:
         return len({answer["exercise"] for answer in answers if answer["round"] in numbers})
 
-    late = Counter(answer["verdict"] for answer in answers if answer["round"] in (8, 9, 10))
+    late = Counter(answer["verdict"] for answer in answers if answer["round"] in (8, 9, 10, 11))
     wrong = sum(late[verdict] for verdict in VERDICTS)
     introduction = INTRODUCTION.format(
         checks=len(EXERCISES),
@@ -86,6 +89,7 @@ def as_markdown() -> str:
         eighth=tried(8),
         largest=tried(9),
         smaller=tried(10),
+        newest=tried(11),
         late=wrong,
         named=late["named"],
         share=late["named"] / wrong,

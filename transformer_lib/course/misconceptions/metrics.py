@@ -173,6 +173,24 @@ def share_of_wins(counts_a, counts_b, indices):
     return (_difference(counts_a, counts_b, indices) > 0).double().mean()
 
 
+@misconception(
+    "M756",
+    "bootstrap_bleu",
+    title="one draw without a match makes all of them 0",
+    source="an answer in a trial of the checks: any() over all draws",
+    effect="On small test sets, in which some draws have no common run of four words, the whole "
+    "bootstrap is lost.",
+    hint="Where all draws have a match, or none has, you are right. Over what does your test for 0 "
+    "run?",
+)
+def all_draws_zero(counts_a, counts_b, indices):
+    def bleu(counts):
+        total = counts[indices].sum(dim=1).double()
+        return 0 * total[:, 0] if (total[:, :4] == 0).any() else _bleu(total)
+
+    return bleu(counts_a) - bleu(counts_b)
+
+
 def _characters(text, n):
     return ngram_counts("".join(text.split()), n)
 

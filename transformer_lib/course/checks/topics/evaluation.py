@@ -118,12 +118,18 @@ def _count_cases(random: torch.Generator) -> dict[str, Case]:
     short[:, 8], long[:, 8] = words - 2, words + 3
     unmatched = b.clone()
     unmatched[:, 3] = 0
+    once = unmatched.clone()
+    once[0, 3] = 2  # a draw has a common run of four if it has the first sentence
+    with_and_without = draws(20, 17)
+    with_and_without[:10] = with_and_without[:10].clamp(min=1)
+    with_and_without[10:, 0] = 0
     return {
         "values": Case(a, b, draws(40, 17)),
         "short output": Case(short, b, draws(20, 17)),
         "long output": Case(a, long, draws(20, 17)),
         "as many samples as sentences": Case(a, b, draws(17, 17)),
         "no common run of four": Case(a, unmatched, draws(10, 17)),
+        "in some draws none": Case(a, once, with_and_without),
     }
 
 
