@@ -30,6 +30,7 @@ from transformer_lib.experiment.run import build_model
 from transformer_lib.training import loss
 from transformer_lib.training.compilation import compiled_layers
 from transformer_lib.training.config import TrainingConfig
+from transformer_lib.training.micro_batches import ALIGNMENT
 from transformer_lib.training.trainer import Trainer
 
 AS_ON_A_GPU = ("training.compile=false", "training.precision=bf16")
