@@ -42,8 +42,8 @@ that a later round met better checks.
 - Round 9 was about the {largest} largest exercises and round 10 about {smaller} others; the
   authors were also shown the whole section of the chapter before each.
 - Round 11 was about {newest} exercises of chapters 13 to 16 that had just been written, five wrong
-  answers and two right ones to each, by authors who were shown as much. (One right answer was refused,
-  and two wrong ones were refused for the same reason: the check demanded double precision.)
+  answers and two right ones to each, by authors who were shown as much. (One right answer was
+  refused, and two wrong ones for the same reason: the check demanded double precision.)
 
 In rounds 3 and 5 mistakes were asked for that a check is likely to miss: right in ordinary cases,
 or not the first that comes to mind. The same was asked of every third mistake in round 8 and of
