@@ -62,10 +62,10 @@ GPU, changed programs now run in a process of their own.
 
 Four answers that their authors meant to be wrong are right by the wording of the exercise, and
 one that was meant to be right is wrong; they are counted as what they are. The classes were given
-by language models alone, for half of round 11 by the one that wrote the checks. The answers with
-their classes are in `tests/answers.jsonl`; a test tries all of them with today's checks and demands
-that every right one passes and no wrong one does. All {checks} checks of functions and classes were
-tried in this way; those of the three experiments, which judge measurements, were not.
+by language models alone. The answers with their classes are in `tests/answers.jsonl`; a test
+tries all of them with today's checks and demands that every right one passes and no wrong one
+does. All {checks} checks of functions and classes were tried in this way; those of the three
+experiments, which judge measurements, were not.
 """
 
 
