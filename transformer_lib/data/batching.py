@@ -69,8 +69,8 @@ def plan_batches(
     """
     random = np.random.default_rng(seed)
     order = random.permutation(len(src_lengths))
-    src_padded, tgt_padded = padded_lengths(src_lengths), padded_lengths(tgt_lengths)
-    src_padded = -(-src_padded // src_multiple) * src_multiple
+    src_padded = padded_lengths(src_lengths, src_multiple)
+    tgt_padded = padded_lengths(tgt_lengths)
     order = order[np.lexsort((src_padded[order], tgt_padded[order]))]
     longest = np.maximum(src_padded, tgt_padded)[order]
     batches = []

@@ -10,17 +10,21 @@ from transformer_lib.errors import UserError
 from transformer_lib.vocabulary import PAD
 
 
-def padded_lengths(lengths: np.ndarray) -> np.ndarray:
+def padded_lengths(lengths: np.ndarray, multiple: int = 1) -> np.ndarray:
     """The lengths that sequences of these lengths are padded to: a few instead of all.
 
     Up to 8 the length itself, then the next multiple of 2 up to 16, of 4 up to 64, of 8 up to 128,
     and so on. Kernels for matrix products are made anew for every shape that comes along. On a CPU
     that can take longer than the products themselves; a little padding is cheaper
     (benchmarks/RESULTS.md). For long sentences it is the other way round: finer steps.
+
+    Args:
+        multiple: what they are rounded up to a multiple of, after that.
     """
     doublings = np.ceil(np.log2(np.maximum(lengths, 1))).astype(int)
     step = 2 ** np.maximum(0, doublings - np.where(lengths > 32, 4, 3))
-    return -(-lengths // step) * step
+    few = -(-lengths // step) * step
+    return -(-few // multiple) * multiple
 
 
 class TokenStore:
@@ -48,7 +52,7 @@ class TokenStore:
         """
         starts = self.offsets[indices]
         lengths = self.offsets[indices + 1] - starts
-        columns = np.arange(-(-padded_lengths(lengths).max() // multiple) * multiple)
+        columns = np.arange(padded_lengths(lengths, multiple).max())
         real = columns < lengths[:, None]
         batch = np.full(real.shape, PAD, dtype=np.int64)
         batch[real] = self.tokens[(starts[:, None] + columns)[real]]

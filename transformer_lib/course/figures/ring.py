@@ -1,12 +1,12 @@
 """An all-reduce in a ring, step by step: who holds how much of which chunk."""
 
 import matplotlib
-import seaborn
 from jaxtyping import Float
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from transformer_lib.plots.style import RC, SEQUENTIAL
+from transformer_lib.plots.measurements import heat_map
+from transformer_lib.plots.style import RC
 
 
 def ring_steps(counts: Float[Tensor, "states devices chunks"]) -> Figure:
@@ -19,12 +19,9 @@ def ring_steps(counts: Float[Tensor, "states devices chunks"]) -> Figure:
         for number, (name, held) in enumerate(zip(names, counts.tolist(), strict=True)):
             second = number >= devices  # half, in a row of its own, below the steps of the first
             axes = figure.add_subplot(2, devices, number + 1 + second)
-            seaborn.heatmap(
-                held, vmin=0, vmax=devices, cmap=SEQUENTIAL, annot=True, fmt=".0f", cbar=False,
-                linewidths=0.5, square=True, ax=axes,
-            )  # fmt: skip
+            shown = {"annot": True, "fmt": ".0f", "cbar": False, "square": True}
+            heat_map(axes, held, "", vmin=0, vmax=devices, **shown)
             axes.set_title(name, fontsize=9)
-            axes.grid(visible=False)
             axes.set(xlabel="chunk", ylabel="device")
             axes.tick_params(labelsize=8)
     return figure

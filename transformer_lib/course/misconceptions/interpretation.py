@@ -219,9 +219,9 @@ def _without(query, key, value, mask, factor):
     return output * factor[:, None, None]
 
 
-def _kept(query, switched_off, first=1, value=0.0):
+def _kept(query, switched_off, first=1):
     factor = torch.ones(query.size(1), dtype=query.dtype)
-    factor[[number - first for number in switched_off]] = value
+    factor[[number - first for number in switched_off]] = 0.0
     return factor
 
 

@@ -7,6 +7,7 @@ from torch.nn import functional as F
 
 from transformer_lib.course.checks.topics.norms import rms_norm
 from transformer_lib.course.checks.topics.positions import rotary
+from transformer_lib.course.checks.topics.wild import EPS, swiglu
 from transformer_lib.course.misconceptions.bank import also, misconception
 
 
@@ -117,18 +118,14 @@ def _by_neighbors(part, heads):
     return part.repeat_interleave(heads // part.size(1), dim=1)
 
 
-def _gated(x, w1, w3, w2):
-    return (F.silu(x @ w1.T) * (x @ w3.T)) @ w2.T
-
-
 def _block(
     x, weights, position, num_heads,
-    turned=_turned, shared=_by_neighbors, gated=_gated, diagonal=0, norm=rms_norm, scale=True,
+    turned=_turned, shared=_by_neighbors, gated=swiglu, diagonal=0, norm=rms_norm, scale=True,
     from_the_norm=False,
 ):  # fmt: skip
     """As it should be, but for what is switched."""
     length, d_k = x.size(1), x.size(-1) // num_heads
-    y = norm(x, weights["attention_norm"], 1e-5)
+    y = norm(x, weights["attention_norm"], EPS)
     parts = [
         (y @ weights[name].T).unflatten(-1, (-1, d_k)).transpose(1, 2)
         for name in ("wq", "wk", "wv")
@@ -139,7 +136,7 @@ def _block(
     seen = torch.ones(length, length, dtype=torch.bool).tril(diagonal)
     attended = scores.masked_fill(~seen, -torch.inf).softmax(dim=-1) @ value
     x = (y if from_the_norm else x) + attended.transpose(1, 2).flatten(2) @ weights["wo"].T
-    y = norm(x, weights["ffn_norm"], 1e-5)
+    y = norm(x, weights["ffn_norm"], EPS)
     return (y if from_the_norm else x) + gated(y, weights["w1"], weights["w3"], weights["w2"])
 
 
@@ -151,14 +148,10 @@ def _one_after_another(part, heads):
     return part.repeat(1, heads // part.size(1), 1, 1)
 
 
-def _other_gate(x, w1, w3, w2):
-    return (x @ w1.T * F.silu(x @ w3.T)) @ w2.T
-
-
 FAULTS = {
     "turned": _all_turned,
     "shared": _one_after_another,
-    "gated": _other_gate,
+    "gated": other_branch,
     "diagonal": 1,
 }
 """Of the program that is to be mended."""
@@ -306,7 +299,7 @@ def _gpt2(
 
     def norm(x, name):
         gain, shift = weights[f"{name}.weight"], weights[f"{name}.bias"]
-        return F.layer_norm(x, gain.shape, gain, shift, 1e-5)
+        return F.layer_norm(x, gain.shape, gain, shift, EPS)
 
     def linear(x, name):
         matrix = weights[f"{name}.weight"]
