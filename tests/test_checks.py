@@ -122,6 +122,12 @@ def test_a_wrong_shape_names_the_axes(tmp_path):
     assert "are query and key in the wrong order?" in text
 
 
+def test_rounding_of_a_single_number_decides_nothing():
+    """These two lie on both sides of the middle between two numbers of single precision."""
+    assert compare(340749999.99999994, 340750000.0, tolerance=1e-9) is None
+    assert compare(340749999.99999994, 340750001.0, tolerance=1e-9) is not None
+
+
 def test_the_first_wrong_number_is_shown():
     expected = torch.zeros(2, 3)
     got = expected.clone()

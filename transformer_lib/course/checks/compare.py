@@ -118,15 +118,15 @@ def compare(
             return Mismatch("shape", f"{names[0]}: expected {_describe(expected)}, got a tensor")
         got = got.item()
     if isinstance(expected, float) and isinstance(got, int | float):
-        if close(torch.tensor(float(expected)), torch.tensor(as_float(got)), tolerance).all():
+        a, b = (torch.tensor(as_float(x), dtype=torch.double) for x in (expected, got))
+        if close(a, b, tolerance):
             return None
     elif _equal(expected, got) and isinstance(expected, bool) == isinstance(got, bool):
         return None
     ours, theirs = _numbers(expected, got)
     message = f"{names[0]}: expected {ours}, got {theirs}"
     if sizes is not None and isinstance(expected, float) and isinstance(got, int | float):
-        a, b = (torch.tensor([as_float(x)], dtype=torch.double) for x in (expected, got))
-        if says := pattern(a, b, (), sizes, tolerance):
+        if says := pattern(a[None], b[None], (), sizes, tolerance):
             message += f"; {says}"
     return Mismatch("values", message)
 

@@ -546,7 +546,7 @@ def _gradient(exercise: Exercise, trial: Trial, worked: Outcomes, arguments: lis
                     said = f"a small change of {name} changes nothing in your result"
                 else:
                     said = f"no gradient reaches {name}: does something leave PyTorch on the way "
-                    said += "(item, tolist, numpy, detach, no_grad)?"
+                    said += "(item, tolist, numpy, detach, no_grad, a new nn.Parameter)?"
                 return Finding("gradient", "failed", said)
         named = tuple(f"gradient of {name}" for name in names)
         if wrong := compare(expected, got, named, tolerance=10 * exercise.tolerance):

@@ -11,6 +11,7 @@ from transformer_lib.course.checks.observe import Case
 from transformer_lib.course.checks.topics.attention import in_steps, random_mask
 from transformer_lib.course.checks.topics.layers import Function, States, norm_of, sublayer_of
 from transformer_lib.course.sandboxed.given import FixedDropout, Same
+from transformer_lib.vocabulary import PAD
 
 
 def _relative_cases(random: torch.Generator) -> dict[str, Case]:
@@ -46,6 +47,7 @@ def _segment_cases(random: torch.Generator) -> dict[str, Case]:
     def arguments(batch: int, length: int, d_model: int) -> tuple[Tensor, ...]:
         tokens = torch.randint(0, 11, (batch, length), generator=random)
         tokens[:, 0].clamp_(min=1)  # no sentence begins with padding
+        tokens[0, -1] = PAD
         segments = (torch.arange(length) >= length // 2).long().expand(batch, -1).clone()
         segments[0, :-1] = 0
         tables = (torch.randn(rows, d_model, generator=random) for rows in (11, 9, 2))

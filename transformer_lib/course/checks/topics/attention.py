@@ -117,12 +117,14 @@ def _weight_cases(random: torch.Generator) -> dict[str, Case]:
         shapes = (batch, queries, d_k), (batch, keys, d_k)
         return [torch.randn(shape, generator=random) for shape in shapes]
 
+    query, key = (in_steps(x * 12.0) for x in arguments(2, 3, 4, 6))
+    query[0, 0], query[1, 2] = 0.0, 2.0 * key[1, 0]  # a row far below the largest score
     return {
         "values": Case(*arguments(2, 3, 5, 6), gradient=True),
         "as many queries as keys": Case(*arguments(2, 4, 4, 3)),
         "one key": Case(*arguments(1, 3, 1, 5)),
         "wide vectors": Case(*(x * 0.4 for x in arguments(3, 2, 4, 80))),
-        "large scores": Case(*(in_steps(x * 12.0) for x in arguments(2, 3, 4, 6))),
+        "large scores": Case(query, key),
     }
 
 
