@@ -471,6 +471,34 @@ def of_the_whole_output(weights, value, output_weight):
     return added.sum(dim=(0, 2)).norm(dim=-1)
 
 
+@misconception(
+    "M763",
+    "contribution_norms",
+    title="the heads' mean weight, times the whole value",
+    source="an answer in a trial of the checks",
+    effect="Which head looked where is lost before the vectors are added.",
+    hint="With one head you are right. With two, which weight multiplies which part of the value?",
+)
+def mean_weight_times_value(weights, value, output_weight):
+    whole = value.transpose(0, 1).flatten(1) @ output_weight.T
+    return weights.mean(dim=0) * whole.norm(dim=-1)
+
+
+@misconception(
+    "M764",
+    "contribution_norms",
+    title="heads merged without a transpose",
+    source="an answer in a trial of the checks: reshape(queries, keys, d_model)",
+    effect="Numbers of different keys and heads get mixed.",
+    hint="With one head you are right. In which order are heads, queries and keys in memory when "
+    "you reshape?",
+)
+def merged_without_transpose(weights, value, output_weight):
+    weighted = weights[..., None] * value[:, None]
+    merged = weighted.reshape(weights.size(1), weights.size(2), -1)
+    return (merged @ output_weight.T).norm(dim=-1)
+
+
 def _log_p(layers, read, x):
     for layer in layers:
         x = layer(x)
@@ -495,7 +523,7 @@ def _effects(
     patched=_patched,
     score=lambda log_p, token, rival: log_p[token] - log_p[rival],
     effect=lambda now, before, after: (now - before) / (after - before),
-    left=lambda layers, done: layers[done:],
+    left=lambda layers, done, theirs, position: layers[done:],
 ):
     """As it should be, but for what is switched."""
     embed, layers, read, clean, other, token, rival = arguments
@@ -508,7 +536,7 @@ def _effects(
     effects = torch.empty(len(ours), len(clean))
     for done, (own, foreign) in enumerate(zip(ours, theirs, strict=True)):
         for position in range(len(clean)):
-            now = answer(patched(own, foreign, position), left(layers, done))
+            now = answer(patched(own, foreign, position), left(layers, done, theirs, position))
             effects[done, position] = effect(now, before, after)
     return effects
 
@@ -590,7 +618,7 @@ def tokens_exchanged(embed, layers, read, clean, other, token, rival):
     "first one?",
 )
 def all_layers_again(*arguments):
-    return _effects(arguments, left=lambda layers, done: layers)
+    return _effects(arguments, left=lambda layers, *_: layers)
 
 
 @misconception(
@@ -602,7 +630,7 @@ def all_layers_again(*arguments):
     hint="Which layer comes next for the embeddings? In yours it is skipped.",
 )
 def one_layer_skipped(*arguments):
-    return _effects(arguments, left=lambda layers, done: layers[done + 1 :])
+    return _effects(arguments, left=lambda layers, done, *_: layers[done + 1 :])
 
 
 @misconception(
@@ -669,3 +697,21 @@ def from_here_on(*arguments):
         return torch.cat([own[:position], foreign[position:]])
 
     return _effects(arguments, patched=patched)
+
+
+@misconception(
+    "M774",
+    "patch_effects",
+    title="put in again after every layer",
+    source="an answer in a trial of the checks",
+    effect="What a state brings at one depth cannot be told from what later states bring.",
+    hint="Your last row is right. At how many depths is a state replaced in one run?",
+)
+def put_in_again(*arguments):
+    def left(layers, done, theirs, position):
+        return [
+            lambda x, layer=layer, foreign=foreign: _patched(layer(x), foreign, position)
+            for layer, foreign in zip(layers[done:], theirs[done + 1 :], strict=True)
+        ]
+
+    return _effects(arguments, left=left)

@@ -427,6 +427,56 @@ def chrf_between_0_and_1(hypotheses, references):
     return _chrf(hypotheses, references) / 100
 
 
+@misconception(
+    "M757",
+    "chrf",
+    title="matches clipped over the whole corpus",
+    source="an answer in a trial of the checks: the counts of all sentences in one Counter",
+    effect="A run that is too much in one sentence is right because another sentence lacks it.",
+    hint="With one sentence you are right. Between which two texts may a run match?",
+)
+def clipped_over_the_corpus(hypotheses, references):
+    def totals():
+        for n in range(1, 7):
+            pairs = zip(hypotheses, references, strict=True)
+            grams = [(_characters(h, n), _characters(r, n)) for h, r in pairs]
+            said = sum((ours for ours, theirs in grams if theirs), Counter[str]())
+            wanted = sum((theirs for _, theirs in grams), Counter[str]())
+            yield (said & wanted).total(), said.total(), wanted.total()
+
+    return 100 * _f_score(*_means(totals()))
+
+
+@misconception(
+    "M758",
+    "chrf",
+    title="lengths without a match are left out",
+    source="an answer in a trial of the checks",
+    effect="Output that is so bad that no long run matches scores higher than it should.",
+    hint="Where there are runs and none of them matches, yours is too high. What is the precision "
+    "of such a length?",
+)
+def unmatched_lengths_left_out(hypotheses, references):
+    totals = [t for t in _totals(hypotheses, references) if t[0]]
+    return 100 * _f_score(*_means(totals))
+
+
+@misconception(
+    "M759",
+    "chrf",
+    title="no run crosses a space",
+    source="an answer in a trial of the checks: runs inside each word",
+    effect="The order of the words costs nothing.",
+    hint="You are right as long as there is one word. Where does a run end for you, if spaces are "
+    "not there?",
+)
+def inside_words(hypotheses, references):
+    def grams(text, n):
+        return sum((ngram_counts(word, n) for word in text.split()), Counter())
+
+    return _chrf(hypotheses, references, grams=grams)
+
+
 def _agreement(first, second):
     return sum(a == b for a, b in zip(first, second, strict=True)) / len(first)
 
@@ -541,3 +591,48 @@ def every_two_kinds(first, second):
     one, two = Counter(first), Counter(second)
     chance = sum(a * b for a in one.values() for b in two.values()) / len(first) ** 2
     return _beyond(_agreement(first, second), chance)
+
+
+@misconception(
+    "M760",
+    "kappa",
+    title="chance of every judgment, not of every kind",
+    source="an answer in a trial of the checks: a loop over the string",
+    effect="A kind that was said ten times counts ten times, and chance can exceed 1.",
+    hint="Your chance grows with the length of the strings. Over what does its sum run: over the "
+    "kinds, or over all judgments?",
+)
+def over_all_judgments(first, second):
+    one, two = Counter(first), Counter(second)
+    chance = sum(one[kind] * two[kind] for kind in first) / len(first) ** 2
+    return _beyond(_agreement(first, second), chance)
+
+
+@misconception(
+    "M761",
+    "kappa",
+    title="how often each kind was said, compared",
+    source="an answer in a trial of the checks: the smaller of two counts",
+    effect="Two judges who say each kind equally often agree, whatever they say it of.",
+    hint="“AABB” and “BBAA” agree in yours. What do the judges have to say the same of?",
+)
+def agreement_of_counts(first, second):
+    agreed = (Counter(first) & Counter(second)).total() / len(first)
+    chance = _by_chance(first, second)
+    return _beyond(agreed, chance) if chance < 1 else 1.0
+
+
+@misconception(
+    "M762",
+    "kappa",
+    title="pairs with a tie are left out",
+    source="common: wins and losses alone",
+    effect="Judges who differ in when they say `=` seem to agree.",
+    hint="Where a judge said `=`, you look away. Is that not a judgment, too?",
+)
+def without_ties(first, second):
+    decided = [pair for pair in zip(first, second, strict=True) if "=" not in pair]
+    if not decided:
+        return 0.0
+    one, two = zip(*decided, strict=True)
+    return _beyond(_agreement(one, two), _by_chance(one, two))

@@ -229,12 +229,13 @@ def eight_projections(src_len, tgt_len, d_model, d_ff, cached):
 @misconception(
     "M700",
     "generation_flops",
-    title="cross-attention without its projections",
-    source="a plausible slip",
+    title="two of six projections are missing",
+    source="a plausible slip: cross-attention without its own, or W^O left out of both attentions",
     effect="A third of the projections is missing.",
-    hint="What does a token pass before it looks at the memory, and afterwards?",
+    hint="Each token meets six matrices beside the feed-forward network, and four in yours. Which "
+    "come before the scores of each attention, and which after its weighted sum?",
 )
-def cross_without_projections(src_len, tgt_len, d_model, d_ff, cached):
+def two_projections_missing(src_len, tgt_len, d_model, d_ff, cached):
     return _generation(src_len, tgt_len, d_model, d_ff, cached, projections=4)
 
 
@@ -288,6 +289,62 @@ def last_step_times_length(src_len, tgt_len, d_model, d_ff, cached):
     with_all = _generation(src_len, tgt_len, d_model, d_ff, False)
     before = _generation(src_len, tgt_len - 1, d_model, d_ff, False)
     return tgt_len * (with_all - before)
+
+
+@misconception(
+    "M765",
+    "generation_flops",
+    title="the token itself is not seen",
+    source="an answer in a trial of the checks",
+    effect="One key and one value too few in each step.",
+    hint="Without a cache you are right. At how many tokens does the first step look, with one?",
+)
+def itself_not_seen(src_len, tgt_len, d_model, d_ff, cached):
+    return _generation(src_len, tgt_len, d_model, d_ff, cached, seen=lambda step, last: step - 1)
+
+
+@misconception(
+    "M766",
+    "generation_flops",
+    title="masked scores are not counted",
+    source="an answer in a trial of the checks: n(n + 1)/2 for n²",
+    effect="What the mask hides is computed all the same.",
+    hint="With a cache you are right. Without one, what are the sizes of the product that the "
+    "mask is laid over?",
+)
+def masked_not_counted(src_len, tgt_len, d_model, d_ff, cached):
+    whole = _generation(src_len, tgt_len, d_model, d_ff, cached)
+    hidden = sum(n * (n - 1) // 2 for n in range(1, tgt_len + 1))
+    return whole if cached else whole - 4 * d_model * hidden
+
+
+@misconception(
+    "M767",
+    "generation_flops",
+    title="the memory's keys and values are kept without a cache, too",
+    source="an answer in a trial of the checks",
+    effect="Too little without a cache, the more the longer the source.",
+    hint="With a cache you are right. Without one, who keeps the keys and values of the memory "
+    "from step to step?",
+)
+def memory_kept_anyway(src_len, tgt_len, d_model, d_ff, cached):
+    whole = _generation(src_len, tgt_len, d_model, d_ff, cached)
+    return whole if cached else whole - 4 * (tgt_len - 1) * src_len * d_model**2
+
+
+@misconception(
+    "M768",
+    "generation_flops",
+    title="cross-attention looks at the translation",
+    source="an answer in a trial of the checks: n keys for src_len",
+    effect="The length of the source has hardly any influence.",
+    hint="How many keys does a token meet in cross-attention? In yours as many as have been "
+    "written.",
+)
+def cross_over_the_target(src_len, tgt_len, d_model, d_ff, cached):
+    whole = _generation(src_len, tgt_len, d_model, d_ff, cached)
+    steps = range(1, tgt_len + 1)
+    return whole + 4 * d_model * sum((1 if cached else n) * (n - src_len) for n in steps)
 
 
 def _bytes(parameters, devices, stage, sizes=(2.0, 2.0, 12.0), from_stage=(3, 2, 1)):
@@ -381,6 +438,46 @@ def without_gradients(parameters, devices, stage):
 )
 def of_all_devices(parameters, devices, stage):
     return devices * _bytes(parameters, devices, stage)
+
+
+@misconception(
+    "M775",
+    "bytes_per_device",
+    title="the copy in 32 bits belongs to the weights",
+    source="an answer in a trial of the checks",
+    effect="It is shared out in stage 3 only, and stages 1 and 2 save less than they do.",
+    hint="Stages 0 and 3 are right. With what is the copy in 32 bits shared out: with the "
+    "weights, or with the optimizer that needs it?",
+)
+def copy_with_the_weights(parameters, devices, stage):
+    return _bytes(parameters, devices, stage, sizes=(6.0, 2.0, 8.0))
+
+
+@misconception(
+    "M776",
+    "bytes_per_device",
+    title="the bytes of one parameter divided with //",
+    source="an answer in a trial of the checks",
+    effect="With more devices than bytes nothing seems to be left.",
+    hint="On 13 devices the optimizer needs nothing in yours. What does // leave of 12 / 13?",
+)
+def divided_to_whole_bytes(parameters, devices, stage):
+    shares = [devices if stage >= first else 1 for first in (3, 2, 1)]
+    return parameters * sum(size // share for size, share in zip((2, 2, 12), shares, strict=True))
+
+
+@misconception(
+    "M777",
+    "bytes_per_device",
+    title="shared out again in each stage",
+    source="an answer in a trial of the checks",
+    effect="Stage 3 divides the optimizer by the devices three times.",
+    hint="Stages 0 and 1 are right. By what is the optimizer divided in stage 2: by the devices, "
+    "or by their square?",
+)
+def shared_out_again(parameters, devices, stage):
+    shares = [devices ** max(0, stage - first + 1) for first in (3, 2, 1)]
+    return parameters * sum(n / share for n, share in zip((2.0, 2.0, 12.0), shares, strict=True))
 
 
 def _ring(
@@ -539,3 +636,30 @@ def first_half_alone(parts):
 def everything_at_once(parts):
     states = [parts, *[parts.sum(dim=0).expand_as(parts)] * (2 * (len(parts) - 1))]
     return torch.stack(states)
+
+
+@misconception(
+    "M769",
+    "ring_all_reduce",
+    title="the sender's numbers at the receiver",
+    source="an answer in a trial of the checks: device i receives chunk i − s",
+    effect="Each device sends what it has just passed on, one chunk off.",
+    hint="In the first step device 1 receives chunk 1 in yours. Which chunk does device 0 send?",
+)
+def numbered_by_the_receiver(parts):
+    return _ring(parts, chunk=lambda sender, first, step: sender + 1 + first - step)
+
+
+@misconception(
+    "M770",
+    "ring_all_reduce",
+    title="means are passed on in the second half",
+    source="an answer in a trial of the checks: divided by the devices between the halves",
+    effect="Another operation: the sum is divided by the devices.",
+    hint="The first half is right. In the second, a device has something else than what it had at "
+    "the end of the first: is a mean asked for?",
+)
+def means_passed_on(parts):
+    states, whole = _ring(parts), _ring(torch.ones_like(parts)) == len(parts)
+    whole[: len(parts)] = False
+    return torch.where(whole, states / len(parts), states)

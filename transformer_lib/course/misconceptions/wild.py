@@ -120,23 +120,23 @@ def _by_neighbors(part, heads):
 
 def _block(
     x, weights, position, num_heads,
-    turned=_turned, shared=_by_neighbors, gated=swiglu, diagonal=0, norm=rms_norm, scale=True,
-    from_the_norm=False,
+    turned=_turned, shared=_by_neighbors, gated=swiglu, diagonal=0, norm=rms_norm, roots=1,
+    from_the_norm=False, parallel=False,
 ):  # fmt: skip
     """As it should be, but for what is switched."""
     length, d_k = x.size(1), x.size(-1) // num_heads
-    y = norm(x, weights["attention_norm"], EPS)
+    came_in, y = x, norm(x, weights["attention_norm"], EPS)
     parts = [
         (y @ weights[name].T).unflatten(-1, (-1, d_k)).transpose(1, 2)
         for name in ("wq", "wk", "wv")
     ]
     query, key, value = turned(*parts, position)
     key, value = (shared(part, num_heads) for part in (key, value))
-    scores = query @ key.mT / (math.sqrt(d_k) if scale else 1.0)
+    scores = query @ key.mT / math.sqrt(d_k) ** roots
     seen = torch.ones(length, length, dtype=torch.bool).tril(diagonal)
     attended = scores.masked_fill(~seen, -torch.inf).softmax(dim=-1) @ value
     x = (y if from_the_norm else x) + attended.transpose(1, 2).flatten(2) @ weights["wo"].T
-    y = norm(x, weights["ffn_norm"], EPS)
+    y = norm(came_in if parallel else x, weights["ffn_norm"], EPS)
     return (y if from_the_norm else x) + gated(y, weights["w1"], weights["w3"], weights["w2"])
 
 
@@ -281,7 +281,54 @@ def itself_not_seen(x, weights, position, num_heads):
     hint="With one token you are right. What are the scores divided by?",
 )
 def scores_not_scaled(x, weights, position, num_heads):
-    return _block(x, weights, position, num_heads, scale=False)
+    return _block(x, weights, position, num_heads, roots=0)
+
+
+@misconception(
+    "M771",
+    "mended_block",
+    title="both sublayers read the input of the layer",
+    source="an answer in a trial of the checks: attention and feed-forward network in parallel, "
+    "as in GPT-J",
+    effect="The feed-forward network does not see what attention has brought.",
+    hint="What does the feed-forward network read: what came into the layer, or what attention "
+    "has been added to?",
+)
+def in_parallel(x, weights, position, num_heads):
+    return _block(x, weights, position, num_heads, parallel=True)
+
+
+@misconception(
+    "M772",
+    "mended_block",
+    title="the whole width rotated, not each head",
+    source="an answer in a trial of the checks: rotary() before the heads are split",
+    effect="Each head has frequencies of its own, some only slow ones.",
+    hint="The first token is right. How many channels has what you rotate: those of a head, or of "
+    "all?",
+)
+def whole_width_rotated(x, weights, position, num_heads):
+    def turned(query, key, value, position):
+        def whole(part):
+            joint = rotary(part.transpose(1, 2).flatten(2), position)
+            return joint.unflatten(-1, (part.size(1), -1)).transpose(1, 2)
+
+        return whole(query), whole(key), value
+
+    return _block(x, weights, position, num_heads, turned=turned)
+
+
+@misconception(
+    "M773",
+    "mended_block",
+    title="scores divided by the root of d_k twice",
+    source="an answer in a trial of the checks: by hand, and by PyTorch's function",
+    effect="Attention is more even than the weights expect.",
+    hint="With one token you are right. PyTorch's function divides the scores: do you divide "
+    "them, too?",
+)
+def scaled_twice(x, weights, position, num_heads):
+    return _block(x, weights, position, num_heads, roots=2)
 
 
 def _thirds(joint, heads):
@@ -292,7 +339,7 @@ def _gpt2(
     tokens, weights, num_heads,
     split=_thirds, activation=lambda x: F.gelu(x, approximate="tanh"), causal=True, scale=None,
     positions=True, embedding_scale=1.0, final_norm=True, transposed=False, bias=True,
-    post_norm=False, from_the_norm=False, norms=("ln_1", "ln_2"),
+    post_norm=False, from_the_norm=False, parallel=False, norms=("ln_1", "ln_2"),
     order=int,
 ):  # fmt: skip
     """As it should be, but for what is switched."""
@@ -320,12 +367,12 @@ def _gpt2(
         x = x + weights["wpe.weight"][: tokens.size(1)]
     numbers = [name.split(".")[1] for name in weights if name.endswith("ln_1.weight")]
     for number in sorted(numbers, key=order):
-        layer = f"h.{number}"
+        layer, came_in = f"h.{number}", x
         for sublayer, name in zip((attend, think), norms, strict=True):
             if post_norm:
                 x = norm(x + sublayer(x, layer), f"{layer}.{name}")
                 continue
-            y = norm(x, f"{layer}.{name}")
+            y = norm(came_in if parallel else x, f"{layer}.{name}")
             x = (y if from_the_norm else x) + sublayer(y, layer)
     return (norm(x, "ln_f") if final_norm else x) @ weights["wte.weight"].T
 
@@ -517,6 +564,11 @@ def norms_exchanged(tokens, weights, num_heads):
 @also("M31", "gpt2_logits")
 def gpt2_from_the_norm(tokens, weights, num_heads):
     return _gpt2(tokens, weights, num_heads, from_the_norm=True)
+
+
+@also("M771", "gpt2_logits")
+def gpt2_in_parallel(tokens, weights, num_heads):
+    return _gpt2(tokens, weights, num_heads, parallel=True)
 
 
 @misconception(
