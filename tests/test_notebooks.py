@@ -3,6 +3,7 @@
 import ast
 import builtins
 import re
+import symtable
 import sys
 from pathlib import Path
 
@@ -100,6 +101,28 @@ def test_prose_stands_around_the_code(notebook):
     assert kinds.startswith("m")
     assert kinds.endswith("m")
     assert "ccc" not in kinds
+
+
+def bound_and_read(code):
+    """The names that a cell gives a value, and those whose value it takes from earlier cells."""
+    top = symtable.symtable(code, "cell", "exec")
+    bound = {symbol.get_name() for symbol in top.get_symbols() if symbol.is_assigned()}
+    read, tables = set(), [top]
+    for table in tables:
+        tables += table.get_children()
+        for symbol in table.get_symbols():
+            if symbol.is_referenced() and (table is top or symbol.is_global()):
+                read.add(symbol.get_name())
+    return bound, read - bound
+
+
+def test_a_cell_can_be_run_again_after_later_ones(notebook):
+    """No name that it reads has another meaning by then."""
+    cells = [bound_and_read(cell.source) for cell in code_cells(notebook)]
+    for number, (_, read) in enumerate(cells):
+        before = set().union(*(bound for bound, _ in cells[:number]))
+        after = set().union(*(bound for bound, _ in cells[number + 1 :]))
+        assert not read & before & after, code_cells(notebook)[number].source
 
 
 def test_pictures_have_a_text_alternative(notebook):

@@ -603,8 +603,8 @@ show(
     "On the left the correct table, then the wrong one: in both, the last channels are constant "
     "stripes; in the wrong one they begin twice as early.",
 )
-for name, table in {"right": sinusoidal_positions(60, 64), "exponent doubled": wrong}.items():
-    moved = (table.amax(dim=0) - table.amin(dim=0)) > 0.3
+for name, shown in {"right": sinusoidal_positions(60, 64), "exponent doubled": wrong}.items():
+    moved = (shown.amax(dim=0) - shown.amin(dim=0)) > 0.3
     print(f"{name:16} {moved.sum()} of 64 channels move by more than 0.3 within 60 positions")
 
 # %% [markdown]

@@ -517,8 +517,8 @@ print(f"counted, the lines cross at n = 2d = 512; on this machine before n = {lo
 # %%
 trained = load_trained("transformer")
 TIRED = "The animal didn't cross the street because it was too tired."
-weights, pieces = encoder_attention(trained.model, trained.tokenizer, TIRED)
-show_chart(attention_explorer(weights, pieces, pieces, SELF))
+tired, pieces = encoder_attention(trained.model, trained.tokenizer, TIRED)
+show_chart(attention_explorer(tired, pieces, pieces, SELF))
 
 # %% [markdown]
 # And the row of *it* alone, in all heads. *animal* and *street* are three pieces each; we add up
@@ -589,8 +589,8 @@ print(sum("because" in words for words in read), "of", f"{len(read):,}")
 # %%
 right = (Q[0] @ keys.T / 2).softmax(dim=-1)
 wrong = (Q[0] @ keys.T / 2).softmax(dim=-2)
-for name, weights in {"right": right, "wrong": wrong}.items():
-    rows, columns = (weights.sum(dim=dim).numpy().round(2) for dim in (-1, -2))
+for name, found in {"right": right, "wrong": wrong}.items():
+    rows, columns = (found.sum(dim=dim).numpy().round(2) for dim in (-1, -2))
     print(f"{name}: rows add up to {rows}, columns to {columns}")
 
 # %% [markdown]

@@ -536,10 +536,10 @@ def train_at(form, layers, rate, seed):
 
 curves = {"post-norm, rate 0.001": ("post", 1e-3), "post-norm, rate 0.004": ("post", 4e-3)}
 curves |= {"post-norm, rate 0.01": ("post", 1e-2), "pre-norm, rate 0.004": ("pre", 4e-3)}
-cases = {
+depth_cases = {
     f"{name}, {n} layers": (form, n, rate) for name, (form, rate) in curves.items() for n in depths
 }
-by_depth = over_seeds(train_at, cases, "09_depth", seeds=6)
+by_depth = over_seeds(train_at, depth_cases, "09_depth", seeds=6)
 
 # %%
 means = by_depth.groupby("case")["loss"].agg(["mean", "min", "max"])
@@ -555,7 +555,7 @@ show(
     "layers and not at all at sixteen, at 0.01 it fails from fewer on; pre-norm learns at all "
     "depths.",
 )
-means.loc[[case for case in cases if "0.004" in case]].round(2)
+means.loc[[case for case in depth_cases if "0.004" in case]].round(2)
 
 # %% [markdown]
 # At a rate of 0.004, up to six layers, post-norm does nearly as well as pre-norm, without any
@@ -593,8 +593,8 @@ pd.DataFrame(rows, columns=["layers", "pre-norm, numbers at the top", "with a fi
 # Does our small game need it?
 
 # %%
-cases = {"pre, with a final norm": ("pre", 1, True), "without": ("pre", 1, False)}
-by_final_norm = over_seeds(train, cases, "09_final_norm", seeds=6)
+ends = {"pre, with a final norm": ("pre", 1, True), "without": ("pre", 1, False)}
+by_final_norm = over_seeds(train, ends, "09_final_norm", seeds=6)
 assert by_final_norm["loss"].max() < 2.9, (
     "not as on our machines: restart the kernel and run all cells"
 )

@@ -274,19 +274,19 @@ with torch.no_grad():
     values = values * model.decoder.final_norm.weight[:, None]
     effect = model.output_weight @ values  # (vocabulary, units)
 hook.remove()
-units = awake["units"][tgt_input != PAD]
+awake_units = awake["units"][tgt_input != PAD]
 read = tokenizer.pieces(tgt_input[tgt_input != PAD].tolist())
 effect = (effect - effect.mean(dim=0)) / effect.std(dim=0)
-sharpness = effect.amax(dim=0).masked_fill((units > 0).sum(dim=0) < 30, 0.0)
+sharpness = effect.amax(dim=0).masked_fill((awake_units > 0).sum(dim=0) < 30, 0.0)
 chosen = sharpness.topk(10).indices
 raised = effect[:, chosen].topk(4, dim=0).indices.T  # (10 units, 4 pieces)
-places = units[:, chosen].topk(12, dim=0).indices.T  # (10 units, 12 positions)
+places = awake_units[:, chosen].topk(12, dim=0).indices.T  # (10 units, 12 positions)
 following = pad_sequences([[*tokens, EOS] for tokens in encoded])[tgt_input != PAD][places]
 come = (following[:, None, :, None] == raised[None, :, None, :]).any(dim=-1).float().mean(dim=-1)
 for unit, at, pieces_raised, share in zip(chosen.tolist(), places, raised, come.diagonal()):
-    wakes = " ".join(list(dict.fromkeys(read[n] for n in at.tolist()))[:3])
+    at_pieces = " ".join(list(dict.fromkeys(read[n] for n in at.tolist()))[:3])
     more = " ".join(tokenizer.pieces(pieces_raised.tolist()))
-    print(f"{unit:3} wakes at {wakes:24} and raises {more:21} {share:4.0%}")
+    print(f"{unit:3} wakes at {at_pieces:24} and raises {more:21} {share:4.0%}")
 others = come[~torch.eye(10, dtype=torch.bool)].mean()
 print(f"mean {come.diagonal().mean():.0%}, with another unit's values {others:.0%}")
 
@@ -628,9 +628,8 @@ Transformer, convert = mine("Transformer"), mine("convert")
 built = Transformer(len(tokenizer), 192, 512, 4, 2, dropout=0.15).eval()
 built.load_state_dict(convert(state))
 
-src = pad_sequences([[*t, EOS] for t in tokenizer.encode(test.sources[:200])])
 with torch.no_grad():
-    ours, theirs = built(src, tgt_200), model(src, tgt_200)
+    ours, theirs = built(src[:200], tgt_200), model(src[:200], tgt_200)
 real_labels = tgt_200 != PAD
 torch.testing.assert_close(ours[real_labels], theirs[real_labels], atol=1e-3, rtol=1e-3)
 print("equal logits at", f"{real_labels.sum():,}", "positions of 200 sentence pairs")

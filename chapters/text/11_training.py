@@ -810,8 +810,9 @@ def few_sentences(dropout, seed, steps=1000, every=200):
     return found
 
 # %%
-runs = over_seeds(few_sentences, {f"p = {p}": (p,) for p in (0.0, 0.1, 0.3)}, "11_dropout", seeds=3)
-means = runs.drop(columns="seed").groupby("case").mean()
+rates = {f"p = {p}": (p,) for p in (0.0, 0.1, 0.3)}
+by_dropout = over_seeds(few_sentences, rates, "11_dropout", seeds=3)
+means = by_dropout.drop(columns="seed").groupby("case").mean()
 AT = range(200, 1001, 200)
 curves = {
     f"{case}, {which}": (AT, [means[f"{n}, {which}"][case] for n in AT])
@@ -824,7 +825,7 @@ show(
     "stops falling early and then rises, least with the most dropout.",
 )
 some = [f"{n}, {which}" for n in (400, 1000) for which in ("trained on", "not seen")]
-mean_and_spread(runs[["case", "seed", *some]])
+mean_and_spread(by_dropout[["case", "seed", *some]])
 
 # %% [markdown]
 # On the sentences that they train on, all three get better and better. On the others they are best
@@ -859,9 +860,9 @@ def certainty(smoothing, dropout, seed, steps=1000):
 # %%
 cases = {f"ε = {epsilon}": (epsilon, 0.1) for epsilon in (0.0, 0.1, 0.2)}
 cases["ε = 0.1, no dropout"] = (0.1, 0.0)
-runs = over_seeds(certainty, cases, "11_certainty", seeds=3)
-middles = [name for name in runs if name.startswith("0.")]
-shares = runs.groupby("case", sort=False)[middles].mean()
+certainties = over_seeds(certainty, cases, "11_certainty", seeds=3)
+middles = [name for name in certainties if name.startswith("0.")]
+shares = certainties.groupby("case", sort=False)[middles].mean()
 figure = lines(
     {case: ([float(m) for m in middles], row.tolist()) for case, row in shares.iterrows()},
     ("p of the right piece", "share of positions (3 seeds)"),
@@ -873,7 +874,7 @@ show(
     "Histogram of the probability of the right piece: all have a high peak near 0 and a second "
     "one, at 1 without smoothing, a little above 0.9 with ε = 0.1 and above 0.8 with 0.2.",
 )
-mean_and_spread(runs.drop(columns=middles))
+mean_and_spread(certainties.drop(columns=middles))
 
 # %% [markdown]
 # At the left end all are alike: often the model expected something else, and no smoothing changes
@@ -948,9 +949,9 @@ cases = {
     for steps in (600, 1800)
     for name, falls in {"stays": False, "falls to zero": True}.items()
 }
-runs = over_seeds(averaged, cases, "11_averaged", seeds=3)
-runs["gain"] = runs["the last state"] - runs["the mean of five"]
-mean_and_spread(runs, digits=3)
+averages = over_seeds(averaged, cases, "11_averaged", seeds=3)
+averages["gain"] = averages["the last state"] - averages["the mean of five"]
+mean_and_spread(averages, digits=3)
 
 # %% [markdown]
 # Where the rate stays high, the mean is better than the last state with each of the three seeds, by

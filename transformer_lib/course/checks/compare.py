@@ -117,17 +117,16 @@ def compare(
         if got.numel() != 1:
             return Mismatch("shape", f"{names[0]}: expected {_describe(expected)}, got a tensor")
         got = got.item()
+    says = ""
     if isinstance(expected, float) and isinstance(got, int | float):
-        a, b = (torch.tensor(as_float(x), dtype=torch.double) for x in (expected, got))
+        a, b = (torch.tensor([as_float(x)], dtype=torch.double) for x in (expected, got))
         if close(a, b, tolerance):
             return None
+        says = pattern(a, b, (), sizes, tolerance) if sizes is not None else ""
     elif _equal(expected, got) and isinstance(expected, bool) == isinstance(got, bool):
         return None
     ours, theirs = _numbers(expected, got)
-    message = f"{names[0]}: expected {ours}, got {theirs}"
-    if sizes is not None and isinstance(expected, float) and isinstance(got, int | float):
-        if says := pattern(a[None], b[None], (), sizes, tolerance):
-            message += f"; {says}"
+    message = f"{names[0]}: expected {ours}, got {theirs}" + (f"; {says}" if says else "")
     return Mismatch("values", message)
 
 
