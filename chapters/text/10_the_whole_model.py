@@ -628,8 +628,9 @@ Transformer, convert = mine("Transformer"), mine("convert")
 built = Transformer(len(tokenizer), 192, 512, 4, 2, dropout=0.15).eval()
 built.load_state_dict(convert(state))
 
+src_200 = pad_sequences([[*t, EOS] for t in tokenizer.encode(test.sources[:200])])
 with torch.no_grad():
-    ours, theirs = built(src[:200], tgt_200), model(src[:200], tgt_200)
+    ours, theirs = built(src_200, tgt_200), model(src_200, tgt_200)
 real_labels = tgt_200 != PAD
 torch.testing.assert_close(ours[real_labels], theirs[real_labels], atol=1e-3, rtol=1e-3)
 print("equal logits at", f"{real_labels.sum():,}", "positions of 200 sentence pairs")
@@ -687,7 +688,7 @@ def shapes_of(model, *inputs):
     return rows
 
 # %%
-few_src, few_tgt = src[[7, 11], :9], tgt_200[[7, 11], :8]
+few_src, few_tgt = src_200[[7, 11], :9], tgt_200[[7, 11], :8]
 table = pd.DataFrame(shapes_of(built, few_src, few_tgt), columns=["module", "in", "out"])
 PARTS = r".*layers\.0(\.(self|cross)_attention|\.feed_forward.*|\.norm1)?|.*_norm|the model"
 table[table["module"].str.fullmatch(PARTS)]
@@ -963,11 +964,11 @@ def embed(tokens):
 
 with torch.no_grad():
     states = reference(
-        embed(src),
+        embed(src_200),
         embed(tgt_200),
         tgt_mask=~causal_mask(tgt_200.size(1))[0, 0],
-        src_key_padding_mask=src == PAD,
-        memory_key_padding_mask=src == PAD,
+        src_key_padding_mask=src_200 == PAD,
+        memory_key_padding_mask=src_200 == PAD,
     )
     scores = states @ built.embed_tokens.weight.T
 torch.testing.assert_close(scores[real_labels], ours[real_labels], atol=1e-3, rtol=1e-3)
@@ -995,7 +996,7 @@ def loss_with(*memories):
     """Loss per token, and the share of right next pieces, if each layer has its own memory."""
     x, mask = embed(tgt_200), causal_mask(tgt_200.size(1))
     for layer, memory in zip(built.decoder_layers, memories):
-        x = layer(x, built.encoder_norm(memory), mask, padding_mask(src))
+        x = layer(x, built.encoder_norm(memory), mask, padding_mask(src_200))
     scores = built.decoder_norm(x) @ built.embed_tokens.weight.T
     right = (scores.argmax(dim=-1) == labels)[real_labels].float().mean()
     loss = nn.functional.cross_entropy(scores[real_labels], labels[real_labels])
@@ -1003,9 +1004,9 @@ def loss_with(*memories):
 
 # %%
 with torch.no_grad():
-    bottom = embed(src)
-    first = built.encoder_layers[0](bottom, padding_mask(src))
-    second = built.encoder_layers[1](first, padding_mask(src))
+    bottom = embed(src_200)
+    first = built.encoder_layers[0](bottom, padding_mask(src_200))
+    second = built.encoder_layers[1](first, padding_mask(src_200))
 print("both decoder layers look at the end of the encoder:", loss_with(second, second))
 print("each at the encoder layer of its own height:       ", loss_with(first, second))
 print("both at the embeddings:                            ", loss_with(bottom, bottom))
