@@ -22,6 +22,7 @@ def _search(
     forced=True,
     width=2,
     uncounted=0,
+    more=0,
     whole_steps=True,
     unfinished_too=False,
 ):
@@ -43,7 +44,7 @@ def _search(
                 finished.append((total / penalty(length - uncounted, alpha), tokens[1:]))
                 if not whole_steps and not goes_on(finished, beam_size):
                     break
-            elif token != EOS and len(beam) < beam_size:
+            elif token != EOS and len(beam) < beam_size + more:
                 beam.append(([*tokens, token], total))
         if not goes_on(finished, beam_size) or not beam:
             break
@@ -130,6 +131,47 @@ def nothing_at_the_limit(next_log_p, beam_size, alpha, max_len):
 )
 def with_its_end(next_log_p, beam_size, alpha, max_len):
     return [[*tokens, EOS] for tokens in _search(next_log_p, beam_size, alpha, max_len)]
+
+
+@misconception(
+    "M778",
+    "beam_search",
+    title="<s> is counted in the length",
+    source="an answer in a trial of the checks: len(prefix), with both ends",
+    effect="Another hypothesis wins where two are close.",
+    hint="Your hypotheses are right, some of them in another order. Which tokens has the model "
+    "had to predict?",
+)
+def start_counted(next_log_p, beam_size, alpha, max_len):
+    return _search(next_log_p, beam_size, alpha, max_len, uncounted=-1)
+
+
+@misconception(
+    "M779",
+    "beam_search",
+    title="the beam keeps one hypothesis too many",
+    source="a plausible slip: <= for <",
+    effect="A wider search than was asked for, which costs more.",
+    hint="In yours one hypothesis more goes on than beam_size. How many are in the beam when it "
+    "takes another one?",
+)
+def one_too_many(next_log_p, beam_size, alpha, max_len):
+    return _search(next_log_p, beam_size, alpha, max_len, more=1)
+
+
+@misconception(
+    "M780",
+    "beam_search",
+    title="ends one hypothesis too late",
+    source="a plausible slip: > for >=",
+    effect="A step more than needed; what is finished in it may come before others.",
+    hint="When beam_size hypotheses have finished, yours goes on. How many are enough?",
+)
+def ends_too_late(next_log_p, beam_size, alpha, max_len):
+    return _search(
+        next_log_p, beam_size, alpha, max_len,
+        goes_on=lambda finished, beam_size: len(finished) <= beam_size,
+    )  # fmt: skip
 
 
 def _in_order(probabilities, p):
