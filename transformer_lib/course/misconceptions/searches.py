@@ -152,8 +152,8 @@ def start_counted(next_log_p, beam_size, alpha, max_len):
     title="the beam keeps one hypothesis too many",
     source="a plausible slip: <= for <",
     effect="A wider search than was asked for, which costs more.",
-    hint="In yours one hypothesis more goes on than beam_size. How many are in the beam when it "
-    "takes another one?",
+    hint="In yours, more than beam_size hypotheses go on. How many are in the beam when it takes "
+    "another one?",
 )
 def one_too_many(next_log_p, beam_size, alpha, max_len):
     return _search(next_log_p, beam_size, alpha, max_len, more=1)
