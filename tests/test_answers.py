@@ -1,10 +1,9 @@
-"""Answers of strangers: right ones pass, wrong ones do not, whatever numbers are drawn."""
+"""Answers of strangers: right ones pass, wrong ones do not."""
 
 import functools
 import json
 import linecache
 import math
-import random
 import sys
 from pathlib import Path
 
@@ -49,8 +48,7 @@ def defined(answer):
 @pytest.mark.long
 @pytest.mark.parametrize("name", EXERCISES)
 def test_wrong_answers_fail_and_right_ones_pass(name):
-    for _ in range(3):
-        seed = random.randrange(2**31)
+    for seed in range(3):
         trial = draw_trial(EXERCISES[name], seed)
         for answer in answers():
             if answer["exercise"] == name:

@@ -100,8 +100,7 @@ def no_penalty(log_p, lengths, alpha):
     source="Marian, fairseq and Hugging Face, where it is meant: |Y|^α",
     effect="Stronger than GNMT's: the same α favors longer translations.",
     hint="Your penalty at length 1 is 1, and so it should be. But it grows too fast: what does "
-    "Wu et "
-    "al.'s formula add to the length?",
+    "Wu et al.'s formula add to the length?",
 )
 def plain_length(length, alpha):
     return float(length) ** alpha
@@ -126,8 +125,7 @@ def without_alpha(length, alpha):
     source="a plausible slip: log-probabilities are negative",
     effect="Long translations are punished twice.",
     hint="Your choice prefers short translations even more than no penalty would. "
-    "Log-probabilities "
-    "are negative: what does multiplying by a number above 1 do to them?",
+    "Log-probabilities are negative: what does multiplying by a number above 1 do to them?",
 )
 def multiplied(log_p, lengths, alpha):
     return max(range(len(log_p)), key=lambda i: log_p[i] * _penalty(lengths[i], alpha))
@@ -143,6 +141,19 @@ def multiplied(log_p, lengths, alpha):
 )
 def the_worst(log_p, lengths, alpha):
     return min(range(len(log_p)), key=lambda i: log_p[i] / _penalty(lengths[i], alpha))
+
+
+@misconception(
+    "M781",
+    "best_hypothesis",
+    title="the best so far begins at 0",
+    source="an answer in a trial of the checks: best_score = 0.0",
+    effect="All scores are below 0, so nothing is ever better: the first one is returned.",
+    hint="You always return the first one. With what does the best score so far begin, and is any "
+    "score larger than that?",
+)
+def always_the_first(log_p, lengths, alpha):
+    return 0
 
 
 @misconception(
