@@ -1,5 +1,7 @@
 """Mistakes in counting what training costs, and in spreading it over devices."""
 
+from operator import floordiv, truediv
+
 import torch
 
 from transformer_lib.course.misconceptions.bank import also, misconception
@@ -167,21 +169,20 @@ def first_device_unweighted(gradients, tokens):
 
 def _generation(
     src_len, tgt_len, d_model, d_ff, cached,
-    projections=6, memory_once=True, seen=lambda step, last: step, mixing=2, matrices=2, pairs=2,
-    with_memory=True,
+    projections=6, memories=lambda cached, steps: 1 if cached else steps,
+    seen=lambda step, last: step, scores=lambda new, keys: new * keys,
+    looked_at=lambda src_len, keys: src_len, mixing=2, pairs=2,
 ):  # fmt: skip
     """As it should be, but for what is switched."""
 
-    def step(new, keys):
-        attended = mixing * new * (keys + src_len) * d_model
-        return new * projections * d_model**2 + attended + matrices * new * d_model * d_ff
+    def step(number):
+        new, keys = (1, seen(number, tgt_len)) if cached else (number, number)
+        attended = scores(new, keys) + new * looked_at(src_len, keys)
+        return new * (projections * d_model**2 + 2 * d_model * d_ff) + mixing * attended * d_model
 
-    memory = 2 * src_len * d_model**2 if with_memory else 0
-    lengths = range(1, tgt_len + 1)
-    if not cached:
-        return pairs * sum(memory + step(n, n) for n in lengths)
-    steps = [step(1, seen(n, tgt_len)) for n in lengths]
-    return pairs * (memory * (1 if memory_once else tgt_len) + sum(steps))
+    memory = 2 * src_len * d_model**2
+    steps = sum(step(number) for number in range(1, tgt_len + 1))
+    return pairs * (memories(cached, tgt_len) * memory + steps)
 
 
 @also("M200", "generation_flops")
@@ -198,7 +199,9 @@ def products_once(src_len, tgt_len, d_model, d_ff, cached):
     hint="Without a cache you are right. How often do the memory's keys and values change?",
 )
 def memory_in_every_step(src_len, tgt_len, d_model, d_ff, cached):
-    return _generation(src_len, tgt_len, d_model, d_ff, cached, memory_once=False)
+    return _generation(
+        src_len, tgt_len, d_model, d_ff, cached, memories=lambda cached, steps: steps
+    )
 
 
 @misconception(
@@ -211,7 +214,7 @@ def memory_in_every_step(src_len, tgt_len, d_model, d_ff, cached):
     "its keys and values?",
 )
 def without_the_memory(src_len, tgt_len, d_model, d_ff, cached):
-    return _generation(src_len, tgt_len, d_model, d_ff, cached, with_memory=False)
+    return _generation(src_len, tgt_len, d_model, d_ff, cached, memories=lambda *_: 0)
 
 
 @misconception(
@@ -313,9 +316,10 @@ def itself_not_seen(src_len, tgt_len, d_model, d_ff, cached):
     "mask is laid over?",
 )
 def masked_not_counted(src_len, tgt_len, d_model, d_ff, cached):
-    whole = _generation(src_len, tgt_len, d_model, d_ff, cached)
-    hidden = sum(n * (n - 1) // 2 for n in range(1, tgt_len + 1))
-    return whole if cached else whole - 4 * d_model * hidden
+    return _generation(
+        src_len, tgt_len, d_model, d_ff, cached,
+        scores=lambda new, keys: new * keys - new * (new - 1) // 2,
+    )  # fmt: skip
 
 
 @misconception(
@@ -328,8 +332,7 @@ def masked_not_counted(src_len, tgt_len, d_model, d_ff, cached):
     "from step to step?",
 )
 def memory_kept_anyway(src_len, tgt_len, d_model, d_ff, cached):
-    whole = _generation(src_len, tgt_len, d_model, d_ff, cached)
-    return whole if cached else whole - 4 * (tgt_len - 1) * src_len * d_model**2
+    return _generation(src_len, tgt_len, d_model, d_ff, cached, memories=lambda *_: 1)
 
 
 @misconception(
@@ -342,15 +345,22 @@ def memory_kept_anyway(src_len, tgt_len, d_model, d_ff, cached):
     "written.",
 )
 def cross_over_the_target(src_len, tgt_len, d_model, d_ff, cached):
-    whole = _generation(src_len, tgt_len, d_model, d_ff, cached)
-    steps = range(1, tgt_len + 1)
-    return whole + 4 * d_model * sum((1 if cached else n) * (n - src_len) for n in steps)
+    return _generation(
+        src_len, tgt_len, d_model, d_ff, cached, looked_at=lambda src_len, keys: keys
+    )
 
 
-def _bytes(parameters, devices, stage, sizes=(2.0, 2.0, 12.0), from_stage=(3, 2, 1)):
+def _from_its_stage_on(devices, stage, first):
+    return devices if stage >= first else 1
+
+
+def _bytes(
+    parameters, devices, stage,
+    sizes=(2.0, 2.0, 12.0), from_stage=(3, 2, 1), shared_by=_from_its_stage_on, divided=truediv,
+):  # fmt: skip
     """Of weights, gradients and the optimizer's states, but for what is switched."""
-    shares = [devices if stage >= first else 1 for first in from_stage]
-    return parameters * sum(size / share for size, share in zip(sizes, shares, strict=True))
+    each = zip(sizes, from_stage, strict=True)
+    return parameters * sum(divided(n, shared_by(devices, stage, first)) for n, first in each)
 
 
 @misconception(
@@ -400,8 +410,10 @@ def stages_turned_round(parameters, devices, stage):
     hint="Stages 0 and 1 are right. What is shared out in stage 1: does stage 2 take it back?",
 )
 def one_thing_only(parameters, devices, stage):
-    shares = [devices if stage == its_own else 1 for its_own in (3, 2, 1)]
-    return parameters * sum(n / share for n, share in zip((2.0, 2.0, 12.0), shares, strict=True))
+    return _bytes(
+        parameters, devices, stage,
+        shared_by=lambda devices, stage, its_own: devices if stage == its_own else 1,
+    )  # fmt: skip
 
 
 @misconception(
@@ -462,8 +474,7 @@ def copy_with_the_weights(parameters, devices, stage):
     hint="On 13 devices the optimizer needs nothing in yours. What does // leave of 12 / 13?",
 )
 def divided_to_whole_bytes(parameters, devices, stage):
-    shares = [devices if stage >= first else 1 for first in (3, 2, 1)]
-    return parameters * sum(size // share for size, share in zip((2, 2, 12), shares, strict=True))
+    return _bytes(parameters, devices, stage, divided=floordiv)
 
 
 @misconception(
@@ -476,8 +487,10 @@ def divided_to_whole_bytes(parameters, devices, stage):
     "or by their square?",
 )
 def shared_out_again(parameters, devices, stage):
-    shares = [devices ** max(0, stage - first + 1) for first in (3, 2, 1)]
-    return parameters * sum(n / share for n, share in zip((2.0, 2.0, 12.0), shares, strict=True))
+    return _bytes(
+        parameters, devices, stage,
+        shared_by=lambda devices, stage, first: devices ** max(0, stage - first + 1),
+    )  # fmt: skip
 
 
 def _ring(
