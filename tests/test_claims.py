@@ -3,9 +3,13 @@
 What counts as a number here: percentages, numbers with a decimal point and those from 100 on, but
 no years. A number may be rounded. It holds if a cell of the same section (or of the one before)
 shows it, if the paragraph names the chapter whose cells show it, or if ``docs/sources.md`` says
-where it comes from. The opening and the summary may take from the whole chapter.
+where it comes from. The opening and the summary may take from the whole chapter. A percentage is
+a result: it must be in what a cell prints, not in its code alone, and there it has a decimal point
+or a percent sign.
 """
 
+import functools
+import operator
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +25,7 @@ NO_PROSE = re.compile(
 )
 NUMBER = re.compile(r"(?<![\w.,/^])(\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+\.\d+|\d+)(?![\d.,]*\w)( ?%)?")
 SHOWN = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+\.?\d*(?:e[+-]?\d+)?")
+SHARE = re.compile(r"\d+\.\d+(?:e[+-]?\d+)?|\d+ ?%")
 SOURCE = re.compile(r"^\| ([\d, ]+) \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
 
 
@@ -45,11 +50,12 @@ class Claim:
         return self.is_share or "." in self.digits or (float(self.digits) >= 100 and not year)
 
     def is_shown_by(self, numbers):
+        possible = numbers.shares if self.is_share else numbers.printed | numbers.written
         tolerance = 0.5 * 10 ** -len(self.digits.partition(".")[2]) + 1e-9
         scales = (1, 100) if self.is_share else (1,)
         claimed = float(self.digits)
         return any(
-            abs(scale * number - claimed) <= tolerance for number in numbers for scale in scales
+            abs(scale * number - claimed) <= tolerance for number in possible for scale in scales
         )
 
 
@@ -62,14 +68,34 @@ def claims(prose):
                 yield claim
 
 
+@dataclass(frozen=True)
+class Shown:
+    """The numbers of code cells."""
+
+    written: frozenset[float] = frozenset()  # in the code
+    printed: frozenset[float] = frozenset()
+    shares: frozenset[float] = frozenset()  # printed with a decimal point or a percent sign
+
+    def __or__(self, other):
+        return Shown(
+            self.written | other.written, self.printed | other.printed, self.shares | other.shares
+        )
+
+
 def shown(cell):
     """The numbers that a code cell and its outputs have."""
-    texts = [cell.source]
+    texts = []
     for output in cell.outputs:
         data = output.get("data", {})
         texts += [output.get("text", ""), data.get("text/plain", "")]
         texts.append(re.sub(r"<[^>]+>", " ", data.get("text/html", "")))
-    return {float(number[0].replace(",", "")) for text in texts for number in SHOWN.finditer(text)}
+    printed = " ".join(texts)
+    return Shown(numbers_in(cell.source), numbers_in(printed), numbers_in(printed, SHARE))
+
+
+def numbers_in(text, kind=SHOWN):
+    found = (number[0].strip(" %").replace(",", "") for number in kind.finditer(text))
+    return frozenset(map(float, found))
 
 
 def sections(notebook):
@@ -83,28 +109,33 @@ def sections(notebook):
 
 def numbers_of(chapter):
     notebook = nbformat.read(NOTEBOOKS[chapter], as_version=4)
-    return set().union(*(shown(cell) for cell in notebook.cells if cell.cell_type == "code"))
+    return union(shown(cell) for cell in notebook.cells if cell.cell_type == "code")
+
+
+def union(several):
+    return functools.reduce(operator.or_, several, Shown())
 
 
 def listed(chapter):
     """The numbers that ``docs/sources.md`` has for a chapter."""
     text = (ROOT / "docs" / "sources.md").read_text(encoding="utf-8")
     rows = [row for row in SOURCE.findall(text) if int(chapter) in map(int, row[0].split(","))]
-    return {float(n[0].replace(",", "")) for row in rows for n in SHOWN.finditer(row[1])}
+    numbers = frozenset().union(*(numbers_in(row[1]) for row in rows))
+    return Shown(printed=numbers, shares=numbers)
 
 
 def unsupported(chapter):
     notebook = nbformat.read(NOTEBOOKS[chapter], as_version=4)
     section = sections(notebook)
-    by_cell = [shown(cell) if cell.cell_type == "code" else set() for cell in notebook.cells]
+    by_cell = [shown(cell) if cell.cell_type == "code" else Shown() for cell in notebook.cells]
     for here, cell in zip(section, notebook.cells, strict=True):
         if cell.cell_type != "markdown":
             continue
         near = set(section) if here in (0, section[-1]) else {here, here - 1}
-        beside = set().union(*(n for n, s in zip(by_cell, section, strict=True) if s in near))
+        beside = union(n for n, s in zip(by_cell, section, strict=True) if s in near)
         for claim in claims(cell.source):
             others = re.findall(r"\bchapters? (\d+)", claim.paragraph)
-            elsewhere = set().union(*(numbers_of(f"{int(other):02}") for other in others))
+            elsewhere = union(numbers_of(f"{int(other):02}") for other in others)
             if not claim.is_shown_by(beside | elsewhere | listed(chapter)):
                 yield claim
 
@@ -129,7 +160,15 @@ def test_every_number_in_the_prose_is_shown_by_a_cell_or_has_a_source(chapter):
 )
 def test_a_number_may_be_rounded_and_not_be_another_one(prose, numbers, holds):
     (claim,) = claims(prose)
-    assert claim.is_shown_by(numbers) == holds
+    assert claim.is_shown_by(Shown(printed=numbers, shares=numbers)) == holds
+
+
+def test_a_percentage_must_be_printed():
+    (share,), (count,) = claims("about 35%"), claims("of 150")
+    in_code = Shown(written=frozenset({35.0, 150.0}), printed=frozenset({35.0}))
+    assert count.is_shown_by(in_code)
+    assert not share.is_shown_by(in_code)
+    assert share.is_shown_by(Shown(shares=numbers_in("35 of 100, 35 %", SHARE)))
 
 
 def test_what_is_no_claim():

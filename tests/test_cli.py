@@ -167,6 +167,14 @@ def mistakes():
         r"d_model=30 is not divisible by num_heads=4",
     )
     yield ["train", "CONFIG", "--set", "model.dropout=1.5"], r"allowed: 0 ≤ dropout < 1$"
+    yield (
+        ["train", "wmt14_base", "--set", "training.learning_rate=1e-3"],
+        r"--set training.learning_rate: it has no effect with training.schedule=noam, .*wmt14_base",
+    )
+    yield (
+        ["train", "CONFIG", "--set", "training.warmup_steps=9"],
+        r"no effect with training.schedule=budget, .* or set training.schedule=noam as well",
+    )
     yield ["train", "CONFIG", "--set", "steps"], r"write it as key=value"
     yield ["train", "CONFIG", "--set", "name.x=1"], r"name is a value, not a section"
     both = ["--set", "training.minutes=1.0", "--set", "training.steps=5"]

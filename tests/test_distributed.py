@@ -12,10 +12,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from transformer_lib.errors import UserError
 from transformer_lib.experiment.config import load_config
 from transformer_lib.experiment.run import train
 from transformer_lib.training.checkpoint import checkpoints_in
-from transformer_lib.training.distributed import Workers
+from transformer_lib.training.distributed import Workers, joined_workers
 from transformer_lib.training.metrics import read_metrics
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="torchrun with gloo on Linux")
@@ -185,3 +186,33 @@ def test_micro_batches_are_dealt_out_as_whole_as_possible(processes, accumulate)
         for one in workers
     ]
     assert set(work) == {accumulate // math.gcd(processes, accumulate)}
+
+
+@pytest.mark.parametrize("of_torchrun", [{}, {"RANK": "1", "LOCAL_RANK": "one"}])
+def test_processes_that_torchrun_did_not_start_are_told_to_use_it(monkeypatch, of_torchrun):
+    """Other launchers set WORLD_SIZE, too."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for name in ("RANK", "LOCAL_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in of_torchrun.items():
+        monkeypatch.setenv(name, value)
+    with (
+        pytest.raises(UserError, match="RANK is no number; start them with torchrun"),
+        joined_workers(torch.device("cpu")),
+    ):
+        raise AssertionError("they began")
+
+
+@pytest.mark.parametrize(
+    ("device", "message"),
+    [
+        ("cuda", r"more processes than GPUs \(1\) .*--nproc-per-node=1"),
+        ("cuda:0", "training.device=cuda:0 is one GPU.*give training.device=cuda"),
+    ],
+)
+def test_processes_that_have_no_gpu_of_their_own_do_not_begin(monkeypatch, device, message):
+    for name, value in {"WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "1"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(UserError, match=message), joined_workers(torch.device(device)):
+        raise AssertionError("they began")

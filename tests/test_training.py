@@ -1,5 +1,6 @@
 """Loss, schedule, checkpoints, and the promise that a resumed run is the uninterrupted one."""
 
+import errno
 import json
 import math
 import os
@@ -23,6 +24,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from transformer_lib.device import is_out_of_memory
 from transformer_lib.errors import UserError
 from transformer_lib.evaluation.evaluate import evaluate_run
 from transformer_lib.experiment.config import load_config
@@ -38,7 +40,7 @@ from transformer_lib.training import compilation
 from transformer_lib.training.checkpoint import checkpoints_in, step_of
 from transformer_lib.training.cost import flops_by_parameters
 from transformer_lib.training.loss import label_smoothed_cross_entropy, output_loss
-from transformer_lib.training.metrics import read_metrics
+from transformer_lib.training.metrics import MetricsLog, read_metrics
 from transformer_lib.training.schedule import budget_rate, noam_rate
 from transformer_lib.training.signals import StopRequest
 from transformer_lib.training.trainer import Trainer
@@ -345,8 +347,12 @@ def test_a_longer_training_that_was_stopped_is_what_is_opened(toy_config, tmp_pa
         assert torch.equal(parameter, stored[f"model.{name}"]), name
 
 
+@pytest.mark.parametrize(
+    ("schedule", "remedy"),
+    [("budget", "lower training.learning_rate"), ("noam", "raise training.warmup_steps")],
+)
 def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_checkpoint(
-    toy_config, tmp_path, monkeypatch
+    toy_config, tmp_path, monkeypatch, schedule, remedy
 ):
     from transformer_lib.training import trainer as module
 
@@ -361,12 +367,14 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_checkpoint(
         )
 
     monkeypatch.setattr(module, "output_loss", poisoned)
-    with pytest.raises(UserError, match=r"not finite in step \d+ \(batch \d+ of epoch \d+\)"):
-        train(load_config(str(toy_config)), tmp_path / "run")
+    experiment = load_config(str(toy_config), [f"training.schedule={schedule}"])
+    told = rf"not finite in step \d+ \(batch \d+ of epoch \d+\).* is good: {remedy} or look at that"
+    with pytest.raises(UserError, match=told):
+        train(experiment, tmp_path / "run")
     weights = load_file(checkpoints_in(tmp_path / "run")[-1])
     assert all(tensor.isfinite().all() for tensor in weights.values() if tensor.is_floating_point())
     monkeypatch.setattr(module, "output_loss", real)
-    assert train(load_config(str(toy_config)), tmp_path / "run", resume=True)
+    assert train(experiment, tmp_path / "run", resume=True)
 
 
 def test_too_little_memory_for_a_batch_says_what_to_set(toy_config, tmp_path, monkeypatch):
@@ -377,6 +385,27 @@ def test_too_little_memory_for_a_batch_says_what_to_set(toy_config, tmp_path, mo
     told = f"training.batch_tokens={half} with training.accumulate=2 takes half"
     with pytest.raises(UserError, match=told):
         train(config, tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "CUDA error: out of memory\nCUDA kernel errors might be reported later",
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "MPS backend out of memory (MPS allocated: 17.9 GB)",
+    ],
+)
+def test_too_little_memory_is_told_from_other_errors(words):
+    assert is_out_of_memory(RuntimeError(words))
+    assert not is_out_of_memory(RuntimeError("CUDA error: an illegal memory access"))
+    assert not is_out_of_memory(ValueError(words))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the device that is always full is Linux's")
+def test_a_full_disk_says_how_to_go_on(tmp_path):
+    (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
+    with pytest.raises(UserError, match=r"metrics.jsonl: No space left.*with --resume"):
+        MetricsLog(tmp_path).add({"kind": "train", "step": 1}, {})
 
 
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(toy_config, tmp_path, capsys):
@@ -849,6 +878,18 @@ def test_a_cache_that_cannot_be_locked_does_not_keep_anybody_from_training(
 
     monkeypatch.setattr(FileLock, "acquire", cannot)
     assert train(load_config(str(toy_config)), tmp_path / "run", resume=True)
+
+
+def test_a_file_system_without_locks_does_not_keep_anybody_from_training(
+    toy_config, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("TRANSFORMER_LIB_CACHE", str(tmp_path / "cache"))
+
+    def cannot(*args, **kwargs):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(FileLock, "acquire", cannot)
+    assert train(load_config(str(toy_config), ["training.steps=20"]), tmp_path / "run")
 
 
 def test_a_run_that_cannot_go_on_is_left_as_it_was(toy_config, tmp_path):

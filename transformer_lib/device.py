@@ -12,6 +12,13 @@ Precision = Literal["auto", "fp32", "bf16"]
 DeviceName = Annotated[str, Field(pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")]
 
 
+TOO_LITTLE = (  # words for too little memory
+    "can't allocate memory",  # PyTorch, of a CPU's
+    "out of memory",  # CUDA's driver, and MPS
+    "STATUS_ALLOC_FAILED",  # cuBLAS and cuDNN
+)
+
+
 def choose_device(name: str = "auto") -> torch.device:
     """``auto`` takes the best at hand: cuda, then mps, then cpu.
 
@@ -66,8 +73,8 @@ def describe_device(device: torch.device) -> str:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether there was too little memory; of a CPU's, PyTorch tells it in words alone."""
-    is_told = isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+    """Whether there was too little memory, which PyTorch often tells in words alone."""
+    is_told = isinstance(error, RuntimeError) and any(words in str(error) for words in TOO_LITTLE)
     return is_told or isinstance(error, torch.OutOfMemoryError | MemoryError)
 
 

@@ -1,5 +1,6 @@
 """Reading text strictly, writing files so that a crash leaves the old one or the new one."""
 
+import errno
 import gzip
 import hashlib
 import os
@@ -30,7 +31,8 @@ def _lock(name: str) -> FileLock:
 def locked(path: Path) -> Iterator[None]:
     """One process at a time makes ``path``; others wait here. Its folder is made if need be.
 
-    The lock is a file in the cache, named after ``path``, that goes when its process goes.
+    The lock is a file in the cache, named after ``path``, that goes when its process goes. Where
+    the file system knows no locks, nobody waits.
 
     Raises:
         UserError: a folder cannot be written.
@@ -41,7 +43,8 @@ def locked(path: Path) -> Iterator[None]:
             folder.mkdir(parents=True, exist_ok=True)
         lock.acquire()
     except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror or error}") from error
+        if error.errno not in (errno.ENOLCK, errno.ENOTSUP):
+            raise UserError(f"cannot write {path}: {error.strerror or error}") from error
     try:
         yield
     finally:

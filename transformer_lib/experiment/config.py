@@ -90,13 +90,13 @@ def load_config(name_or_path: str, overrides: Sequence[str] = ()) -> Experiment:
         values = {"name": name, **tomllib.loads(text)}
     except tomllib.TOMLDecodeError as error:
         raise UserError(f"{name_or_path} is not valid TOML: {error}") from error
-    return _validate(_with_overrides(values, overrides), name_or_path)
+    return _overridden(values, overrides, name_or_path)
 
 
 def with_overrides(experiment: Experiment, overrides: Sequence[str], origin: str) -> Experiment:
     """A changed experiment; ``overrides`` and what is raised are as in :func:`load_config`."""
     values = json.loads(experiment_to_json(experiment))
-    return _validate(_with_overrides(values, overrides), origin)
+    return _overridden(values, overrides, origin)
 
 
 def changed(settings: Settings, **changes: Any) -> Settings:
@@ -119,7 +119,7 @@ def load_data_config(corpus: str, overrides: Sequence[str] = ()) -> DataConfig:
     """As the course's configurations take a corpus, with ``data.key=value`` overrides."""
     values = {"name": corpus, **tomllib.loads(read_config(CONFIG_OF_CORPUS[corpus]))}
     values["data"]["corpus"] = corpus
-    return _validate(_with_overrides(values, overrides), corpus).data
+    return _overridden(values, overrides, corpus).data
 
 
 def experiment_to_json(experiment: Experiment) -> str:
@@ -223,8 +223,32 @@ def _bounds(hint: Any) -> Iterator[tuple[str, float]]:
             yield from _bounds(part)
 
 
+SCHEDULE_OF = {
+    "training.learning_rate": "budget",
+    "training.warmup_share": "budget",
+    "training.warmup_steps": "noam",
+}
+"""The schedule that each of these settings belongs to."""
+
+
+def _overridden(values: dict[str, Any], overrides: Sequence[str], origin: str) -> Experiment:
+    experiment = _validate(_with_overrides(values, overrides), origin)
+    schedule = experiment.training.schedule
+    for key in _keys(overrides) & SCHEDULE_OF.keys():
+        if SCHEDULE_OF[key] != schedule:
+            raise UserError(
+                f"--set {key}: it has no effect with training.schedule={schedule}, which {origin} "
+                f"has; leave it out, or set training.schedule={SCHEDULE_OF[key]} as well"
+            )
+    return experiment
+
+
+def _keys(overrides: Sequence[str]) -> set[str]:
+    return {override.partition("=")[0].strip() for override in overrides}
+
+
 def _with_overrides(values: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
-    given = {override.partition("=")[0].strip() for override in overrides}
+    given = _keys(overrides)
     of_model = any(key.startswith("model.") for key in given) and "model.kind" not in given
     if of_model and "model" not in values:
         values["model"] = asdict(LAPTOP)  # the model that it would have been, with that setting

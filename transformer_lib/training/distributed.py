@@ -116,13 +116,19 @@ class Workers:
 
 @contextmanager
 def joined_workers(device: torch.device) -> Iterator[Workers]:
-    """The processes that ``torchrun`` started to train on ``device``, or this one alone."""
-    count = int(os.environ.get("WORLD_SIZE", "1"))
+    """The processes that ``torchrun`` started to train on ``device``, or this one alone.
+
+    Raises:
+        UserError: they were started in another way, or have no GPU each.
+    """
     job = _store_of_the_job()
-    if count == 1:
+    if os.environ.get("WORLD_SIZE", "1") == "1":
         yield Workers(job=job)
         return
-    workers = Workers(int(os.environ["RANK"]), count, int(os.environ["LOCAL_RANK"]), job)
+    rank, count, local_rank = (_told(name) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
+    workers = Workers(rank, count, local_rank, job)
+    if device.type == "cuda":
+        _check_own_gpu(device, local_rank)
     # PyTorch imports this module in training. Its functions take the group of that moment as their
     # default, which would keep the group alive until exit, where its threads may abort the process.
     import torch.distributed.nn
@@ -140,6 +146,32 @@ def joined_workers(device: torch.device) -> Iterator[Workers]:
         yield workers
     finally:
         dist.destroy_process_group()
+
+
+def _told(name: str) -> int:
+    """A number that ``torchrun`` gives each process."""
+    try:
+        return int(os.environ[name])
+    except (KeyError, ValueError) as error:
+        raise UserError(
+            f"WORLD_SIZE={os.environ['WORLD_SIZE']} says that several processes train together, "
+            f"but {name} is no number; start them with torchrun, or take WORLD_SIZE out of the "
+            "environment"
+        ) from error
+
+
+def _check_own_gpu(device: torch.device, local_rank: int) -> None:
+    if device.index is not None:
+        raise UserError(
+            f"training.device={device} is one GPU, and of processes that train together each takes "
+            "its own; give training.device=cuda"
+        )
+    gpus = torch.cuda.device_count()
+    if local_rank >= gpus:
+        raise UserError(
+            f"there are more processes than GPUs ({gpus}) on this machine; give torchrun "
+            f"--nproc-per-node={gpus}"
+        )
 
 
 def _store_of_the_job() -> dist.Store | None:

@@ -34,10 +34,21 @@ class MetricsLog:
         self._first_step = 0
 
     def add(self, record: Record, curves: dict[str, float]) -> None:
-        """Append a record; ``curves`` are the values in it that TensorBoard plots."""
+        """Append a record; ``curves`` are the values in it that TensorBoard plots.
+
+        Raises:
+            UserError: it cannot be written.
+        """
         self.records.append(record)
-        with (self.folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
+        path = self.folder / "metrics.jsonl"
+        try:
+            with path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(record) + "\n")
+        except OSError as error:
+            raise UserError(
+                f"cannot write {path}: {error.strerror or error}; when there is room again, go on "
+                "from the last checkpoint with --resume"
+            ) from error
         if self._make_writer is not None:
             if self._writer is None:  # later points of an earlier start are forgotten
                 log_dir = str(self.folder / "tensorboard")

@@ -323,10 +323,12 @@ class Trainer:
         if not math.isfinite(norm):
             places = [f"batch {w.position - 1} of epoch {w.epoch}" for w in launched.work]
             batches = " to ".join(dict.fromkeys((places[0], places[-1])))
+            is_noam = self.config.schedule == "noam"
+            remedy = "raise training.warmup_steps" if is_noam else "lower training.learning_rate"
             raise UserError(
                 f"the loss or its gradient is not finite in step {launched.step} ({batches}); "
-                f"nothing was learned from it, the last checkpoint in {self.folder} is good: lower "
-                f"training.learning_rate or look at {'that batch' if len(places) == 1 else 'these'}"
+                f"nothing was learned from it, the last checkpoint in {self.folder} is good: "
+                f"{remedy} or look at {'that batch' if len(places) == 1 else 'these'}"
             )
         src_tokens, tgt_tokens = launched.src_tokens, launched.tgt_tokens
         self.progress.src_tokens += src_tokens

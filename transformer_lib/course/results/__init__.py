@@ -24,7 +24,8 @@ from transformer_lib.files import write_text
 from transformer_lib.randomness import seeded
 
 Plain: TypeAlias = str | int | float | bool | None
-VARIANTS = "variants_of_the_transformer"  # stored by `make variants`
+VARIANTS = "variants_of_the_transformer"  # both are stored by `make variants`
+BUDGETS = "lengths_of_training"
 MEASURE_ANEW = "TRANSFORMER_LIB_MEASURE"  # set by `make results`
 
 
@@ -82,12 +83,27 @@ def variants(*cases: str) -> pd.DataFrame:
     Returns:
         As :func:`over_seeds`: the loss on the validation set and BLEU on the test set.
     """
-    made = read_runs(VARIANTS)
-    runs = pd.DataFrame(made["runs"])
+    runs = _by_make_variants(VARIANTS)
     order = pd.CategoricalDtype(cases, ordered=True)
     runs = runs[runs["case"].isin(cases)].astype({"case": order}).sort_values(["case", "seed"])
-    print(f"{runs['seed'].nunique()} seeds each, by `make variants` with PyTorch {made['torch']}")
     return runs.astype({"case": str})
+
+
+def budgets() -> pd.DataFrame:
+    """What ``make variants`` measured of the Transformer and the RNN over the length of training.
+
+    Returns:
+        One row per case, ``steps`` and seed: the tokens, seconds (on one core) and FLOPs that
+        training took, and BLEU on the test set.
+    """
+    return _by_make_variants(BUDGETS).sort_values(["case", "steps", "seed"], ignore_index=True)
+
+
+def _by_make_variants(stored: str) -> pd.DataFrame:
+    made = read_runs(stored)
+    runs = pd.DataFrame(made["runs"])
+    print(f"{runs['seed'].nunique()} seeds each, by `make variants` with PyTorch {made['torch']}")
+    return runs
 
 
 def mean_and_spread(runs: pd.DataFrame, digits: int = 2) -> pd.DataFrame:
