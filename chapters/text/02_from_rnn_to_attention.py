@@ -35,6 +35,7 @@ import torch
 from torch import nn
 
 from transformer_lib.checks import check, check_experiment, mine, solution
+from transformer_lib.course.figures.lstm import ALTERNATIVE, lstm_step_drawn
 from transformer_lib.course.figures.wirings import seq2seq_wirings
 from transformer_lib.course.results import mean_and_spread, over_seeds
 from transformer_lib.data.corpora import DataConfig, load_corpus
@@ -63,7 +64,14 @@ from transformer_lib.timing import fastest
 # c_{t-1} + i \odot g & h_t &= o \odot \tanh c_t
 # \end{aligned}$$
 #
-# with $\sigma(x) = 1/(1 + e^{-x})$, the logistic function.
+# with $\sigma(x) = 1/(1 + e^{-x})$, the logistic function. The cell is the upper line:
+
+# %%
+show(lstm_step_drawn(), ALTERNATIVE)
+
+# %% [markdown]
+# Nothing but a product and a sum happens to the cell on its way, so what was stored in it can stay
+# there for long.
 #
 # ### A step of the LSTM
 #

@@ -44,6 +44,7 @@ from transformer_lib.data.batching import make_batch, plan_batches
 from transformer_lib.data.corpora import DataConfig, load_corpus
 from transformer_lib.data.tokenizer import Tokenizer
 from transformer_lib.course.figures.merges import merge_explorer
+from transformer_lib.course.figures.shift import ALTERNATIVE, shift_drawn
 from transformer_lib.course.lineages import toy
 from transformer_lib.experiment.validation import reference_loss
 from transformer_lib.model import TransformerConfig, build_transformer, num_parameters
@@ -636,7 +637,11 @@ print(f"sentences of similar length:    {padding(plan_batches(*lengths, 1024, se
 # target, preceded by `<s>`, and must **predict** the same target, followed by `</s>`. Its input is
 # its label, shifted right by one place. That is **teacher forcing**: whatever the model would have
 # said itself, it goes on reading the right tokens.
-#
+
+# %%
+show(shift_drawn(), ALTERNATIVE)
+
+# %% [markdown]
 # ### Shift right
 #
 # ●●○ · 15 minutes · what the decoder reads and predicts

@@ -38,6 +38,7 @@ from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -46,6 +47,7 @@ from transformer_lib.checks import check, mine, solution
 from transformer_lib.experiment.config import load_config
 from transformer_lib.course.figures.ring import ring_steps
 from transformer_lib.course.misconceptions.bank import bank
+from transformer_lib.course.results import budgets
 from transformer_lib.model import SIZES, build_transformer, num_parameters, recorded_attention
 from transformer_lib.plots.measurements import lines, points
 from transformer_lib.plots.notebook import show
@@ -229,46 +231,79 @@ show(
 # ## Transformer against RNN, under equal budgets
 #
 # Now ours, the two that you know: both 192 wide, with the same embeddings, pieces and batches of
-# the bundled text. Each was trained anew for five budgets, with a learning rate that comes down to
-# zero at the end of each (a long training stopped half-way would not be fair).
-# `transformer-lib train course_transformer --set training.steps=400`, and so on, once each on one
-# core (the RNN also with the 10,000 steps of the one that comes trained):
+# the bundled text. Each was trained anew for several budgets, with a learning rate that comes down
+# to zero at the end of each (a long training stopped half-way would not be fair), and with three
+# seeds for each: `make variants`, which is `transformer-lib train course_transformer --set
+# training.steps=400 --set seed=0`, and so on, each on one core. BLEU of the test set with all
+# references, the mean and the range:
 
 # %%
-BLEU = {  # by steps; test set, all references
-    "Transformer": {400: 10.1, 800: 32.6, 1600: 45.1, 3200: 51.6, 6400: 56.0},
-    "RNN": {400: 14.0, 800: 31.7, 1600: 43.0, 3200: 48.1, 6400: 52.5, 10000: 53.0},
-}
-PER_STEP = {  # million tokens, minutes, 10¹² FLOPs
-    "Transformer": (0.00177, 0.118 / 60, 0.01314),
-    "RNN": (0.00177, 0.066 / 60, 0.00794),
-}
-pd.DataFrame(BLEU).T
+runs = budgets()
+SYSTEMS = ("Transformer", "RNN")
+scores = runs.groupby(["steps", "case"])["BLEU"].agg(["mean", "min", "max"]).round(1)
+as_text = [f"{mean:.1f} ({low:.1f} to {high:.1f})" for mean, low, high in scores.to_numpy()]
+pd.Series(as_text, scores.index).unstack()[list(SYSTEMS)].rename_axis(columns=None)
+
+# %% [markdown]
+# Luck is visible in it: two trainings of one system can be XX points apart. So much for
+# differences of a point between two single runs. And what does a step cost?
 
 # %%
-BUDGETS = {
-    "tokens (millions)": "the RNN is ahead at 0.7 million, the Transformer from 1.4 million on.",
-    "minutes on one core": "the RNN is ahead for seven minutes, then the Transformer.",
-    "FLOPs (10¹²)": "the RNN is ahead up to 40, then the Transformer.",
+COSTS = {"tokens": "million tokens", "seconds": "minutes on one core", "FLOPs": "10¹² FLOPs"}
+UNITS = {"tokens": 1e6, "seconds": 60.0, "FLOPs": 1e12}
+per_step = runs[list(COSTS)].div(runs["steps"], axis=0).groupby(runs["case"]).median()
+for name in SYSTEMS:
+    tokens, seconds, flops = per_step.loc[name]
+    print(f"{name:12} {tokens:,.0f} tokens, {seconds:.3f} s, {flops / 1e9:.1f} · 10⁹ FLOPs")
+ratios = per_step.loc["Transformer"] / per_step.loc["RNN"]
+print(f"Transformer / RNN: {ratios['seconds']:.1f} in time, {ratios['FLOPs']:.1f} in FLOPs")
+
+# %% [markdown]
+# So here are the same runs over three budgets, the mean of the seeds:
+
+# %%
+def curve(name, cost, seeds=(0, 1, 2)):
+    """The budgets of a system, and the mean BLEU of these seeds at each of them."""
+    own = runs[runs["case"].eq(name) & runs["seed"].isin(seeds)]
+    means = own.groupby("steps")["BLEU"].mean()
+    return means.index.to_numpy() * per_step.loc[name, cost] / UNITS[cost], means.to_numpy()
+
+
+SEEN = {
+    "tokens": "XX",
+    "seconds": "XX",
+    "FLOPs": "XX",
 }
-for number, (budget, seen) in enumerate(BUDGETS.items()):
-    curves = {
-        name: ([steps * PER_STEP[name][number] for steps in scores], list(scores.values()))
-        for name, scores in BLEU.items()
-    }
-    show(lines(curves, (budget, "BLEU"), "x"), f"BLEU of both systems over {budget}: {seen}")
+for cost, label in COSTS.items():
+    curves = {name: curve(name, cost) for name in SYSTEMS}
+    show(lines(curves, (label, "BLEU"), "x"), f"BLEU of both systems over {label}: {SEEN[cost]}")
+
+# %% [markdown]
+# Where do they cross? Read off the straight lines between two points (over the logarithm of the
+# budget), for each of the nine pairs of a seed of the one with a seed of the other:
+
+# %%
+def crossing(cost, *seeds):
+    """The last budget at which the RNN is not behind; 0 if it always is."""
+    (x, y), (of_rnn, its_bleu) = (
+        curve(name, cost, [seed]) for name, seed in zip(SYSTEMS, seeds, strict=True)
+    )
+    both = np.geomspace(max(x[0], of_rnn[0]), min(x[-1], of_rnn[-1]), 1000)
+    lead = np.interp(np.log(both), np.log(x), y)
+    lead -= np.interp(np.log(both), np.log(of_rnn), its_bleu)
+    return both[lead <= 0].max(initial=0.0)
+
+
+for cost, label in COSTS.items():
+    found = sorted(crossing(cost, a, b) for a in range(3) for b in range(3))
+    print(f"{label:20} {found[0]:6.2f} to {found[-1]:6.2f}, in the middle {found[4]:6.2f}")
 
 # %% [markdown]
 # The answer depends on the budget, and on what is equal:
 #
-# - **Equal tokens.** At 0.7 million the RNN is ahead by four points. At 1.4 million the two are
-#   close, and then the Transformer is ahead, by two to four points: it gets more out of the same
-#   text.
-# - **Equal time.** A step of the RNN took little more than half as long in these runs. So it is
-#   ahead at first; the curves cross at seven to eight minutes, and at eleven (read off the line
-#   between two training runs) the Transformer is ahead by about two points. Each point is a single
-#   run, though, and the curves are close for minutes: they may as well cross at five or at ten.
-# - **Equal FLOPs.** The same picture: they cross at about $4 \cdot 10^{13}$, no more precisely.
+# - **Equal tokens.** XX
+# - **Equal time.** XX
+# - **Equal FLOPs.** XX
 #
 # With two minutes and short sentences, take the RNN; with a quarter of an hour, the Transformer.
 # (The two are equally wide, not equally large: 2.5 million parameters against 1.5. `make
@@ -277,17 +312,6 @@ for number, (budget, seen) in enumerate(BUDGETS.items()):
 # runs, by 1.4 to 1.6 points; on one without them by 1.0 in a single run and, when the library was
 # slower, behind by 1.2, which may both be chance. Where curves cross depends on sizes and
 # machines.)
-#
-# And luck? The same training with three seeds each, 1,600 steps:
-#
-# | 1,600 steps | seed 1 | seed 2 | seed 3 |
-# |---|---|---|---|
-# | Transformer | 45.1 | 45.7 | 43.8 |
-# | RNN | 43.0 | 43.2 | 42.1 |
-#
-# Two training runs of one system can be almost two points apart. All three Transformers are ahead
-# of all three RNNs, but not by much: a difference of a point between two single runs proves
-# nothing.
 #
 # ### How fast is yours?
 #

@@ -9,8 +9,9 @@ from transformer_lib.course.figures.boxes import arrow, box
 from transformer_lib.plots.style import COLORS, RC
 
 ALTERNATIVE = (
-    "Two rows of words. The decoder reads <s> and the target, and must predict the target and </s>: "
-    "above each word that it reads is the next one. Each label is what it reads one place later."
+    "Two rows of words. The decoder reads <s> and the target, and must predict the target and "
+    "</s>: above each word that it reads is the next one. Each label is what it reads one place "
+    "later."
 )
 BLUE, ORANGE = COLORS[0], COLORS[1]
 READ, DECODER, SAID = 0.0, 1.1, 2.2  # heights
