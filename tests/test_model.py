@@ -273,6 +273,21 @@ def test_an_lstm_never_computes_in_float16(monkeypatch, dtype, has_state):
         assert (narrow_gradient - gradient).norm() <= 0.02 * gradient.norm()
 
 
+@every_model
+def test_autograd_copies_nothing_because_of_a_change_in_place(name):
+    """Of a view, such as what a linear layer returns, it copies the whole for its gradient."""
+    model = MODELS[name]().train()
+    todo = [model(random_tokens(3, 5), random_tokens(3, 4)).grad_fn]
+    seen = set()
+    while todo:
+        node = todo.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            todo += [earlier for earlier, _ in node.next_functions]
+    names = {node.name().rpartition("::")[2] for node in seen}
+    assert {"AddmmBackward0", "CopySlices"} & names == {"AddmmBackward0"}
+
+
 def test_odd_rnn_width_is_refused():
     with pytest.raises(ValueError, match="d_model=15 is odd"):
         RNNConfig(d_model=15)

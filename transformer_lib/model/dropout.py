@@ -23,12 +23,12 @@ class _CpuDropout(torch.autograd.Function):
         keep = bits >= dropped - _LEVELS // 2
         ctx.save_for_backward(keep)
         ctx.scale = _LEVELS / (_LEVELS - dropped)
-        return (x * keep).mul_(ctx.scale)
+        return torch.where(keep, x, 0.0).mul_(ctx.scale)
 
     @staticmethod
     def backward(ctx, *gradients: Tensor) -> tuple[Tensor, None]:
         (keep,) = ctx.saved_tensors
-        return (gradients[0] * keep).mul_(ctx.scale), None
+        return torch.where(keep, gradients[0], 0.0).mul_(ctx.scale), None
 
 
 class Dropout(nn.Module):

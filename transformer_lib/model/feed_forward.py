@@ -23,4 +23,5 @@ class FeedForward(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch length d_model"]
     ) -> Float[Tensor, "batch length d_model"]:
-        return self.output(self.dropout(self.hidden(x).relu_()))
+        # Not in place: of a view, as a linear layer returns it, autograd would copy all of it twice.
+        return self.output(self.dropout(self.hidden(x).relu()))
