@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from transformer_lib.course import results
-from transformer_lib.course.results import mean_and_spread, over_seeds, variants
+from transformer_lib.course.results import budgets, mean_and_spread, over_seeds, variants
 
 CHAPTERS = Path(__file__).parent.parent / "chapters"
 STORED = sorted(Path(results.__file__).parent.glob("[0-9]*.json"))
@@ -93,4 +93,12 @@ def test_each_form_of_the_transformer_has_three_seeds(capsys):
     runs = variants("1 head", "as it is", "8 heads", "without W^O")
     assert runs.groupby("case")["seed"].nunique().min() == 3
     assert runs["BLEU"].min() > 40  # none that was interrupted
+    assert "3 seeds each, by `make variants`" in capsys.readouterr().out
+
+
+def test_both_systems_have_three_seeds_for_each_length_of_training(capsys):
+    runs = budgets()
+    assert runs.groupby(["case", "steps"])["seed"].nunique().eq(3).all()
+    per_step = (runs["tokens"] / runs["steps"]).groupby(runs["steps"]).mean()
+    assert per_step.max() < 1.01 * per_step.min()  # none that was interrupted
     assert "3 seeds each, by `make variants`" in capsys.readouterr().out
