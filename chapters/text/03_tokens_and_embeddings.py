@@ -39,9 +39,8 @@ import torch
 
 from transformer_lib.checks import check, mine, solution
 from transformer_lib.course.results import mean_and_spread, over_seeds
-from transformer_lib.data import prepare
-from transformer_lib.data.batching import make_batch, plan_batches
-from transformer_lib.data.corpora import DataConfig, load_corpus
+from transformer_lib.data import DataConfig, make_batch, plan_batches, prepare
+from transformer_lib.data.corpora import load_corpus
 from transformer_lib.data.tokenizer import Tokenizer
 from transformer_lib.course.figures.merges import merge_explorer
 from transformer_lib.course.figures.shift import ALTERNATIVE, shift_drawn

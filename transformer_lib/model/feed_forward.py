@@ -23,5 +23,5 @@ class FeedForward(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch length d_model"]
     ) -> Float[Tensor, "batch length d_model"]:
-        # Not in place: of a view, as a linear layer returns it, autograd would copy all of it twice.
+        # Not in place: autograd would copy all of the view that a linear layer returns, twice.
         return self.output(self.dropout(self.hidden(x).relu()))
