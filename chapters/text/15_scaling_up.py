@@ -240,7 +240,7 @@ runs = budgets()
 SYSTEMS = ("Transformer", "RNN")
 scores = runs.groupby(["steps", "case"])["BLEU"].agg(["mean", "min", "max"]).round(1)
 as_text = [f"{mean:.1f} ({low:.1f} to {high:.1f})" for mean, low, high in scores.to_numpy()]
-pd.Series(as_text, scores.index).unstack()[list(SYSTEMS)].rename_axis(columns=None)
+pd.Series(as_text, scores.index).unstack(fill_value="")[list(SYSTEMS)].rename_axis(columns=None)
 
 # %% [markdown]
 # Luck is visible in it: two trainings of one system can be two points apart. A difference of a
@@ -269,7 +269,7 @@ def curve(name, kind, seeds=(0, 1, 2)):
 
 SEEN = {
     "tokens": "the RNN is ahead at 0.7 million, level at 1.4, then the Transformer is ahead.",
-    "seconds": "the RNN is ahead for nearly eight minutes, then the Transformer.",
+    "seconds": "the RNN is ahead for about eight minutes, then the Transformer.",
     "FLOPs": "the RNN is ahead up to about 40, then the Transformer.",
 }
 for kind, label in COSTS.items():
@@ -308,7 +308,7 @@ for kind, label in COSTS.items():
 #   more out of the same text.
 # - **Equal time.** A step of the RNN took little more than half as long. So it is ahead at first,
 #   by nine points after two minutes. After eight the two are level, and after twelve all three
-#   Transformers are ahead of all three RNNs.
+#   Transformers are ahead of all three RNNs, if only by about a point.
 # - **Equal FLOPs.** The same picture; they are level somewhat below $5 \cdot 10^{13}$.
 #
 # With two minutes and short sentences, take the RNN; with a quarter of an hour, the Transformer.
@@ -344,7 +344,7 @@ for name, seconds in speed.items():
 assert min(speed.values()) > 0, "nothing was measured: run this cell again"
 
 # %% [markdown]
-# In the runs of the picture a step took the Transformer 1.8 times as long as the RNN. Where the
+# In the runs of the picture a step took the Transformer 1.9 times as long as the RNN. Where the
 # ratio is larger, the curves over time cross later. On a GPU it should be reversed (which we have
 # not measured): there the RNN waits for its own steps (chapter 2), while the Transformer computes
 # all positions at once.
