@@ -344,7 +344,7 @@ for name, seconds in speed.items():
 assert min(speed.values()) > 0, "nothing was measured: run this cell again"
 
 # %% [markdown]
-# In the runs of the picture a step took the Transformer 1.9 times as long as the RNN. Where the
+# In the runs of the picture a step took the Transformer 1.8 times as long as the RNN. Where the
 # ratio is larger, the curves over time cross later. On a GPU it should be reversed (which we have
 # not measured): there the RNN waits for its own steps (chapter 2), while the Transformer computes
 # all positions at once.
