@@ -73,7 +73,8 @@ from transformer_lib.training import cost
 # first try, `solution("encoder_layer_flops")` in a cell of its own shows one way.
 
 # %%
-def encoder_layer_flops(length, d_model, d_ff): ...  # your code
+def encoder_layer_flops(length, d_model, d_ff):
+    ...  # your code
 
 
 check(encoder_layer_flops)
@@ -142,7 +143,8 @@ pd.DataFrame(rows, columns=["model", "parameters", "million FLOPs per token"])
 # well. Return a whole number.
 
 # %%
-def generation_flops(src_len, tgt_len, d_model, d_ff, cached): ...  # your code
+def generation_flops(src_len, tgt_len, d_model, d_ff, cached):
+    ...  # your code
 
 
 check(generation_flops)
@@ -421,7 +423,8 @@ assert "all tokens         differs by 0.0%" in finished.stdout, finished.stderr
 # (parameters,).
 
 # %%
-def average_gradients(gradients, tokens): ...  # your code
+def average_gradients(gradients, tokens):
+    ...  # your code
 
 
 check(average_gradients)
@@ -479,7 +482,8 @@ assert torch.allclose(joined["yours"], whole), (
 # first and after each step: (2d − 1, devices, chunks, size).
 
 # %%
-def ring_all_reduce(parts): ...  # your code
+def ring_all_reduce(parts):
+    ...  # your code
 
 
 check(ring_all_reduce)
@@ -530,7 +534,8 @@ for devices in (2, 8, 64):
 # for one device.
 
 # %%
-def bytes_per_device(parameters, devices, stage): ...  # your code
+def bytes_per_device(parameters, devices, stage):
+    ...  # your code
 
 
 check(bytes_per_device)
