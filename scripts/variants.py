@@ -7,8 +7,7 @@ of an hour. What has been trained is not trained again, so this can be stopped a
 
 import tempfile
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+from concurrent.futures import as_completed
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from transformer_lib.decoding.translation import translate
 from transformer_lib.experiment.config import Experiment, load_config
 from transformer_lib.experiment.run import build_model
 from transformer_lib.experiment.validation import reference_loss
+from transformer_lib.instructor.grading.executors import processes
 from transformer_lib.metrics.bleu import bleu
 from transformer_lib.model.multi_head import MultiHeadAttention
 from transformer_lib.model.seq2seq import Seq2Seq
@@ -62,11 +62,7 @@ def measure_missing(
     """Measure what is not stored yet, one case on each core."""
     known = read_runs(stored)["runs"]
     todo = [case for case in cases if not any(case.items() <= run.items() for run in known)]
-    pool = ProcessPoolExecutor(
-        mp_context=get_context("spawn"),
-        initializer=torch.set_num_threads,  # one: the same sums in the same order everywhere
-        initargs=(1,),
-    )
+    pool = processes(jobs=None)
     runs = {pool.submit(measure, **case): case for case in todo}
     try:
         for run in tqdm(as_completed(runs), total=len(runs), desc=stored, unit="run"):
@@ -102,6 +98,7 @@ def trained(
     config: str, steps: int, seed: int, form: str = "as it is"
 ) -> tuple[Trainer, PreparedData, Experiment]:
     """A training at its end, and what it was."""
+    torch.set_num_threads(1)  # the same sums in the same order everywhere
     settings = (f"training.steps={steps}", "training.validations=1", f"seed={seed}", *FORMS[form])
     experiment = load_config(config, settings)
     data = prepare(experiment.data)

@@ -8,8 +8,6 @@ a result: it must be in what a cell prints, not in its code alone, and there it 
 or a percent sign.
 """
 
-import functools
-import operator
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,8 +22,7 @@ NO_PROSE = re.compile(
     re.DOTALL,
 )
 NUMBER = re.compile(r"(?<![\w.,/^])(\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+\.\d+|\d+)(?![\d.,]*\w)( ?%)?")
-SHOWN = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+\.?\d*(?:e[+-]?\d+)?")
-SHARE = re.compile(r"\d+\.\d+(?:e[+-]?\d+)?|\d+ ?%")
+SHOWN = re.compile(r"(\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+\.?\d*(?:e[+-]?\d+)?)( ?%)?")
 SOURCE = re.compile(r"^\| ([\d, ]+) \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
 
 
@@ -50,7 +47,7 @@ class Claim:
         return self.is_share or "." in self.digits or (float(self.digits) >= 100 and not year)
 
     def is_shown_by(self, numbers):
-        possible = numbers.shares if self.is_share else numbers.printed | numbers.written
+        possible = [number for number, is_share in numbers if is_share or not self.is_share]
         tolerance = 0.5 * 10 ** -len(self.digits.partition(".")[2]) + 1e-9
         scales = (1, 100) if self.is_share else (1,)
         claimed = float(self.digits)
@@ -68,20 +65,6 @@ def claims(prose):
                 yield claim
 
 
-@dataclass(frozen=True)
-class Shown:
-    """The numbers of code cells."""
-
-    written: frozenset[float] = frozenset()  # in the code
-    printed: frozenset[float] = frozenset()
-    shares: frozenset[float] = frozenset()  # printed with a decimal point or a percent sign
-
-    def __or__(self, other):
-        return Shown(
-            self.written | other.written, self.printed | other.printed, self.shares | other.shares
-        )
-
-
 def shown(cell):
     """The numbers that a code cell and its outputs have."""
     texts = []
@@ -89,13 +72,15 @@ def shown(cell):
         data = output.get("data", {})
         texts += [output.get("text", ""), data.get("text/plain", "")]
         texts.append(re.sub(r"<[^>]+>", " ", data.get("text/html", "")))
-    printed = " ".join(texts)
-    return Shown(numbers_in(cell.source), numbers_in(printed), numbers_in(printed, SHARE))
+    return numbers_in(" ".join(texts)) | {(number, False) for number, _ in numbers_in(cell.source)}
 
 
-def numbers_in(text, kind=SHOWN):
-    found = (number[0].strip(" %").replace(",", "") for number in kind.finditer(text))
-    return frozenset(map(float, found))
+def numbers_in(text):
+    """Each with whether it may be a share: it has a decimal point or a percent sign."""
+    return {
+        (float(number.replace(",", "")), bool(sign or re.search(r"\.\d", number)))
+        for number, sign in SHOWN.findall(text)
+    }
 
 
 def sections(notebook):
@@ -109,33 +94,28 @@ def sections(notebook):
 
 def numbers_of(chapter):
     notebook = nbformat.read(NOTEBOOKS[chapter], as_version=4)
-    return union(shown(cell) for cell in notebook.cells if cell.cell_type == "code")
-
-
-def union(several):
-    return functools.reduce(operator.or_, several, Shown())
+    return set().union(*(shown(cell) for cell in notebook.cells if cell.cell_type == "code"))
 
 
 def listed(chapter):
     """The numbers that ``docs/sources.md`` has for a chapter."""
     text = (ROOT / "docs" / "sources.md").read_text(encoding="utf-8")
     rows = [row for row in SOURCE.findall(text) if int(chapter) in map(int, row[0].split(","))]
-    numbers = frozenset().union(*(numbers_in(row[1]) for row in rows))
-    return Shown(printed=numbers, shares=numbers)
+    return {(number, True) for row in rows for number, _ in numbers_in(row[1])}
 
 
 def unsupported(chapter):
     notebook = nbformat.read(NOTEBOOKS[chapter], as_version=4)
     section = sections(notebook)
-    by_cell = [shown(cell) if cell.cell_type == "code" else Shown() for cell in notebook.cells]
+    by_cell = [shown(cell) if cell.cell_type == "code" else set() for cell in notebook.cells]
     for here, cell in zip(section, notebook.cells, strict=True):
         if cell.cell_type != "markdown":
             continue
         near = set(section) if here in (0, section[-1]) else {here, here - 1}
-        beside = union(n for n, s in zip(by_cell, section, strict=True) if s in near)
+        beside = set().union(*(n for n, s in zip(by_cell, section, strict=True) if s in near))
         for claim in claims(cell.source):
             others = re.findall(r"\bchapters? (\d+)", claim.paragraph)
-            elsewhere = union(numbers_of(f"{int(other):02}") for other in others)
+            elsewhere = set().union(*(numbers_of(f"{int(other):02}") for other in others))
             if not claim.is_shown_by(beside | elsewhere | listed(chapter)):
                 yield claim
 
@@ -160,15 +140,16 @@ def test_every_number_in_the_prose_is_shown_by_a_cell_or_has_a_source(chapter):
 )
 def test_a_number_may_be_rounded_and_not_be_another_one(prose, numbers, holds):
     (claim,) = claims(prose)
-    assert claim.is_shown_by(Shown(printed=numbers, shares=numbers)) == holds
+    assert claim.is_shown_by({(number, True) for number in numbers}) == holds
 
 
 def test_a_percentage_must_be_printed():
     (share,), (count,) = claims("about 35%"), claims("of 150")
-    in_code = Shown(written=frozenset({35.0, 150.0}), printed=frozenset({35.0}))
-    assert count.is_shown_by(in_code)
-    assert not share.is_shown_by(in_code)
-    assert share.is_shown_by(Shown(shares=numbers_in("35 of 100, 35 %", SHARE)))
+    printed = nbformat.v4.new_output("stream", text="35")
+    cell = nbformat.v4.new_code_cell("35, 0.35, 150", outputs=[printed])
+    assert count.is_shown_by(shown(cell))
+    assert not share.is_shown_by(shown(cell))
+    assert share.is_shown_by(numbers_in("35 of 100, 35 %"))
 
 
 def test_what_is_no_claim():
