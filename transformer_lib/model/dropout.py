@@ -20,15 +20,17 @@ class _CpuDropout(torch.autograd.Function):
         dropped = min(round(probability * _LEVELS), _LEVELS - 1)
         words = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
         bits = words.view(torch.int16)[: x.numel()].view(x.shape)
-        keep = bits >= dropped - _LEVELS // 2
+        # A mask of zeros and ones in the type of x: with one of Booleans, torch.where takes four
+        # times as long as this product.
+        keep = torch.ge(bits, dropped - _LEVELS // 2, out=torch.empty_like(x))
         ctx.save_for_backward(keep)
         ctx.scale = _LEVELS / (_LEVELS - dropped)
-        return torch.where(keep, x, 0.0).mul_(ctx.scale)
+        return (x * keep).mul_(ctx.scale)
 
     @staticmethod
     def backward(ctx, *gradients: Tensor) -> tuple[Tensor, None]:
         (keep,) = ctx.saved_tensors
-        return torch.where(keep, gradients[0], 0.0).mul_(ctx.scale), None
+        return (gradients[0] * keep).mul_(ctx.scale), None
 
 
 class Dropout(nn.Module):

@@ -82,31 +82,43 @@ class MultiHeadAttention(nn.Module):
         With a ``cache``, keys and values of earlier calls are kept: self-attention appends those of
         ``x`` to them, cross-attention computes those of ``memory`` once.
         """
-        if memory is None:
-            projected = self._project(x, 0, 3)
-            query, key, value = projected.chunk(3, dim=1)
-            if cache is not None:
-                cache.append(projected[:, self.num_heads :])
-                key, value = cache.key_and_value
-        else:
-            query = self._project(x, 0, 1)
-            if cache is None:
-                key, value = self._project(memory, 1, 3).chunk(2, dim=1)
+        if cache is None:
+            # Split into matrices first, and into heads after that: so their gradients are joined in
+            # the order in which the product of the backward pass wants them.
+            if memory is None:
+                projected = self._project(x, 0, 3).chunk(3, dim=-1)
             else:
-                if cache.is_empty:
-                    cache.append(self._project(memory, 1, 3))
-                key, value = cache.key_and_value
+                projected = self._project(x, 0, 1), *self._project(memory, 1, 3).chunk(2, dim=-1)
+            query, key, value = (split_heads(part, self.num_heads) for part in projected)
+        else:
+            query, key, value = self._cached(x, memory, cache)
         drops = {"dropout": self.dropout} if self.training and self.dropout else {}
         heads = self.attention_function(query, key, value, mask=mask, is_causal=is_causal, **drops)
         return self.out_proj(merge_heads(heads))
 
+    def _cached(
+        self,
+        x: Float[Tensor, "batch queries d_model"],
+        memory: Float[Tensor, "batch keys d_model"] | None,
+        cache: KeyValueCache,
+    ) -> tuple[Float[Tensor, "batch heads length d_k"], ...]:
+        """Query, key and value; what is new of the latter two is put into the cache, in one copy."""
+        if memory is None:
+            projected = split_heads(self._project(x, 0, 3), 3 * self.num_heads)
+            query, new = projected.split((self.num_heads, 2 * self.num_heads), dim=1)
+            cache.append(new)
+        else:
+            query = split_heads(self._project(x, 0, 1), self.num_heads)
+            if cache.is_empty:
+                cache.append(split_heads(self._project(memory, 1, 3), 2 * self.num_heads))
+        return query, *cache.key_and_value
+
     def _project(
         self, x: Float[Tensor, "batch length d_model"], first: int, end: int
-    ) -> Float[Tensor, "batch several_heads length d_k"]:
-        """x by (W^Q, W^K, W^V) from number ``first`` to before ``end``; all heads side by side."""
+    ) -> Float[Tensor, "batch length several_d_model"]:
+        """x by (W^Q, W^K, W^V) from number ``first`` to before ``end``, side by side."""
         rows = slice(first * self.d_model, end * self.d_model)
-        weight, bias = self.qkv_proj.weight[rows], self.qkv_proj.bias[rows]
-        return split_heads(linear(x, weight, bias), (end - first) * self.num_heads)
+        return linear(x, self.qkv_proj.weight[rows], self.qkv_proj.bias[rows])
 
 
 @contextmanager
