@@ -1,11 +1,14 @@
 """Attention against torch, in the forms to read and to run."""
 
+from collections import Counter
+
 import pytest
 import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
+from torch.profiler import ProfilerActivity, profile
 
 from transformer_lib.model import (
     MultiHeadAttention,
@@ -137,6 +140,17 @@ def test_what_is_recorded_in_training_is_the_weights_before_dropout():
     torch.manual_seed(1)
     torch.testing.assert_close(during, layer(x))
     torch.testing.assert_close(weights[""].sum(dim=-1), torch.ones(1, 2, 4))
+
+
+@pytest.mark.parametrize("cross", [False, True])
+def test_gradients_of_the_projections_are_copied_once(cross):
+    """Side by side, as the product wants them; not joined by heads and then put in order."""
+    x, memory = torch.randn(2, 3, 16), torch.randn(2, 5, 16)
+    output = MultiHeadAttention(16, 4)(x, memory if cross else None)
+    with profile(activities=[ProfilerActivity.CPU]) as profiled:
+        output.backward(torch.randn_like(output))
+    calls = Counter(event.name for event in profiled.events())
+    assert (calls["aten::cat"], calls["aten::clone"]) == (1, 0)
 
 
 def test_masks():

@@ -102,7 +102,7 @@ class MultiHeadAttention(nn.Module):
         memory: Float[Tensor, "batch keys d_model"] | None,
         cache: KeyValueCache,
     ) -> tuple[Float[Tensor, "batch heads length d_k"], ...]:
-        """Query, key and value; what is new of the latter two is put into the cache, in one copy."""
+        """Query, keys and values, the latter two from the cache; one copy adds what is new."""
         if memory is None:
             projected = split_heads(self._project(x, 0, 3), 3 * self.num_heads)
             query, new = projected.split((self.num_heads, 2 * self.num_heads), dim=1)
