@@ -485,6 +485,13 @@ def test_a_setting_of_the_model_changes_the_one_that_there_would_have_been(tmp_p
         assert (model.num_encoder_layers == 2) == (len(overrides) == 1)  # a kind is a new model
 
 
+def test_sentences_are_not_longer_than_a_table_of_positions(toy_config):
+    learned = ["model.kind=transformer", "model.positions=learned"]
+    assert load_config(str(toy_config), [*learned, "data.max_len=512"]).data.max_len == 512
+    with pytest.raises(UserError, match="max_len=513 is too long"):
+        load_config(str(toy_config), [*learned, "data.max_len=513"])
+
+
 def test_the_page_of_settings_is_current():
     from pathlib import Path
 

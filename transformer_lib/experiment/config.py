@@ -16,6 +16,7 @@ from transformer_lib.data.corpora import DataConfig
 from transformer_lib.decoding.translation import DecodingConfig
 from transformer_lib.errors import UserError, did_you_mean
 from transformer_lib.experiment.configs import named_configs, read_config
+from transformer_lib.model.positional_encoding import LEARNED_POSITIONS
 from transformer_lib.model.rnn import RNNConfig
 from transformer_lib.model.transformer import TransformerConfig
 from transformer_lib.training.config import TrainingConfig
@@ -64,6 +65,12 @@ class Experiment:
             raise ValueError(
                 "training.counted_start needs a Transformer with a table for each language: "
                 "model.tied_embeddings none or output"
+            )
+        learned = isinstance(self.model, TransformerConfig) and self.model.positions == "learned"
+        if learned and self.data.max_len > LEARNED_POSITIONS:
+            raise ValueError(
+                f"data.max_len={self.data.max_len} is too long: model.positions=learned has "
+                f"{LEARNED_POSITIONS}; choose a smaller data.max_len, or other positions"
             )
 
 

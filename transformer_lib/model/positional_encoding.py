@@ -60,13 +60,16 @@ class SinusoidalPositions(nn.Module):
         return x + rows.to(x.dtype)
 
 
+LEARNED_POSITIONS = 512
+
+
 class LearnedPositions(nn.Module):
     """Adds a learned vector per position. Positions past the table's end share its last row.
 
     So a longer sentence is accepted, but the model has never learned to tell its end apart.
     """
 
-    def __init__(self, d_model: int, max_len: int = 512):
+    def __init__(self, d_model: int, max_len: int = LEARNED_POSITIONS):
         super().__init__()
         self.table = nn.Parameter(torch.randn(max_len, d_model) * d_model**-0.5)
 

@@ -106,7 +106,9 @@ class TrainingConfig:
     device: Annotated[
         DeviceName, Field(description="`auto`, `cpu`, `cuda`, `cuda:1` …, or `mps`")
     ] = "auto"
-    compile: Annotated[bool, Field(description="compile the model with torch.compile")] = False
+    compile: Annotated[
+        bool, Field(description="torch.compile for the loss and for a Transformer's layers")
+    ] = False
     validations: Annotated[
         Count, Field(description="validations, and checkpoints, at equal distances")
     ] = 6
@@ -115,7 +117,8 @@ class TrainingConfig:
     ] = 200
     keep_checkpoints: Annotated[Count, Field(description="newest checkpoints that are kept")] = 3
     average_last: Annotated[
-        Count, Field(description="checkpoints whose mean is the final model; 1 is the last one")
+        Count,
+        Field(description="the final model is the mean of the newest checkpoints, so many at most"),
     ] = 1
     tensorboard: Annotated[bool, Field(description="write a log for TensorBoard as well")] = False
 
