@@ -317,6 +317,11 @@ def test_too_many_pieces_for_the_text(toy_files, tmp_path):
     assert not list((tmp_path / "prepared").iterdir())
 
 
+def test_a_folder_of_text_is_not_ignored_for_the_text_that_is_bundled(tmp_path):
+    with pytest.raises(UserError, match=r'is a part of this package.* set data.corpus="files"'):
+        prepare(DataConfig(), tmp_path)
+
+
 def test_wrong_multi30k_file(tmp_path):
     for name in MULTI30K_SHA256:
         (tmp_path / name).write_bytes(b"something else")

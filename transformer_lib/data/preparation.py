@@ -57,6 +57,11 @@ def prepare(
     Raises:
         UserError: the text cannot be had, read or used; nothing half-made is left.
     """
+    if files is not None and config.corpus == "tatoeba":
+        raise UserError(
+            f"the text of tatoeba is a part of this package, not in {files}; for text of your own "
+            'set data.corpus="files"'
+        )
     # A user's files count by what is in them, wherever they are.
     settings = asdict(config) | {"train": None, "valid": None, "test": None}
     identity = json.dumps([FORMAT, settings, fingerprint(config, files)], sort_keys=True)
