@@ -64,7 +64,8 @@ def configure(config: Any, folder: Path) -> None:
     config.MendNotebook.source = config.JudgeOutside.source = str(folder / "source")
     config.JudgeOutside.results = config.SaveGrades.results = str(folder / "results")
     config.AssignLatePenalties.plugin_class = LatePolicy
-    config.GenerateAssignment.preprocessors = [SetCohort, *GenerateAssignment().preprocessors]
+    steps_before = GenerateAssignment().preprocessors
+    config.GenerateAssignment.preprocessors = [SetCohort, *steps_before, ListCells]
     config.Autograde.sanitize_preprocessors = [
         MendNotebook,
         steps.ClearOutput,
@@ -315,7 +316,7 @@ def released(master: NotebookNode, name: str) -> NotebookNode:
     config = Config()
     configure(config, Path())
     notebook = nbformat.from_dict(master)
-    resources: dict[str, Any] = {"nbgrader": {}}
+    resources: dict[str, Any] = {"nbgrader": {"notebook": name}}
     for step in (
         steps.LockCells,
         steps.ClearSolutions,
@@ -325,12 +326,21 @@ def released(master: NotebookNode, name: str) -> NotebookNode:
         steps.ClearMarkScheme,
         steps.ComputeChecksums,
         steps.CheckCellMetadata,
+        ListCells,
     ):
         notebook, resources = step(config=config).preprocess(notebook, resources)
-    cells = [
-        [grade_id, source_digest(cell.source)]
-        for cell in notebook.cells
-        if (grade_id := cell.metadata.get("nbgrader", {}).get("grade_id"))
-    ]
-    notebook.metadata.setdefault("transformer_lib", {}).update(name=name, cells=cells)
     return notebook
+
+
+class ListCells(NbGraderPreprocessor):
+    """Writes into what is released its name and its cells, which ``verify-submission`` goes by."""
+
+    def preprocess(self, nb: NotebookNode, resources: Any) -> tuple[NotebookNode, Any]:
+        cells = [
+            [grade_id, source_digest(cell.source)]
+            for cell in nb.cells
+            if (grade_id := cell.metadata.get("nbgrader", {}).get("grade_id"))
+        ]
+        name = resources["nbgrader"]["notebook"]
+        nb.metadata.setdefault("transformer_lib", {}).update(name=name, cells=cells)
+        return nb, resources
