@@ -17,7 +17,9 @@ Assignment = Annotated[str, typer.Argument(metavar="ASSIGNMENT", help="e.g. 2_at
 
 def _course() -> Path:
     """The folder we are in, if it is a course; else the one that comes with the project."""
-    return Path() if Path("nbgrader_config.py").exists() else Path("assignments")
+    own, comes_along = Path(), Path("assignments")
+    is_there = (comes_along / "nbgrader_config.py").exists()
+    return comes_along if is_there and not (own / "nbgrader_config.py").exists() else own
 
 
 def _opened(folder: Path) -> "Course":
@@ -109,6 +111,8 @@ def grade(
         lambda: machines(scheduler) if scheduler else processes(jobs),
     )
     typer.echo(table(rows, standings(there, assignment)))
+    if not rows:
+        typer.echo(f"! nothing has been taken in: transformer-lib collect {assignment}", err=True)
     if any(row.trouble for row in rows):
         sys.exit(2)
 

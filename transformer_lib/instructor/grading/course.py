@@ -37,7 +37,7 @@ class Course:
         self.folder = folder.resolve()
         if not (self.folder / "nbgrader_config.py").exists():
             raise UserError(
-                f"{folder} is not a course: it has no nbgrader_config.py (see --course)"
+                f"{self.folder} is not a course: it has no nbgrader_config.py (see --course)"
             )
         loader = PyFileConfigLoader("nbgrader_config.py", path=str(self.folder))
         try:
