@@ -142,6 +142,16 @@ def test_whatever_is_done_to_the_cells_the_released_form_comes_back(template, ch
     assert cell(intake.notebook, "test_scale").source == cell(template, "test_scale").source
 
 
+def test_a_notebook_without_its_metadata_is_said_to_be_one(template):
+    def strip(notebook):
+        for one in notebook.cells:
+            one.metadata.pop("nbgrader", None)
+
+    unknown, nothing = mend(known(changed(template, strip)), template).remarks
+    assert unknown.startswith("none of its cells is known")
+    assert nothing == "nothing was answered"
+
+
 UNREADABLE = {
     "no file": (lambda path: None, "is not there"),
     "an empty file": (lambda path: path.touch(), "is empty"),
@@ -644,6 +654,7 @@ ODD_NAMES = [
     "{0}",
     "a\\b",
     "\x1b[31m",
+    " blanks ",
 ]
 
 
@@ -666,11 +677,38 @@ def test_names_of_every_kind_are_graded_and_are_in_every_table(course, template)
         assert not [cell for line in lines for cell in line if cell.startswith(tuple("=+-@\t\r"))]
 
 
+@pytest.mark.sandbox
+def test_points_that_the_gradebook_has_lost_are_entered_again(course, template):
+    """Of a student that was removed, or of all where the gradebook is an older one."""
+    for name in ("ada", "bert"):
+        hand_in(course, name, grading_help.submission(template, **SOLVED))
+    grade(course)
+    with course.gradebook() as gradebook:
+        gradebook.remove_student("ada")
+        gradebook.update_or_create_student("ada")
+    rows = grade(course)
+    assert (rows["ada"].is_new, rows["bert"].is_new) == (True, False)
+    (course.folder / "gradebook.db").unlink()
+    assert all(row.is_new for row in grade(course).values())
+    with course.gradebook() as gradebook:
+        scores = {s.student.id: s.score for s in gradebook.assignment_submissions("small")}
+    assert scores == {"ada": 6, "bert": 6}
+
+
+@pytest.mark.sandbox
+def test_a_hand_in_that_was_packed_again_is_said_to_be(course):
+    folder = course.folder / "submitted" / "ada" / "small"
+    folder.mkdir(parents=True)
+    (folder / "work.zip").write_bytes(b"PK")
+    assert "work.zip was not unpacked" in grade(course)["ada"].remarks
+
+
 def test_safe_names_stay_apart_and_plain_ones_as_they_are():
     names = ["ada", "J\u00fcrgen", "o'neill", "a,b", "a b", "ada@example.org"]
     assert [safe_name(name) for name in names] == names
     assert safe_name("*") != safe_name("%2A")
     assert safe_name("\udcff") == "%FF"
+    assert safe_name(" a b ") == "%20a b%20"
 
 
 JSON = st.recursive(

@@ -575,7 +575,7 @@ def test_a_wrong_rule_is_one_line(course, rule):
 def test_a_wrong_table_of_times_is_one_line(course, text, says):
     times = course.folder / "times.csv"
     times.write_text(text)
-    enter_class_list(course, read_class_list(class_file(course.folder, "id\nada\n")))
+    enter_class_list(course, read_class_list(class_file(course.folder, "id,first_name\nada,Ada\n")))
     with pytest.raises(UserError, match=says):
         collect(course, "small", zipped(course.folder, ARCHIVES["canvas"]), times)
     assert not (course.folder / "submitted").exists()
@@ -723,6 +723,29 @@ def test_an_archive_that_is_none_or_too_large(course):
     times.write_text("name,when\nada,now\n")
     with pytest.raises(UserError, match="needs the columns student and time"):
         collect(course, "small", zipped(course.folder, ARCHIVES["canvas"]), times)
+
+
+def test_an_archive_of_another_assignment_replaces_nothing(course, template):
+    name = "Ada L_1_assignsubmission_file_/small.ipynb"
+    own = nbformat.writes(grading_help.submission(template, **SOLVED))
+    (one,) = collect(course, "small", zipped(course.folder, {name: own}))
+    other = own
+    for cell in template.cells:
+        if grade_id := cell.metadata.get("nbgrader", {}).get("grade_id"):
+            other = other.replace(f'"grade_id": "{grade_id}"', f'"grade_id": "other_{grade_id}"')
+    with pytest.raises(UserError, match=r"no notebook in .* has a cell of small"):
+        collect(course, "small", zipped(course.folder, {name: other}))
+    kept = course.folder / "submitted" / one.student / "small" / "small.ipynb"
+    assert kept.read_text(encoding="utf-8") == own
+
+
+def test_times_may_be_separated_by_semicolons(course):
+    enter_class_list(course, read_class_list(class_file(course.folder, "id,first_name\nada,Ada\n")))
+    times = course.folder / "times.csv"
+    times.write_text("student;time\nada;2026-12-01 20:15\n")
+    files = {"Ada_1_assignsubmission_file_/small.ipynb": "a"}
+    (one,) = collect(course, "small", zipped(course.folder, files), times)
+    assert one.time == datetime(2026, 12, 1, 20, 15, tzinfo=policy_of(course).place)
 
 
 # Grading by hand

@@ -47,9 +47,7 @@ def read_class_list(path: Path) -> list[Person]:
         raise UserError(f"{path} is not UTF-8 text; save it as “CSV UTF-8”") from error
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error}") from error
-    head = text.partition("\n")[0]
-    separator = max(",;\t", key=head.count)
-    reader = csv.DictReader(io.StringIO(text), delimiter=separator, strict=True)
+    reader = csv.DictReader(io.StringIO(text), delimiter=separator_of(text), strict=True)
     try:
         names = [name.strip().lower() for name in reader.fieldnames or []]
         reader.fieldnames = names
@@ -62,6 +60,12 @@ def read_class_list(path: Path) -> list[Person]:
     if not people:
         raise UserError(f"{path} lists no student")
     return people
+
+
+def separator_of(text: str) -> str:
+    """What separates the columns of a table whose first line names them."""
+    head = text.partition("\n")[0]
+    return max(",;\t", key=head.count)
 
 
 def _people(

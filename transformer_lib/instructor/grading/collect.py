@@ -6,8 +6,10 @@ everything.
 """
 
 import csv
+import io
+import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -15,7 +17,7 @@ from zoneinfo import ZoneInfo
 
 from transformer_lib.errors import UserError
 from transformer_lib.instructor.grading.archive import from_archive
-from transformer_lib.instructor.grading.class_list import known_people
+from transformer_lib.instructor.grading.class_list import known_people, separator_of
 from transformer_lib.instructor.grading.course import Course, safe_name
 from transformer_lib.instructor.grading.exchange import from_exchange
 from transformer_lib.instructor.grading.hand_ins import Entry, HandIn, digest, record, recorded
@@ -40,14 +42,19 @@ def collect(
         trusted: of the exchange, believe the times that hand-ins say of themselves.
 
     Raises:
-        UserError: no such assignment, exchange, archive or file of times.
+        UserError: no such assignment, exchange, archive or file of times; or an archive of another
+            assignment.
     """
-    course.masters(assignment)
+    masters = course.masters(assignment)
     people = known_people(course)
     if archive is None:
         found = list(from_exchange(course, assignment, people, trusted))
     else:
         found = from_archive(archive, people)
+        if _is_of_another(found, masters.values()):
+            raise UserError(
+                f"no notebook in {archive} has a cell of {assignment}: it is another assignment's"
+            )
     said = _read_times(times, policy_of(course).place) if times else {}
     known = {person.student for person in people} | {one.student for one in found}
     if strangers := sorted(said.keys() - known):
@@ -72,6 +79,20 @@ def collect(
             one.remarks.append(f"{error.filename or target} cannot be written: {error.strerror}")
             one.files, one.is_new = {}, False
     return found
+
+
+def _is_of_another(found: Sequence[HandIn], masters: Iterable[Path]) -> bool:
+    """Whether cells of assignments are handed in, but none of this one's."""
+    own = set().union(*(_named_cells(master.read_bytes()) for master in masters))
+    notebooks = [
+        content for one in found for name, content in one.files.items() if name.endswith(".ipynb")
+    ]
+    handed_in = set().union(*map(_named_cells, notebooks))
+    return bool(handed_in) and not handed_in & own
+
+
+def _named_cells(notebook: bytes) -> set[bytes]:
+    return set(re.findall(rb'"grade_id":\s*"([^"]+)"', notebook))
 
 
 def _take(one: HandIn, content: str, target: Path, before: Entry, trusted: bool) -> None:
@@ -118,8 +139,8 @@ def _read_times(path: Path, zone: ZoneInfo) -> dict[str, datetime]:
         UserError: the file cannot be read, a time is none, or a student has two.
     """
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = list(csv.DictReader(file))
+        text = path.read_text(encoding="utf-8-sig")
+        rows = list(csv.DictReader(io.StringIO(text), delimiter=separator_of(text)))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise UserError(f"{path} cannot be read: {error}") from error
     found: dict[str, datetime] = {}

@@ -7,6 +7,7 @@ The folders are nbgrader's: ``source``, ``submitted/STUDENT/ASSIGNMENT``, ``auto
 import hashlib
 import logging
 import os
+import re
 import sys
 import warnings
 from collections.abc import Iterator
@@ -92,8 +93,9 @@ class Course:
 def safe_name(name: str) -> str:
     """A student's name in a form that paths, patterns and tables can bear; most stay as they are.
 
-    A folder's name may be anything. Patterns, ends of lines, control characters, marks of direction
-    and halves of characters are written as ``%2A``, and so is ``%``: no two become the same.
+    A folder's name may be anything. Patterns, ends of lines, control characters, marks of
+    direction, halves of characters and blanks at an end are written as ``%2A``, and so is ``%``: no
+    two become the same.
     """
 
     def encoded(character: str) -> str:
@@ -103,6 +105,8 @@ def safe_name(name: str) -> str:
     safe = "".join(encoded(c) if c in UNSAFE or not c.isprintable() else c for c in name)
     if safe.startswith("."):
         safe = encoded(".") + safe[1:]
+    # nbgrader would drop these:
+    safe = re.sub("^ +| +$", lambda blanks: encoded(" ") * len(blanks[0]), safe)
     if len(safe.encode()) > MAX_NAME:
         digest = hashlib.sha256(safe.encode()).hexdigest()[:8]
         safe = safe.encode()[: MAX_NAME - 9].decode(errors="ignore") + "-" + digest

@@ -106,6 +106,7 @@ def grade(
         raise UserError(f"nothing was handed in by {', '.join(missing)}")
     course.register(assignment)
     times = {name: one.time for name, one in recorded(course, assignment).items()}
+    entered = _entered(course, assignment, tests)
     rows, work = [], []
     for student in wanted:
         for name, (path, master) in masters.items():
@@ -116,7 +117,7 @@ def grade(
             except Exception as error:  # one student's trouble is not the class's
                 item.give_up("could not be taken in", error)
                 continue
-            if item.is_entered() and not again and task is None:
+            if item.is_entered(entered) and not again and task is None:
                 item.row.is_new = False
             else:
                 work.append(item)
@@ -129,6 +130,20 @@ def grade(
         item.enter()
     enter_times(course, assignment, {row.student: row.time for row in rows})
     return rows
+
+
+def _entered(course: Course, assignment: str, tests: set[str]) -> set[tuple[str, str]]:
+    """The students and notebooks whose tests have points in the gradebook.
+
+    It may be another one than when they were graded: an older one, or a student was removed.
+    """
+    with course.gradebook() as gradebook:
+        return {
+            (submission.student.id, notebook.name)
+            for submission in gradebook.assignment_submissions(assignment)
+            for notebook in submission.notebooks
+            if all(g.auto_score is not None for g in notebook.grades if g.name in tests)
+        }
 
 
 def _time_of(path: Path) -> datetime | None:
@@ -207,8 +222,9 @@ class _Item:
             gradebook.update_or_create_student(self.row.student)
             gradebook.update_or_create_submission(self.assignment, self.row.student)
 
-    def is_entered(self) -> bool:
-        return self.stored.is_entered(self.key)
+    def is_entered(self, entered: set[tuple[str, str]]) -> bool:
+        there = (self.row.student, self.row.notebook) in entered
+        return there and self.stored.is_entered(self.key)
 
     def take(self, future: Future, task: str | None) -> bool:
         """Keep a result; of an earlier one, only the named task changes. Whether there is one."""

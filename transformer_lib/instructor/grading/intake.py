@@ -32,6 +32,7 @@ MAX_FILES = 1_000  # of a folder that are looked at to find the notebook
 PICTURES = ("image/png", "image/jpeg", "image/gif")
 HANDED_IN = "transformer_lib_handed_in"  # in the metadata of an answer: its outputs
 NO_ANSWER = "nothing was answered"
+PACKED = {".zip", ".rar", ".7z", ".tar", ".gz", ".tgz"}
 PERSONAL = "personal"  # id of the cell with the student's name, which is filled in anew
 NOBODY = "..."  # the name in it as it was released
 
@@ -153,7 +154,8 @@ def mend(submission: NotebookNode, released: NotebookNode) -> Intake:
         if _is_answer(cell):
             given = answers.get(grade_id)
             if given is None:
-                intake.remarks.append(f"the answer cell {grade_id} is missing")
+                if answers:
+                    intake.remarks.append(f"the answer cell {grade_id} is missing")
             else:
                 intake.answered += given.source.strip() != cell.source.strip()
                 cell.source = given.source
@@ -163,6 +165,11 @@ def mend(submission: NotebookNode, released: NotebookNode) -> Intake:
                     cell.attachments = given.attachments
         cells += extras[cell.id]
     intake.notebook.cells = cells
+    if not answers:
+        intake.remarks.append(
+            "none of its cells is known: it is another notebook, or an editor has removed the "
+            "metadata; look at it by hand"
+        )
     if not intake.answered:
         intake.remarks.append(NO_ANSWER)
     if submission.metadata.left_out:
@@ -255,7 +262,9 @@ def find_notebook(folder: Path, name: str, released: NotebookNode) -> tuple[Path
     found = [pair for pair in found if pair[1]]
     if not found:
         what = f"{len(others)} other notebooks" if others else "no notebook"
-        return None, [f"there is no {wanted.name}, and {what} in its place"]
+        remarks = [f"there is no {wanted.name}, and {what} in its place"]
+        packed = [path.name for path in _files(folder) if path.suffix in PACKED]
+        return None, remarks + [f"{name} was not unpacked" for name in packed[:3]]
     path = max(found, key=lambda pair: pair[1])[0]
     return path, [f"there is no {wanted.name}; {path.relative_to(folder)} was taken for it"]
 
