@@ -715,3 +715,16 @@ def put_in_again(*arguments):
         ]
 
     return _effects(arguments, left=left)
+
+
+@misconception(
+    "M782",
+    "patch_effects",
+    title="effects beyond 0 and 1 are cut off",
+    source="an answer in a trial of the checks",
+    effect="A state that moves the answer past the other sentence's, or away from it, is not seen.",
+    hint="No effect of yours is below 0 or above 1. Must a single state stay between the two "
+    "sentences?",
+)
+def cut_off(*arguments):
+    return _effects(arguments).clamp(0.0, 1.0)
