@@ -48,16 +48,16 @@
 # | 6 | the explanation | 12 |
 #
 # **How it works.** Tasks 1 to 3 are functions, as in the other assignments: write your code where
-# it says `# your code`, and `check(…)` tells you what is wrong. Tasks 1 and 2 exclude ready-made
-# scores and tests, such as sacreBLEU's; the grader notes those that you call. Tasks 4 to 6 are
-# graded by hand. They are not run again: what you see when you hand in is what is graded.
+# it says `# your code`, and `check(…)` tells you what is wrong. In tasks 1 and 2 you may not call
+# ready-made scores and tests, such as sacreBLEU's; the grader notices it if you do. Tasks 4 to 6
+# are graded by hand. They are not run again: what you see when you hand in is what is graded.
 #
 # **Without a GPU** you use the bundled corpus and some minutes for each model; that is enough for a
 # real result. **With a GPU**, take WMT14 and more time: write `wmt14_base_fast` and `wmt14_rnn`
 # into `CONFIGS` in task 4. A step of the first has 100,000 source tokens and one of the second
 # 25,000, so hold tokens or minutes equal, not steps (the page “Run it on your GPU”, `docs/gpu.md`
-# of the course, says what it takes). `transformer_lib/experiment/configs` holds what there is, and
-# a configuration of your own is a small file.
+# of the course, says what it takes). `transformer_lib/experiment/configs` holds the configurations
+# that there are, and one of your own is a small file.
 #
 # Hand in this one notebook, and do not rename it; `transformer-lib verify-submission
 # experiment.ipynb` says whether it can be graded.
@@ -75,7 +75,7 @@ from transformer_lib.experiment.config import load_config
 from transformer_lib.evaluation.comparison import compare_runs
 from transformer_lib.plots.curves import learning_curves
 from transformer_lib.plots.notebook import show
-from transformer_lib.instructor.rating import Ratings, make_sheet, report
+from transformer_lib.instructor.rating import Ratings, make_sheet, read_ratings, report
 from transformer_lib.instructor.rating.form import rating_form
 from transformer_lib.experiment.run import load_run, train
 from transformer_lib.training.metrics import read_metrics
@@ -88,9 +88,10 @@ from transformer_lib.training.metrics import read_metrics
 # for each of them a list of one or more references, which are lists of tokens as well. BLEU is that
 # of chapter 13, 100 times the geometric mean of the four n-gram precisions, counted over the whole
 # corpus, times exp(1 − r/h) if the output of length *h* is shorter than *r*; without a single match
-# for some *n* it is 0. But an n-gram is right as often as it occurs in the reference that has it
-# most often, and *r* is the sum of the lengths of those references that are closest in length to
-# their output (of two that are equally close, the shorter one). Return a number, not a tensor.
+# for some *n* it is 0. What differs is that an n-gram of the output counts as right at most as
+# often as it occurs in the one reference that has it most often, and that *r* is the sum of the
+# lengths of those references that are closest in length to their output (of two that are equally
+# close, the shorter one). Return a number, not a tensor.
 
 # %% answer="multi_bleu" ready_made="sacrebleu nltk torchmetrics evaluate"
 def multi_bleu(hypotheses, references):
@@ -139,14 +140,14 @@ expect(got, expected, "not what sacreBLEU gives")
 # %% [markdown]
 # ## 2 · Is it luck? (4 points)
 #
-# Chapter 13 draws other sentences. Here is another way to ask, **approximate randomization**: if
-# the two systems were equally good, it would not matter which of them wrote which translation. So
-# let them exchange their scores in about half of the sentences, drawn at random, and see how far apart
-# their means are then. `randomization_p_value(scores_a, scores_b, swapped)` gets two tensors with a
-# score for each sentence, and a boolean tensor with a row for each draw and a column for each
-# sentence, True where the two are exchanged. Let c be the number of draws in which the means are at
-# least as far apart as they are without any exchange, whichever system is ahead. Return the
-# p-value, (c + 1) / (draws + 1), as a number.
+# The bootstrap of chapter 13 draws sentences anew. Here is another test, **approximate
+# randomization**: if the two systems were equally good, it would not matter which of them wrote
+# which translation. So let them exchange their scores in about half of the sentences, drawn at
+# random, and see how far apart their means are then. `randomization_p_value(scores_a, scores_b,
+# swapped)` gets two tensors with a score for each sentence, and a boolean tensor with a row for
+# each draw and a column for each sentence, True where the two are exchanged. Let c be the number of
+# draws in which the means are at least as far apart as they are without any exchange, whichever
+# system is ahead. Return the p-value, (c + 1) / (draws + 1), as a number.
 
 # %% answer="randomization_p_value" ready_made="scipy sacrebleu"
 def randomization_p_value(scores_a, scores_b, swapped):
@@ -170,8 +171,8 @@ verdict
 # “Under the same budget” hides a question: which budget? Often one system is ahead early and the
 # other one late. `crossing(budgets, scores_a, scores_b)` gets rising budgets and the scores of both
 # systems at each, as lists. It returns the budget from which A is ahead of B **for good**: between
-# two measured points by linear interpolation of both curves, the first budget if A is ahead from
-# the start, `None` if A is not ahead at the end. Ahead means strictly above; in the crossing itself
+# two measured points by linear interpolation of both curves, the first budget if A is ahead at all
+# of them, `None` if A is not ahead at the end. Ahead means strictly above; at the crossing itself
 # they are equal.
 
 # %% answer="crossing"
@@ -221,6 +222,13 @@ for budgets, ours, theirs, expected, says in (
 # validation scores, at budgets that both have. Keep the folders of the runs: `transformer-lib
 # compare` writes a full report of them.
 #
+# This is what you need. `train(load_config(name, ["training.steps=2000"]), folder)` trains into a
+# folder, and `read_metrics(folder)` are its records, with `step`, `seconds`, `tokens` and `flops`,
+# and `bleu` where it was validated. `learning_curves({name: records, …})` draws them.
+# `compare_runs(run_a, run_b)` compares two of what `load_run(folder)` gives: `as_text()` has
+# scores, signatures and p-value, `test_set` the sources and references, and
+# `evaluations[0].hypotheses` the translations of the first.
+#
 # ### BEGIN MARK SCHEME
 # | points | for |
 # |---|---|
@@ -266,6 +274,11 @@ assert len(comparison.evaluations[0].hypotheses) == 1000
 # (`rating_form` here, or the page that `transformer-lib rate make` writes), and show the report.
 # Say how well the rater did on the control items, whether the judgment agrees with BLEU, and how
 # many more judgments would be needed for a sure answer.
+#
+# `make_sheet(sources, {name: translations, …}, "pairwise", sentences=20, references=references)`
+# returns a sheet and its key. `rating_form(sheet, rater, path)`, as the last line of a cell, asks and
+# keeps the answers in a file; `read_ratings(path, sheet)` reads it, and `report(sheet, key, [ratings,
+# …])` sums up; `as_text()` is for printing.
 #
 # ### BEGIN MARK SCHEME
 # | points | for |
@@ -315,7 +328,7 @@ assert judged.sentences == 20
 # On one page: what did you do, what came out, and **why**? `explain(run)` of
 # `transformer_lib.evaluation.explain`, or `transformer-lib evaluate RUN --explain`, measures what
 # counting and searching do to your BLEU, and says where the training departs from the paper.
-# Consider how many tokens each model saw in the time, the shape of the curves, how long the
+# Consider how many tokens, minutes and FLOPs each model used, the shape of the curves, how long the
 # sentences are, and what the machine is good at. Then argue against yourself: name at least three
 # things that could be wrong with your result (threats to validity: seeds, tuning, test set,
 # metric), and what each could change. And say what you would expect on the 4.5 million pairs of
@@ -336,11 +349,12 @@ assert judged.sentences == 20
 # an AMD EPYC (`make train-demo`; the cells above train twenty steps only). The Transformer comes to
 # 54.0 BLEU and the RNN to 53.0, all references counted; the difference of 1.0 points is within what
 # chance does with 1,000 sentences (p = 0.22). In this time the RNN sees 6.7 million tokens and the
-# Transformer 5.0, since the RNN has the smaller amount of work per token here; and it needs less to
-# begin: the order of words is built into it, and short sentences are easy for it. After half a
-# minute it is ahead, 34 to 30 on the validation sentences. The Transformer must first learn from
-# its positions what an order is, but gains more from each token: attention reaches any word in one
-# step. With ten minutes and more I expect it clearly ahead, as in chapter 15.
+# Transformer 5.0. Only a part of that is because it needs a tenth fewer operations per token (6.8
+# million against 7.5); the rest must be in how fast this machine runs the operations of each. And
+# the RNN needs less to begin: the order of words is built into it, and short sentences are easy for
+# it. After half a minute it is ahead, 34 to 30 on the validation sentences. The Transformer must
+# first learn from its positions what an order is, but gains more from each token: attention reaches
+# any word in one step. With ten minutes and more I expect it clearly ahead, as in chapter 15.
 #
 # What could be wrong: one seed each, and single runs differ by a point or two; the learning rates
 # were tuned by the course, more for one than for the other, perhaps; the test sentences come from
@@ -357,8 +371,8 @@ assert judged.sentences == 20
 # For no points, but for a place in a table: the leaderboard (`leaderboard/README.md` of the course)
 # gives every entry the time of 2,000 steps on its machine, three seeds, and the same test set.
 # `cpu_tatoeba_transformer` is in it, and above it `cpu_tatoeba_fast`: the same sizes, matrices that
-# learn by Muon, and word tables that start from counting which words occur in sentence pairs
-# together and that weight decay keeps small. In first place is a program that adds nothing to that
+# learn by Muon, and word tables that start from counts of which words occur together in sentence
+# pairs, and that weight decay keeps small. In first place is a program that adds nothing to that
 # training: it keeps the training text at hand while it translates. What else helps? Change one
 # thing, run three seeds, and keep it only if they say so.
 

@@ -143,7 +143,7 @@ for epsilon in (0.0, 0.1, 0.2):
 show(
     lines(losses, ("p of the right piece", "loss (nats)")),
     "Loss over the probability of the right piece: without smoothing it falls to zero at 1; with "
-    "0.1 and 0.2 it has its minimum at 0.9 and 0.8 and rises steeply after it.",
+    "0.1 and 0.2 it has its minimum at 0.9 and 0.8 and rises again, steeply only close to 1.",
 )
 
 # %% [markdown]
@@ -257,7 +257,7 @@ for name, weight in {
 # **Copy.** Random tokens in, the same tokens out, new ones in every step. There is nothing to
 # memorize, so the model has to do what a translator does: look at the source, in order.
 #
-# In both cases we do not only look at the loss. We let the model *say* what it has learned.
+# In both cases we look not only at the loss. We let the model *say* what it has learned.
 
 # %%
 VOCABULARY = 20
@@ -277,7 +277,7 @@ def share_said(model, src):
 
 # %% [markdown]
 # Here are the five wrong programs, beside a right one, each trained by your step. (Source and
-# target share one embedding here: without positions in the one, there are none in the other.)
+# target share one embedding here, so a model without positions in the one has none in the other.)
 
 # %%
 training_step = mine("training_step")
@@ -599,7 +599,8 @@ figure.axes[0].axhline(by_frequency, linestyle="--", color="#888888")
 figure.axes[0].text(200, by_frequency + 0.1, "frequencies alone", fontsize=8)
 show(
     figure,
-    "Two learning curves on German: the course's over 600 steps, and yours over its first ones.",
+    "Two learning curves on German: the course's over 600 steps, and yours over its first ones; a "
+    "dashed line is what the frequencies alone allow.",
 )
 last = min(max(own), 600)
 print(f"after {last} steps {own[last]:.2f}, the course's then {mean[f'step {last}']:.2f}")
@@ -680,10 +681,10 @@ assert loss["min"]["0.016 after a warm-up"] < loss["min"]["0.016 from the first 
 # on, the highest rate ends at the unigram entropy. That model has learned how frequent each piece
 # is, and nothing else. At the rate that is best here the warm-up costs a little, with each of the
 # five seeds (presumably because 30 steps of the 120 are half wasted); at twice that rate the two
-# are within the spread. At four times it saves some of the five runs and not the others: look at
-# the spread. (A single seed may show a triumph here, or nothing.) So it widens the range of rates
-# that work, but in a shallow model not by much. How much it matters grows with the depth (chapter
-# 9).
+# are within the spread. At four times that rate it rescues some of the five runs and not the
+# others: look at the spread. (A single seed may show a triumph here, or nothing.) So a warm-up
+# widens the range of rates that work, but not by much in a shallow model. How much it matters grows
+# with the depth (chapter 9).
 #
 # ### Adam's betas, and weight decay
 #
@@ -752,9 +753,9 @@ for kind in (torch.optim.Adam, torch.optim.AdamW):
 #
 # A model that sees the same sentences again and again gets better at *these*. We train on only
 # 4,000 sentences, for 1,000 steps and with three seeds, and measure the loss on these sentences and
-# on others, with three rates of dropout. **Dropout** (section 5.4) sets each channel of a
-# sublayer's output to zero with probability p, at random in each step, and scales the others up by
-# $1/(1 - p)$, so that no unit can rely on another being there:
+# on others, at three rates of dropout. **Dropout** (section 5.4) sets each channel of a sublayer's
+# output to zero with probability p, at random in each step, and scales the others up by $1/(1 -
+# p)$, so that no unit can rely on another being there:
 
 # %%
 VALID = data.valid.sources[:300], [german[0] for german in data.valid.references[:300]]
@@ -835,9 +836,9 @@ mean_and_spread(by_dropout[["case", "seed", *some]])
 # on so little text dropout does not make a better model, it makes stopping too late less costly.
 # The other remedies are to stop in time, and more text.
 #
-# And label smoothing? It is meant to curb overconfidence. How sure of the right piece is a
-# model trained with each ε? All of the text, 1,000 steps, three seeds; the shares of the positions
-# of unseen sentences, in twenty bins of equal width:
+# And label smoothing? It is meant to curb overconfidence. How sure of the right piece is a model
+# trained with each ε? We train on the whole text for 1,000 steps, with three seeds, and plot what
+# share of the positions in unseen sentences falls into each of twenty equal bins:
 
 # %%
 BINS = 20
@@ -878,13 +879,13 @@ mean_and_spread(certainties.drop(columns=middles))
 
 # %% [markdown]
 # At the left end all are alike: often the model expected something else, and no smoothing changes
-# that. At the other end the histograms stop a little beyond the optimum (the dashed lines). Without
-# smoothing nearly a fifth of all right pieces get more than 0.98; with ε = 0.1 none does, and with
-# 0.2 hardly any gets more than 0.9. Why beyond it at all, if 0.9 is the best answer? Dropout is off
-# when we measure, and with it off a model is surer than it was in training: trained without
-# dropout, fewer pass 0.9.
+# that. At the other end those trained with smoothing stop a little beyond the optimum (the dashed
+# lines). Without smoothing nearly a fifth of all right pieces get more than 0.98; with ε = 0.1 none
+# does, and with 0.2 hardly any gets more than 0.9. Why beyond it at all, if 0.9 is the best answer?
+# Dropout is off when we measure, and with it off a model is surer than it was in training. That is
+# a part of it: trained without dropout, fewer than half as many pass 0.9.
 #
-# Is it any good? The paper says: it “hurts perplexity” and “improves accuracy and BLEU score”
+# Does smoothing help? The paper says: it “hurts perplexity” and “improves accuracy and BLEU score”
 # (section 5.4). The Transformer of this course, 2,000 steps with each ε, three seeds, the loss
 # being the plain −ln p on validation sentences:
 
@@ -921,8 +922,9 @@ check(average_checkpoints)
 #
 # </details>
 #
-# Five states of a run, 20 steps apart, at a rate that stays high and at one that falls to zero; the
-# loss on unseen sentences of the last state and of the mean, after 600 steps and after 1,800:
+# We average five states of a run, 20 steps apart, once at a rate that stays high and once at one
+# that falls to zero, and compare the loss on unseen sentences with that of the last state, after
+# 600 steps and after 1,800:
 
 # %%
 average_checkpoints = mine("average_checkpoints")
@@ -956,8 +958,8 @@ mean_and_spread(averages, digits=3)
 # %% [markdown]
 # Where the rate stays high, the mean is better than the last state with each of the three seeds, by
 # five hundredths on average after 600 steps. Where the rate falls to zero, the last states hardly
-# differ, and there is nothing to gain. (That the falling rate ends worse is a matter of the length:
-# the longer the run, the smaller its disadvantage.)
+# differ, and there is nothing to gain. (The falling rate ends worse at both lengths; its
+# disadvantage shrinks with the length.)
 #
 # ## Sixteen bits
 #
@@ -983,7 +985,7 @@ for dtype in (torch.float16, torch.bfloat16):
 # gradients down again after it; and scores above 65,504 become infinite, which that does not
 # prevent. bfloat16 has neither problem.
 #
-# What does it change, and what does it gain on this machine?
+# What does bfloat16 change, and how much time does it save on this machine?
 
 # %% tags=["nbval-ignore-output"]
 def gradient_and_time(dtype):
@@ -1048,9 +1050,8 @@ def broken_training(model, optimizer, batches, held_out, every):
 #
 # ●●○ · 30 minutes · find the bugs of a program that trains
 #
-# The same program without its faults. What its author wanted: the plain −ln p per token as the
-# loss, clipping at a norm of 1, and the model's dropout. The mean over the held-out batches stays a
-# mean of the batches' means.
+# The same program without its faults. Three choices are not among them: a loss without smoothing,
+# the norm of 1, and a mean of the held-out batches' means.
 
 # %%
 def mended_training(model, optimizer, batches, held_out, every):
@@ -1091,9 +1092,10 @@ mean_and_spread(over_seeds(trained_by, cases, "11_mended", seeds=3))
 
 # %% [markdown]
 # The broken program reports 2.1 for a model that pays 3.5 per real token: much of what it averages
-# is padding, which is easy to predict. When numbers are too good, nobody looks for a fault.
-# (That its model is the better one here is no excuse. From its first measurement on it trains
-# without dropout, and in so short a run dropout is of no use.)
+# is padding, which is easy to predict. When numbers are too good, nobody looks for a fault. (That
+# its model is the better one here is no excuse. Presumably it is because from its first measurement
+# on it trains without dropout, which so short a run hardly needs; to know, one would have to mend
+# one fault at a time.)
 #
 # ## Common mistakes
 #
@@ -1127,9 +1129,10 @@ print("smoothed loss: ", -(q * logits.softmax(dim=-1).log()).sum().item())
 # 2. A step: clear, add up gradients of sums, divide once, clip, step.
 # 3. Overfit one batch, copy random tokens, and judge by the model's output: the lowest losses
 #    belonged to the programs that could do nothing.
-# 4. Warm up, then come down; count batches in tokens; measure on sentences that are not trained on.
-# 5. Overfitting shows on unseen sentences alone, and dropout holds it off; a mean of checkpoints
-#    helps where the rate is still high.
+# 4. Warm up, then come down; count batches in tokens; measure on sentences that were not trained
+#    on.
+# 5. Overfitting shows only on unseen sentences, and dropout delays it; a mean of checkpoints helps
+#    where the rate is still high.
 # 6. Products in bfloat16, sums and weights in fp32.
 #
 # **In the paper:** section 5, and 6.1 on checkpoints. **Read on:** Srivastava et al. 2014

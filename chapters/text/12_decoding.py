@@ -20,7 +20,8 @@
 # - write greedy and beam search, and read a beam search as a tree,
 # - say what the length penalty is for, and measure whether it helps,
 # - sample with a temperature, from the top k, from a nucleus, and say when one should,
-# - build the cache that makes decoding fast, prove that it changes nothing, and compute its memory,
+# - say what a cache keeps and why it changes nothing, measure what it saves, and compute its
+#   memory,
 # - say what a translator does with input that it was not made for.
 #
 # Reading takes about forty minutes, computing about one.
@@ -124,9 +125,9 @@ print("the same as the library's")
 #
 # ## Beam search
 #
-# Keep the `beam_size` best prefixes (the **hypotheses**) instead of one. In each step, continue
-# each of them by every piece of the vocabulary, and of all these candidates keep the best again.
-# One that ends in `</s>` is finished and leaves the beam. Two steps by hand, with a vocabulary of
+# Keep the `beam_size` best prefixes (the **hypotheses**) instead of one. At each step, extend each
+# of them by every piece of the vocabulary, and of all these candidates keep the best again. One
+# that ends in `</s>` is finished and leaves the beam. Two steps by hand, with a vocabulary of
 # three, *a*, *b* and `</s>`:
 
 # %%
@@ -292,9 +293,10 @@ show_chart(beam_tree(trace(next_log_p, 3, lambda token: PIECES[token])))
 # %% [markdown]
 # The greedy translation began with *Er hat auf*. The beam finds a sentence that is more than five
 # times as probable, $e^{-4.27 + 5.98}$, and look what it is: *he has worked after an hour*. Greedy
-# search had *gewartet*, “waited”, the word that mattered. Its own beginning, *Er hat auf St*, was
-# dropped in column 4, and *gewar*, the beginning of that word, in column 7. More probable is not
-# the same as better; the model is wrong here, and a better search only brings that to light.
+# search had *gewartet*, “waited”, the word that mattered. The beginning of the greedy translation,
+# *Er hat auf St*, was dropped in column 4, and *gewar*, the beginning of that word, in column 7.
+# More probable is not the same as better; the model is wrong here, and a better search only brings
+# that to light.
 #
 # ## Which one is best?
 #
@@ -358,9 +360,9 @@ pd.DataFrame(rows, columns=[*columns, "ln p, α=0"], index=pd.Index(BEAMS, name=
 # Language models often do not search but **sample**: the next piece is drawn according to its
 # probability. Three knobs are in use. A **temperature** sharpens or flattens ($p^{1/T}$,
 # renormalized). **Top k** draws among the k likeliest pieces only. A **nucleus** ([Holtzman et al.
-# 2020](https://arxiv.org/abs/1904.09751), also called top p) draws among as many as it takes to
-# have a given share of the probability, such as 0.9: few where the model is sure, many where it is
-# not.
+# 2020](https://arxiv.org/abs/1904.09751), also called top p) draws among the likeliest pieces, as
+# many as it takes to reach a given share of the probability, such as 0.9: few where the model is
+# sure, many where it is not.
 #
 # ### A nucleus
 #
@@ -700,10 +702,10 @@ for name, sizes in {
 # it do with two at once? That was the second half of the opening question. Three causes suggest
 # themselves: the *length*, positions at which it has seen little; the *full stop* in the middle,
 # which it has hardly ever seen; or that there are *two statements*. Hence four rows: pairs of test
-# sentences; pairs joined by a comma, without the mark in between; pairs of short ones, without the
-# length (as there are few of these, the three draws pair nearly the same sentences); and short ones
-# with a comma, without either. Three random pairings each, against their references, joined in the
-# same way:
+# sentences; pairs joined by a comma, which removes the mark in between; pairs of short sentences,
+# which removes the length (as there are few of these, the three draws pair nearly the same
+# sentences); and short ones with a comma, without either. Three random pairings each, against their
+# references, joined in the same way:
 
 # %%
 TRAINED_ON = [source for source, _ in training_pairs(DataConfig())]
@@ -765,9 +767,9 @@ mean_and_spread(runs)
 
 # %% [markdown]
 # Two sentences at once, and four fifths of the score are gone: the second half of the question. So
-# neither the full stop nor the length is needed for it to fail: with a comma, and with eight pieces
-# in all, it fails nearly as badly, and with both nearly three quarters are still gone. In the first
-# and the third row the last column says what happens. *One* sentence comes out, always:
+# neither the full stop nor the length is needed for the model to fail: with a comma, and with eight
+# pieces in all, it fails nearly as badly, and with both nearly three quarters are still gone. In
+# the first and the third row the last column says what happens. *One* sentence comes out, always:
 
 # %%
 for pair in ("I was alone. Where am I?", "Try it. They are here."):

@@ -121,7 +121,7 @@ def measures(kind, attended):
 # A share means little without its baseline. The decoder's first token can look at nothing but
 # itself, its second at two tokens, and so on: the mask alone gives the first token and the token
 # itself a good deal. So we put each sentence through the same measures a second time, with heads
-# that look equally at all they may see, and divide:
+# that spread their weight evenly over all that they may see, and divide:
 
 # %%
 def uniform(kind, attended):
@@ -155,15 +155,15 @@ for which, kind, name in means:
         table.loc[NAMES[kind], name] = times.numpy()
 
 # %% [markdown]
-# As a picture; 1 is what a head without preferences gives, and an empty field is a place that this
-# kind of attention does not have:
+# As a picture; 1 is what a head without preferences gives, and an empty field is a measure that was
+# not taken for this kind of attention:
 
 # %% tags=["nbval-ignore-output"]
 show(
     heat_table(table, "times the uniform share", highest=4.0),
-    "24 heads by what they look at, as multiples of the uniform share: encoder heads of layer 2 "
-    "look at the last piece, decoder heads differ little from what the mask alone gives, cross "
-    "heads look at the same piece, up to six times as much.",
+    "24 heads by what they look at, as multiples of the uniform share: three encoder heads of "
+    "layer 2 look at the last piece, decoder heads differ little from what the mask alone gives, "
+    "cross heads look at the same piece, up to six times as much.",
 )
 copying, itself = share["the same piece"].dropna(), share.loc[NAMES["decoder"], "itself"].mean()
 print(f"cross-attention gives the same piece {copying.min():.0%} to {copying.max():.0%}")
@@ -225,7 +225,7 @@ check(attention_without)
 #
 # </details>
 #
-# Yours goes into the model in the place of the function with which it attends:
+# Your function takes the place of the one with which the model attends:
 
 # %%
 attention_without = mine("attention_without")
@@ -318,11 +318,12 @@ assert ranked[-1][0] != "encoder", "not as on our machines: restart the kernel a
 costs.style.set_caption("BLEU lost without the head; * where p < 0.05")
 
 # %% [markdown]
-# Twelve of 24 cost more than a point, which was the opening question, and ten of these more than
-# chance explains; none of them is in the encoder. (At this limit one or two of 24 would
-# differ by chance alone.) The most expensive one is head 2 of the decoder's first layer, 6.7
-# points, and it looks at nothing special in the table above: its largest factor is 1.4. Head 2.3 of
-# the cross-attention, with its 93% of copying, costs 4.2. Is that difference more than chance?
+# Twelve of 24 cost more than a point, which was the opening question (of the two shown as 1.0, that
+# of the decoder costs a little more, that of the encoder a little less), and ten of these more than
+# chance explains; none of them is in the encoder. (At this limit one or two of 24 would differ by
+# chance alone.) The most expensive one is head 2 of the decoder's first layer, 6.7 points, and it
+# looks at nothing special in the table above: its largest factor is 1.4. Head 2.3 of the
+# cross-attention, with its 93% of copying, costs 4.2. Is that difference more than chance?
 
 # %% tags=["nbval-ignore-output"]
 two = paired_bootstrap(silenced["cross", 2, 3], silenced["decoder", 1, 2], test.references)
@@ -340,9 +341,11 @@ assert abs(overall) < 0.7, "not as on our machines: restart the kernel and run a
 # %% [markdown]
 # This p belongs to a pair that we picked because one of the two was the largest, so take it as a
 # hint and not as a proof. The rank correlation uses all heads: if the cost grew strictly with the
-# largest factor, it would be 1. It is 0.36, and 24 heads that have nothing to do with their costs
-# stay below 0.41 in 95% of all cases. **What a head looks at does not by itself say how much the
-# model relies on it.**
+# largest factor, it would be 1. It is 0.36; of 24 heads, a measure that has nothing to do with the
+# costs stays within ±0.41 in 95% of all cases. So these heads do not settle it: a moderate relation
+# would fit as well as none. They do show that the head with the most striking picture is not the
+# one whose removal costs most. **A striking picture is no evidence that the model relies on a
+# head.**
 #
 # If many single heads are hardly needed, can many be spared at once? And do their costs add up?
 # Switch them off one after another, the least needed first:
@@ -369,11 +372,11 @@ assert left[-1] < 5, "not as on our machines: restart the kernel and run all cel
 
 # %% [markdown]
 # They do not add up. Added, the costs of the fifteen least needed heads are 4.4 points; without all
-# fifteen the model loses 26.9. Where one head is removed, others compensate, until they are gone as
-# well. (In part it is luck: the least of 24 noisy numbers look smaller than they are; but twenty
-# points are too much for that. And a head that is set to zero gives the layers above an input that
-# they have never met. The usual alternative is to put the head's mean in its place, which is not
-# always gentler, as chapter 10 has shown.)
+# fifteen the model loses 26.9. The usual explanation is that the others compensate for one missing
+# head, until they are gone as well. (In part it is luck: the least of 24 noisy numbers look smaller
+# than they are; but twenty points are too much for that. And a head that is set to zero gives the
+# layers above an input that they have never met. The usual alternative is to put the head's mean in
+# its place, which is not always gentler, as chapter 10 has shown.)
 #
 # Three heads at once are hardly missed, six cost three points; then BLEU falls steeply. [Michel et
 # al. 2019](https://arxiv.org/abs/1905.10650) found the same in large models, with a larger share of
@@ -462,10 +465,11 @@ for weights, name in ((original, "original"), (found, "other, equally good")):
     )
 
 # %% [markdown]
-# From the second picture you would tell a different story about this translation, and the output
-# alone does not say which story is right. What is shown by a picture of weights is *one* way in
-# which this output can come about ([Jain and Wallace 2019](https://arxiv.org/abs/1902.10186) did
-# this first, for RNNs that classify texts; [Wiegreffe and Pinter
+# *Meine* and *Schwester* mostly look where they did. For the rest of the sentence you would tell a
+# different story from the second picture, and the output alone does not say which story is right.
+# (In the first layer, which is not shown, still more has moved.) A picture of weights shows *one*
+# way in which this output can come about ([Jain and Wallace 2019](https://arxiv.org/abs/1902.10186)
+# did this first, for RNNs that classify texts; [Wiegreffe and Pinter
 # 2019](https://arxiv.org/abs/1908.04626) answer that the model still computed the original). If you
 # want to know whether something is a cause, change it and see.
 #
@@ -473,13 +477,13 @@ for weights, name in ((original, "original"), (found, "other, equally good")):
 #
 # ●●○ · 20 minutes · a bright cell may add little
 #
-# There is a simpler reason as well. A weight multiplies a *value*, values differ in length, and
-# what comes of them still passes $W^O$. So measure what really arrives: the vector that key $k$
-# adds to the output of query $q$ is $\sum_h w_h(q, k)\, v_h(k)\, W_h^O$, and its length says how
-# much that is ([Kobayashi et al. 2020](https://arxiv.org/abs/2004.10102)). `weights` are (heads,
-# queries, keys), `value` is (heads, keys, d_k), and `output_weight` is $W^O$ as PyTorch keeps it,
-# (d_model, d_model) with the rows as outputs; $W_h^O$ are its columns that read head $h$. Return
-# the lengths, (queries, keys).
+# There is also a simpler reason not to trust a bright cell. A weight multiplies a *value*, values
+# differ in length, and the result still passes through $W^O$. So measure what really arrives: the
+# vector that key $k$ adds to the output of query $q$ is $\sum_h w_h(q, k)\, v_h(k)\, W_h^O$, and
+# its length says how much that is ([Kobayashi et al. 2020](https://arxiv.org/abs/2004.10102)).
+# `weights` are (heads, queries, keys), `value` is (heads, keys, d_k), and `output_weight` is $W^O$
+# as PyTorch keeps it, (d_model, d_model) with the rows as outputs; $W_h^O$ is the transpose of its
+# columns that read head $h$. Return the lengths, (queries, keys).
 
 # %%
 def contribution_norms(weights, value, output_weight):
@@ -496,8 +500,8 @@ check(contribution_norms)
 #
 # </details>
 #
-# In the cross-attention of 100 test sentences: which part of the weights goes to `</s>`, and which
-# part of all that is added comes from there?
+# In the cross-attention of 100 test sentences: what share of the weights goes to `</s>`, and what
+# share of everything that is added comes from there?
 
 # %%
 contribution_norms = mine("contribution_norms")
@@ -535,7 +539,8 @@ of_the_end
 # %% [markdown]
 # (± one standard error over the sentences.) A bright cell at `</s>` adds much less than it seems.
 # It gets 30% of the weights in the first layer and brings 11% of what is added, because what $W^O$
-# makes of its value is short: it is where a head looks when it has little to say.
+# makes of its value is short: a common reading is that a head looks there when it has little to
+# say.
 #
 # ## Where does it keep what it knows?
 #
@@ -551,13 +556,14 @@ of_the_end
 #
 # ●●● · 45 minutes · which state carries the answer?
 #
-# `embed` makes (length, d_model) of `length` tokens; each of `layers` makes new states of states;
-# `read` makes of the last ones the logits of the next token, (vocab_size,). `clean` and `other` are
-# the tokens of two sentences of equal length. The answer of a model is ln p of `token` minus ln p
-# of `rival`. Return the effects, (layers + 1, length). Row 0 is for the embeddings, row $l$ for the
-# states after $l$ layers. For each field, run `clean`, with the state of `other` at this position
-# and depth in the place of its own. The effect is 0 where the answer stays that of `clean`, 1 where
-# it becomes that of `other`, and in proportion between (and beyond) them.
+# `embed` turns `length` tokens into states, (length, d_model); each of `layers` turns states into
+# new states; `read` turns the last states into the logits of the next token, (vocab_size,). `clean`
+# and `other` are the tokens of two sentences of equal length. The answer of a model is ln p of
+# `token` minus ln p of `rival`. Return the effects, (layers + 1, length). Row 0 is for the
+# embeddings, row $l$ for the states after $l$ layers. For each field, run `clean`, with the state
+# of `other` at this position and depth in the place of its own. The effect is 0 where the answer
+# stays that of `clean`, 1 where it becomes that of `other`, and in proportion between (and beyond)
+# them.
 
 # %%
 def patch_effects(embed, layers, read, clean, other, token, rival):
@@ -665,11 +671,11 @@ of_twelve
 # %% [markdown]
 # (Mean ± standard deviation over the twelve.) In all of them the decision is made before the noun
 # is translated, at the determiner or at a piece of it. After the first layer nearly everything is
-# still in the state of the noun; after the second one, 43% on the average is in the state of
-# the word in front of it, and next to nothing anywhere else. The second layer carries the gender of
-# the noun to where the decoder will look for it. No picture of attention has told us this, and none
-# could: it takes a change, and a measurement of what the change does. (The effects of two places
-# need not add up to 1, since the rest of the model is not linear. Here they nearly do.)
+# still in the state of the noun; after the second one, on average 43% is in the state of the word
+# in front of it, and next to nothing anywhere else. The second layer carries the gender of the noun
+# to where the decoder will look for it. No picture of attention has told us this, and none could:
+# it takes a change, and a measurement of what the change does. (The effects of two places need not
+# add up to 1, since the rest of the model is not linear. Here they nearly do.)
 #
 # ## Through the layers
 #
@@ -721,16 +727,16 @@ from_itself.T.round(2)
 
 # %% [markdown]
 # The picture of the last layer says that a piece, `</s>` aside, hardly looks at itself. Rollout
-# says that more than a quarter of what leaves the encoder in its place came from itself; but a
-# quarter is what the convention puts in, $\frac{1}{2} \cdot \frac{1}{2}$ along the residual
+# says that more than a quarter of what leaves the encoder at a position came from that position;
+# but a quarter is what the convention puts in, $\frac{1}{2} \cdot \frac{1}{2}$ along the residual
 # connections of two layers. Only what is above it is measured: a few hundredths, and more at
 # `</s>`.
 #
 # ## Common mistakes
 #
 # **The winner of a comparison is reported with its winning score.** The most expensive of 24 heads
-# was chosen by a noisy number, so that number is too high. Choose it on the first half of the test
-# sentences, measure it on the second:
+# was chosen by a noisy number, and on average such a number is too high. Choose it on the first
+# half of the test sentences, measure it on the second:
 
 # %% tags=["nbval-ignore-output"]
 HALVES = {"where it was chosen": slice(0, 500), "on other sentences": slice(500, 1000)}
@@ -750,9 +756,9 @@ for name, costs_there in cost_in.items():
 assert len(by_first) == 24, "not as on this page: restart the kernel and run all cells"
 
 # %% [markdown]
-# The three dearest heads remain dear: there was more than chance in them. The cheapest three, whose
-# absence seemed to gain a point, gain nothing elsewhere. You would notice it when a result shrinks
-# each time that somebody repeats it.
+# The three dearest heads remain dear, so there was more than chance in them. The cheapest three,
+# whose absence seemed to gain a point, gain nothing elsewhere. You would notice it when a result
+# shrinks each time that somebody repeats it.
 #
 # **Heads' contributions added up as lengths** (M678 of the [list of
 # mistakes](../docs/misconceptions.md)): the norm of each head's vector, summed. Heads that cancel
@@ -773,14 +779,14 @@ for name, function in {
 
 # %% [markdown]
 # You would notice it when the contributions of all keys together are much longer than the output
-# that they make up. More: **one sentence, one head, one story** (measure on many), **a cause
-# without a change**, **a share without its baseline**.
+# that they make up. Other such mistakes: **one sentence, one head, one story** (measure on many),
+# **a cause without a change**, **a share without its baseline**.
 #
 # ## Summary
 #
 # 1. What a head looks at can be measured, over many sentences: by place, by piece.
 # 2. An ablation shows what a head contributes. Removed one at a time, half of the heads are hardly
-#    missed, because others compensate; remove those too and the model collapses.
+#    missed; removed together they are: single costs do not add up.
 # 3. Very different attention can give the same output: weights alone do not tell the reason.
 # 4. A weight multiplies a value; where values are short, bright cells add little. And a share means
 #    something only beside its baseline, a difference only beside chance.

@@ -105,14 +105,15 @@ for length in (3, 30, 300, 3_072, 30_000):
 
 # %% [markdown]
 # A token costs about the same in a short sentence and in a long one. Only the products of queries
-# with keys and of weights with values grow with $n^2$. With d_ff = 4d the others are $8nd^2 +
-# 16nd^2$. The products of attention catch up with them when $4n^2d = 24nd^2$, at n = 6d: for the
-# base model at 3,072 tokens, where a token costs twice as much. For sentences they are negligible;
-# for books they dominate.
+# with keys and of weights with values grow with the square of the length $n$. With $d$ for
+# `d_model` and $4d$ for `d_ff`, the others are $8nd^2 + 16nd^2$. The products of attention catch up
+# with them when $4n^2d = 24nd^2$, at n = 6d: for the base model at 3,072 tokens, where a token
+# costs twice as much. For sentences they are negligible; for books they dominate.
 #
-# The others have a short form. Each parameter of a matrix is used once per token, for a
-# multiplication and an addition, and twice as often in the backward pass. So training costs about
-# $6 \cdot \text{parameters} \cdot \text{tokens}$. For our two small models, both passes:
+# The products with matrices of parameters have a short form. Each parameter of a matrix is used
+# once per token, for a multiplication and an addition, and twice as often in the backward pass. So
+# training costs about $6 \cdot \text{parameters} \cdot \text{tokens}$. For our two small models,
+# both passes:
 
 # %%
 src, tgt = torch.randint(4, 4000, (8, 12)), torch.randint(4, 4000, (8, 12))
@@ -183,16 +184,16 @@ for length in (5, 20, 100, 500):
 
 # %% [markdown]
 # What is saved grows with the length: without a cache, the work of a translation grows at least
-# with its square. Chapter 12 measured less in time, since there the calling of functions counted as
-# much as the computing. And a beam of four costs four times all of this but for the memory's keys
+# with its square. Chapter 12 measured less in time, presumably because calling functions took as
+# long there as computing. And a beam of four costs four times as much, except for the memory's keys
 # and values, which all four share.
 #
 # ## The paper's table
 #
 # The authors had no operation counts for the other systems, so they estimated them: training time ×
-# number of GPUs × what one GPU sustains. A footnote of section 6.1 gives 9.5 TFLOPS, 10¹²
-# operations per second, for a P100; the base model took 12 hours on eight of them, the big one 3.5
-# days:
+# number of GPUs × what one GPU sustains. A footnote of section 6.1 gives 9.5 TFLOPS (one TFLOPS is
+# 10¹² operations per second) for a P100; the base model took 12 hours on eight of them, the big one
+# 3.5 days:
 
 # %%
 for name, hours in {"base": 12, "big": 3.5 * 24}.items():
@@ -221,21 +222,23 @@ PAPER = {
 show(
     points(PAPER, ("training cost (FLOPs, by time)", "BLEU"), logarithmic=True),
     "BLEU over training cost of seven systems: the base Transformer is the cheapest and better "
-    "than all earlier ones, the big one better still at the cost of the single systems before it.",
+    "than all earlier ones, the big one better still at about the cost of two single systems.",
 )
 
 # %% [markdown]
-# Left of all others, and above all but the big one: the base model is better than every ensemble,
-# for less than a twentieth of their cost. This picture is the paper's claim.
+# The base model lies to the left of all others and above all but the big one: it is better than
+# every ensemble, for less than a twentieth of their cost. This picture is the paper's claim.
 #
 # ## Transformer against RNN, under equal budgets
 #
 # Now ours, the two that you know: both 192 wide, with the same embeddings, pieces and batches of
-# the bundled text. Each was trained anew for several budgets, with a learning rate that comes down
+# the bundled text. Each was trained anew for several budgets (the RNN also for 10,000 steps, which
+# take it less time than the Transformer's longest training), with a learning rate that comes down
 # to zero at the end of each (a long training stopped half-way would not be fair), and with three
 # seeds for each: `make variants`, which is `transformer-lib train course_transformer --set
-# training.steps=400 --set seed=0`, and so on, each on one core (of an Intel Xeon). BLEU of the
-# test set with all references, the mean and the range:
+# training.steps=400 --set seed=0`, and so on, each on one core (of an Intel Xeon). Minutes are
+# steps times the median time of a step (two of the three longest Transformer runs took nearly twice
+# as long as that). BLEU of the test set with all references, the mean and the range:
 
 # %%
 runs = budgets()
@@ -245,8 +248,8 @@ as_text = [f"{mean:.1f} ({low:.1f} to {high:.1f})" for mean, low, high in scores
 pd.Series(as_text, scores.index).unstack(fill_value="")[list(SYSTEMS)].rename_axis(columns=None)
 
 # %% [markdown]
-# Luck is visible in it: two trainings of one system can be two points apart. A difference of a
-# point between two single runs proves nothing. And what does a step cost?
+# Luck is visible in this table: two trainings of one system can be two points apart. A difference
+# of a point between two single runs proves nothing. And what does a step cost?
 
 # %%
 COSTS = {"tokens": "million tokens", "seconds": "minutes on one core", "FLOPs": "10¹² FLOPs"}
@@ -280,8 +283,8 @@ for kind, label in COSTS.items():
 
 # %% [markdown]
 # How far is the Transformer ahead, then? Between two lengths of training, BLEU is read off the
-# straight line over the logarithm of the budget. The mean of the nine pairs of a seed of the one
-# with a seed of the other, and the range:
+# straight line over the logarithm of the budget. For the nine pairs of a Transformer's seed with an
+# RNN's, the mean and the range:
 
 # %%
 def lead(kind, budget, *seeds):
@@ -315,11 +318,11 @@ for kind, label in COSTS.items():
 #
 # With two minutes and short sentences, take the RNN; with a quarter of an hour, the Transformer.
 # (The two are equally wide, not equally large: 2.5 million parameters against 1.5. `make
-# train-demo` lets the Transformer compete with a wider and slower RNN of 4.3 million, for three
-# minutes on two cores. On a processor with matrix units the Transformer was ahead in all of three
-# runs, by 1.4 to 1.6 points; on one without them by 1.0 in a single run and, when the library was
-# slower, behind by 1.2, which may both be chance. Where curves cross depends on sizes and
-# machines.)
+# train-demo` sets a Transformer of 4.0 million, pre-norm and with separate tables, against a wider
+# and slower RNN of 4.3 million, for three minutes on two cores. On a processor with matrix units
+# the Transformer was ahead in all of three runs, by 1.4 to 1.6 points; on one without them by 1.0
+# and by 1.7 in two single runs and, when the library was slower, behind by 1.2. The 1.0 and the 1.2
+# may be chance. Where curves cross depends on sizes and machines.)
 #
 # ### How fast is yours?
 #
@@ -346,10 +349,10 @@ for name, seconds in speed.items():
 assert min(speed.values()) > 0, "nothing was measured: run this cell again"
 
 # %% [markdown]
-# In the runs of the picture a step took the Transformer 1.8 times as long as the RNN. Where the
-# ratio is larger, the curves over time cross later. On a GPU it should be reversed (which we have
-# not measured): there the RNN waits for its own steps (chapter 2), while the Transformer computes
-# all positions at once.
+# In the runs plotted above, a step of the Transformer took 1.8 times as long as one of the RNN.
+# Where the ratio is larger, the curves over time cross later. On a GPU it should be reversed (which
+# we have not measured): there the RNN waits for its own steps (chapter 2), while the Transformer
+# computes all positions at once.
 #
 # ## From this laptop to several GPUs
 #
@@ -366,8 +369,9 @@ assert min(speed.values()) > 0, "nothing was measured: run this cell again"
 #
 # Several devices: each has the whole model and a part of the batch; gradients are averaged over all
 # (**all-reduce**), and each makes the same step. `torchrun` starts one process for each device and
-# tells it its number. Two processes on this CPU are enough to see it. The script is what training
-# on several GPUs consists of, and the question is whether it gives the gradient of the whole batch:
+# tells it its number. Two processes on this CPU are enough to see it. The script has all the
+# essentials of training on several GPUs, and the question is whether it gives the gradient of the
+# whole batch:
 
 # %%
 SCRIPT = """
@@ -474,7 +478,7 @@ assert torch.allclose(joined["yours"], whole), (
 # there are devices, $d$ of them. Numbers of devices and of chunks are modulo $d$:
 #
 # - *First half*, steps $s = 0, …, d - 2$: device $i$ sends its chunk $i - s$ to device $i + 1$,
-#   which **adds** it to its own. In the end device $i$ has all of chunk $i + 1$.
+#   which **adds** it to its own. At the end device $i$ holds the whole sum of chunk $i + 1$.
 # - *Second half*, steps $s = 0, …, d - 2$: device $i$ sends its chunk $i + 1 - s$ to device $i +
 #   1$, where it **replaces** the one that was there.
 #
@@ -517,9 +521,9 @@ for devices in (2, 8, 64):
 # %% [markdown]
 # In each of the $2(d - 1)$ steps a device sends one chunk, a $d$-th of the gradient. Together that
 # is less than twice the gradient, with any number of devices, and every connection is in use all
-# the time. This is what `dist.all_reduce` does between GPUs, or something that is better still for
-# their wiring. And it need not wait for the end of the backward pass: the last layer's gradients
-# can set out while the first layer's are still being computed.
+# the time. This is what `dist.all_reduce` does between GPUs, or a variant that suits their wiring
+# better. And it need not wait for the end of the backward pass: the last layer's gradients can set
+# out while the first layer's are still being computed.
 #
 # ### What a device must hold
 #
@@ -591,9 +595,9 @@ print(f"{num_parameters(model) / 1e6:.1f} million parameters, {total:.1e} FLOPs"
 
 # %% [markdown]
 # 63.1 million, as in chapter 10: it is the paper's base model. How long would it take? FLOPs
-# divided by what a device sustains: for this machine what it reaches in one large product, of which
-# training reaches less, and for two GPUs four tenths of what their makers give for bfloat16, which
-# large models reach and one of this width hardly will:
+# divided by what a device sustains. For this machine we take its speed in one large product, which
+# training does not reach; for two GPUs, four tenths of their makers' figure for bfloat16, which
+# large models reach but one of this width hardly will:
 
 # %% tags=["nbval-ignore-output"]
 rates = {
