@@ -17,9 +17,8 @@ Assignment = Annotated[str, typer.Argument(metavar="ASSIGNMENT", help="e.g. 2_at
 
 def _course() -> Path:
     """The folder we are in, if it is a course; else the one that comes with the project."""
-    own, comes_along = Path(), Path("assignments")
-    is_there = (comes_along / "nbgrader_config.py").exists()
-    return comes_along if is_there and not (own / "nbgrader_config.py").exists() else own
+    places = (Path(), Path("assignments"))
+    return next((place for place in places if (place / "nbgrader_config.py").exists()), Path())
 
 
 def _opened(folder: Path) -> "Course":

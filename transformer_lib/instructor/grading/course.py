@@ -98,15 +98,13 @@ def safe_name(name: str) -> str:
     two become the same.
     """
 
-    def encoded(character: str) -> str:
-        raw = character.encode("utf-8", "surrogateescape")
+    def encoded(text: str) -> str:
+        raw = text.encode("utf-8", "surrogateescape")
         return "".join(f"%{byte:02X}" for byte in raw)
 
     safe = "".join(encoded(c) if c in UNSAFE or not c.isprintable() else c for c in name)
-    if safe.startswith("."):
-        safe = encoded(".") + safe[1:]
-    # nbgrader would drop these:
-    safe = re.sub("^ +| +$", lambda blanks: encoded(" ") * len(blanks[0]), safe)
+    # A dot would hide a folder, and nbgrader would drop blanks at an end:
+    safe = re.sub(r"^\.|^ +| +$", lambda odd: encoded(odd[0]), safe)
     if len(safe.encode()) > MAX_NAME:
         digest = hashlib.sha256(safe.encode()).hexdigest()[:8]
         safe = safe.encode()[: MAX_NAME - 9].decode(errors="ignore") + "-" + digest

@@ -153,16 +153,15 @@ def mend(submission: NotebookNode, released: NotebookNode) -> Intake:
         grade_id = _grade_id(cell)
         if _is_answer(cell):
             given = answers.get(grade_id)
-            if given is None:
-                if answers:
-                    intake.remarks.append(f"the answer cell {grade_id} is missing")
-            else:
+            if given is not None:
                 intake.answered += given.source.strip() != cell.source.strip()
                 cell.source = given.source
                 if cell.cell_type == "code" and given.cell_type == "code":
                     cell.metadata[HANDED_IN] = {"outputs": given.outputs}
                 if "attachments" in given and cell.cell_type == "markdown":
                     cell.attachments = given.attachments
+            elif answers:
+                intake.remarks.append(f"the answer cell {grade_id} is missing")
         cells += extras[cell.id]
     intake.notebook.cells = cells
     if not answers:
