@@ -575,7 +575,7 @@ def test_a_wrong_rule_is_one_line(course, rule):
 def test_a_wrong_table_of_times_is_one_line(course, text, says):
     times = course.folder / "times.csv"
     times.write_text(text)
-    enter_class_list(course, read_class_list(class_file(course.folder, "id,first_name\nada,Ada\n")))
+    enter_class_list(course, read_class_list(class_file(course.folder, "id\nada\n")))
     with pytest.raises(UserError, match=says):
         collect(course, "small", zipped(course.folder, ARCHIVES["canvas"]), times)
     assert not (course.folder / "submitted").exists()
