@@ -10,7 +10,7 @@ multiply the same matrices: that bounds how far ahead one of them can be.
 from collections.abc import Callable
 
 import torch
-from bench import DEVICE, SYSTEMS, build, real_batches
+from bench import DEVICE, HAS_BF16, SYSTEMS, build, real_batches
 from decoding import BATCH as SENTENCES
 from decoding import MAX_EXTRA
 from peers import MarianModel
@@ -45,7 +45,7 @@ def main() -> None:
     source = real_batches()
     batches = [next(source) for _ in range(STEPS)]
     print("| | products' share of the time | their rate | rate of the whole |\n|---|---|---|---|")
-    dtypes = {"fp32": torch.float32, "bf16": torch.bfloat16}
+    dtypes = {"fp32": torch.float32} | ({"bf16": torch.bfloat16} if HAS_BF16 else {})
     rates = {name: measured_flops_per_second(DEVICE, dtype) for name, dtype in dtypes.items()}
     for setting, rate in rates.items():
         print(f"| one large product, {setting}: {rate / 1e9:,.0f} GFLOP/s | 100% | 100% | 100% |")

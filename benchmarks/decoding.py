@@ -19,7 +19,7 @@ from tqdm.auto import tqdm
 from transformer_lib.data import PreparedData
 from transformer_lib.decoding import DecodingConfig, beam_search, greedy_search, translate
 from transformer_lib.decoding.search import pad_sequences
-from transformer_lib.device import Precision
+from transformer_lib.device import Precision, choose_dtype
 from transformer_lib.export.ctranslate2 import write_model
 from transformer_lib.export.huggingface import to_huggingface
 from transformer_lib.metrics.bleu import bleu
@@ -120,7 +120,7 @@ def _systems(model: Transformer, data: PreparedData) -> Iterator[dict[str, Trans
             _start_engine,
             (folder, device.type, torch.get_num_threads()),
         ) as engine:
-            yield {
+            systems = {
                 REFERENCE: searching(model),
                 "ours, bf16": searching(copy.deepcopy(model).bfloat16()),
                 "ours, fp32, batches of its own": as_it_comes("fp32"),
@@ -128,6 +128,8 @@ def _systems(model: Transformer, data: PreparedData) -> Iterator[dict[str, Trans
                 PEER: by_batch(lambda batch, beam: peer.translate(padded(batch), beam, MAX_EXTRA)),
                 "CTranslate2, fp32": by_batch(by_engine),
             }
+            has_bf16 = choose_dtype(device) == torch.bfloat16
+            yield {name: way for name, way in systems.items() if has_bf16 or "bf16" not in name}
 
 
 def _start_engine(folder: str, device: str, threads: int) -> None:

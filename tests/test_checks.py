@@ -13,7 +13,9 @@ import types
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
+from transformer_lib.course.assembled import Transformer
 from transformer_lib.course.checks import EXERCISES, check
 from transformer_lib.course.checks.compare import compare
 from transformer_lib.course.checks.diagnosis import draw_trial, judge
@@ -369,3 +371,27 @@ def test_a_busy_machine_ends_nothing():
 def test_lists_that_differ(expected, got, said):
     mismatch = compare(expected, got, ("r",), tolerance=1e-6, sizes={})
     assert mismatch.message.startswith(said)
+
+
+def test_a_model_has_no_more_names_than_published_weights():
+    class Twice(Transformer):
+        def __init__(self, vocab_size, d_model, *sizes):
+            super().__init__(vocab_size, d_model, *sizes)
+            self.output = nn.Linear(d_model, vocab_size, bias=False)
+            self.output.weight = self.embed_tokens.weight
+
+    class Kept(Transformer):
+        def __init__(self, vocab_size, d_model, *sizes, persistent=True):
+            super().__init__(vocab_size, d_model, *sizes)
+            self.register_buffer("table", torch.zeros(2, d_model), persistent)
+
+    class KeptAside(Kept):
+        def __init__(self, *sizes):
+            super().__init__(*sizes, persistent=False)
+
+    said = "your output.weight is your embed_tokens.weight once more: state_dict() has both names"
+    assert said in repr(check(Twice, name="Transformer", diagnose=False))
+    assert "your buffer table is in state_dict()" in repr(
+        check(Kept, name="Transformer", diagnose=False)
+    )
+    assert check(KeptAside, name="Transformer").passed

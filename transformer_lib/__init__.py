@@ -2,7 +2,7 @@
 
 The toolkit (``model``, ``data``, ``training``, ``decoding``, ``metrics``, ``evaluation``,
 ``export``, ``experiment``, ``plots``) knows nothing of the course, and ``course`` knows nothing of
-``instructor``. What one needs most is here: ``from transformer_lib import Transformer, load_run``.
+``instructor``. The names used most are here: ``from transformer_lib import Transformer, load_run``.
 """
 
 import importlib
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.2.0"
 
 # oneDNN, which multiplies bfloat16 matrices on CPUs, makes a kernel for every shape that it meets
-# and forgets the least recent ones. Its 1,024 places are too few for batches of sentences: to make
-# kernels again took 40% of the time of training. It reads this before its first product.
+# and forgets the least recent ones. Its 1,024 places are too few for batches of sentences: making
+# kernels again took 40% of the time of training. oneDNN reads it before its first product.
 os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "4096")
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
 """The short name for notebooks: ``from transformer_lib.checks import check, mine, solution``.
 
 The checks are those of :mod:`transformer_lib.course.checks`; here what passes is kept, too, by
-:mod:`transformer_lib.course.own`. The sandbox of the grader, which shows no answers, has another
-module in this place, whose functions do nothing.
+:mod:`transformer_lib.course.own`. In the grader's sandbox, which shows no answers, a module of the
+same name takes its place, whose functions do nothing.
 """
 
 from typing import Any

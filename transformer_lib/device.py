@@ -73,7 +73,7 @@ def describe_device(device: torch.device) -> str:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether there was too little memory, which PyTorch often tells in words alone."""
+    """Whether memory ran out, which PyTorch often says in the message alone."""
     is_told = isinstance(error, RuntimeError) and any(words in str(error) for words in TOO_LITTLE)
     return is_told or isinstance(error, torch.OutOfMemoryError | MemoryError)
 
@@ -85,7 +85,7 @@ def synchronize(device: torch.device) -> None:
 
 
 class LateNumbers:
-    """Numbers that a device is computing, read later without waiting for what it is given since.
+    """Numbers that a device is computing, read later without waiting for anything begun since.
 
     Args:
         values: on any device.

@@ -10,7 +10,7 @@ class UserError(Exception):
 
 
 def require(package: str, extra: str) -> None:
-    """See to it that an optional package is there before anything that needs it is imported.
+    """Make sure that an optional package is installed before anything that needs it is imported.
 
     Raises:
         UserError: it is not; how to install it.

@@ -31,8 +31,8 @@ def _lock(name: str) -> FileLock:
 def locked(path: Path) -> Iterator[None]:
     """One process at a time makes ``path``; others wait here. Its folder is made if need be.
 
-    The lock is a file in the cache, named after ``path``, that goes when its process goes. Where
-    the file system knows no locks, nobody waits.
+    The lock is a file in the cache, named after ``path``, and is released when its process ends.
+    Where the file system has no locks, nobody waits.
 
     Raises:
         UserError: a folder cannot be written.
@@ -55,7 +55,7 @@ def locked(path: Path) -> Iterator[None]:
 def claimed(folder: Path) -> Iterator[None]:
     """One process of this machine at a time writes into ``folder``; others are turned away.
 
-    Where the cache cannot be written, or its file system knows no locks, nobody is.
+    Where the cache cannot be written, or its file system has no locks, nobody is.
 
     Raises:
         UserError: another process has it.
@@ -90,7 +90,7 @@ def _beside(path: Path) -> Path:
 
 
 def half_written(folder: Path, name: str) -> Iterator[Path]:
-    """What a kill left of files and folders of this name, which may be a pattern."""
+    """What a killed process left half-written under this name, which may be a pattern."""
     return folder.glob(f".{name}.*")
 
 
@@ -154,7 +154,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def decoded(line: bytes, number: int) -> str:
-    """A line of UTF-8 without its end; what some editors begin a file with is no part of line 1."""
+    """A line of UTF-8 without its end, and line 1 without a byte-order mark."""
     return line.rstrip(b"\r\n").decode("utf-8-sig" if number == 1 else "utf-8")
 
 

@@ -1,4 +1,4 @@
-"""HTML pages made from templates of this package; each is one file that loads nothing."""
+"""HTML pages made from templates of this package, each one self-contained file."""
 
 from importlib import resources
 from pathlib import Path

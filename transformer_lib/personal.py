@@ -1,4 +1,4 @@
-"""A number for each student, from which tasks take their data, so that copied figures show."""
+"""A number for each student, from which tasks take their data, so that copied results show."""
 
 import hashlib
 

@@ -1,4 +1,4 @@
-"""Random numbers of our own, which leave those of whoever calls us as they are."""
+"""Random numbers of our own, which leave the caller's as they are."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ import torch
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Here the CPU's random numbers follow ``seed``; afterwards they go on as they would have.
+    """Within this context CPU random numbers follow ``seed``; afterwards they go on as before.
 
     A GPU's generators are not touched.
     """

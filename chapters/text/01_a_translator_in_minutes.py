@@ -146,9 +146,9 @@ show(
 # Two encoder and two decoder layers, and each token is a vector of 192 numbers. The paper's base
 # model has six of each and 512 numbers. Apart from sizes, this experiment differs from the paper's
 # model mainly in two ways: each norm, which brings the vectors to a standard size, comes *before*
-# its **sublayer** (an attention or a feed-forward network), which trains more easily (chapter 9),
-# and the two embeddings and the output projection are three tables, where the paper has one
-# (chapter 3). Both are settings of the experiment.
+# its **sublayer** (an attention or a feed-forward network), an order that trains more easily
+# (chapter 9), and the two embeddings and the output projection are three tables, where the paper
+# has one (chapter 3). Both are settings of the experiment.
 
 # %%
 model = build_model(experiment, len(data.tokenizer))
@@ -227,8 +227,9 @@ translations
 
 # %% [markdown]
 # Read each column from top to bottom. From early on nearly all of these are German words in German
-# order, with the right mark at the end; correct ones appear, and some disappear again. How much
-# does the decoder listen to the encoder by then? The two losses show it:
+# order, with the right mark at the end. Some become correct, others stay wrong to the end; in
+# another run, a correct one may get lost again. How much does the decoder listen to the encoder by
+# then? The two losses show it:
 
 # %% tags=["nbval-ignore-output"]
 steps = list(listening)
@@ -305,8 +306,8 @@ for length in range(len(beginning) + 1):
 #
 # `next_logits(tokens)` takes the list of all tokens so far, beginning with `BOS` (the number of
 # `<s>`), and returns a score for each piece of the vocabulary, as above. Append the likeliest piece
-# again and again. Stop at `EOS` (`</s>`), or when the translation has `max_len` tokens. Return it
-# alone, without `BOS` and `EOS`.
+# again and again. Stop at `EOS` (`</s>`), or when the translation has `max_len` tokens. Return the
+# translation alone, a list of numbers without `BOS` and `EOS`.
 #
 # `check` tells you at once what it thinks of your function: which properties hold, where the first
 # wrong number is, and which known mistake your code behaves like, if any. What passes is kept in
@@ -442,11 +443,11 @@ show(
 )
 
 # %% [markdown]
-# Read it row by row. In most rows one or two cells are bright; the path runs roughly from the top
+# Read it row by row. In most rows one or two cells stand out; the path runs roughly from the top
 # left to the bottom right, because English and German often agree in word order. Where a word of
-# the translation is wrong, see where that row looks: at the wrong word? The mean hides
-# that the heads do different things. Here is each on its own: move the two sliders, and point at a
-# cell to read its weight.
+# the translation is wrong, see where that row looks: at the wrong word? The mean hides that the
+# heads do different things. Here is each on its own: move the two sliders, and point at a cell to
+# read its weight.
 
 # %% tags=["nbval-ignore-output"]
 assert weights.shape[:2] == (2, 4), "not as on our machines: restart the kernel and run all cells"

@@ -25,7 +25,7 @@
 # Reading takes about forty minutes, computing less than one.
 #
 # **Predict first.** A vocabulary of 8,000 pieces is sixteen times as large as one of 500. To what
-# part of their length do sentences shrink with it: a sixteenth, a quarter, or two thirds?
+# fraction of their length do sentences shrink with it: a sixteenth, a quarter, or two thirds?
 
 # %%
 import math
@@ -110,8 +110,9 @@ counts = Counter(word for sentence in text for word in split_words(sentence))
 print(f"{len(counts):,} different, the most frequent:", counts.most_common(5))
 
 # %% [markdown]
-# You write it in four steps. What passes its `check` is kept in `my_transformer.py` beside this
-# notebook; after a first try, `solution("merge_pair")` in a cell of its own shows one way.
+# You write it in three steps, and two more make a tokenizer of it. What passes its `check` is kept
+# in `my_transformer.py` beside this notebook; after a first try, `solution("merge_pair")` in a cell
+# of its own shows one way.
 #
 # ### Merge a pair
 #
@@ -235,9 +236,9 @@ print(f"the same hundred pieces: {set(ours) == set(theirs)}, in the same order: 
 #
 # ## Special tokens
 #
-# Numbers 0 to 3 are special: `<pad>` is filler, `<unk>` stands for a character that was not in the
-# text, `<s>` begins what the decoder reads, `</s>` ends every sentence. Everything else comes back
-# as it was, up to white space:
+# Numbers 0 to 3 are special: `<pad>` is filler, `<unk>` stands for characters that were not in the
+# text (once for several in a row), `<s>` begins what the decoder reads, `</s>` ends every sentence.
+# Everything else comes back as it was, up to white space:
 
 # %%
 for sentence in ("The hedgehog sneezes.", "two  spaces, then one", "Привет, Tom!"):

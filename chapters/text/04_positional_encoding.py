@@ -331,6 +331,8 @@ pd.DataFrame(rows, columns=columns)
 # models use today. Nothing is added to the words. Before the scores are computed, each pair of
 # channels of a query or key is rotated by the angle of its position; and since rotating both
 # vectors by the same angle changes no dot product, only the difference of the two angles is left.
+# (The next two chapters take queries, keys and heads apart. If you would rather see that first,
+# come back here after chapter 5.)
 #
 # ### Rotate queries and keys
 #
@@ -339,7 +341,7 @@ pd.DataFrame(rows, columns=columns)
 # `x` is (batch, heads, length, d_k), queries or keys; `position` holds whole numbers, (length,).
 # Rotate each pair of neighboring channels (0 and 1, 2 and 3, …) by the angle $pos /
 # 10000^{2i/d_k}$, counterclockwise: $(a, b)$ becomes $(a\cos - b\sin,\ a\sin + b\cos)$. Return the
-# same shape.
+# same shape and type.
 
 # %%
 def rotary(x, position):
@@ -490,14 +492,14 @@ show(
 
 # %% [markdown]
 # Compare with your numbers. Without positions the model cannot know which token is meant; it does
-# better than chance, because it can guess a token that occurs more than once. With learned
-# positions it plays perfectly as far as it was trained. From position 16 on it meets vectors that
-# no training step has touched, and guesses. A head without any positions but with a causal mask
-# does about as well as ALiBi up to position 15 on average, but not for the same reason: it falls
-# all the way, since the more tokens it sees, the less often it guesses right, while ALiBi rises and
-# then stays. ALiBi hardly notices the length: with each place farther back a token has a tenth less
-# weight, and what a longer sequence adds changes little. It says *near*, not *where*, and one such
-# head, with one slope, does not learn to count to three.
+# better than chance, because the answer is one of the tokens that it sees, most likely one that
+# occurs more than once. With learned positions it plays perfectly as far as it was trained. From
+# position 16 on it meets vectors that no training step has touched, and guesses. A head without any
+# positions but with a causal mask does about as well as ALiBi up to position 15 on average, but not
+# for the same reason: it falls all the way, since the more tokens it sees, the less often it
+# guesses right, while ALiBi rises and then stays. ALiBi hardly notices the length: with each place
+# farther back a token has a tenth less weight, and what a longer sequence adds changes little. It
+# says *near*, not *where*, and one such head, with one slope, does not learn to count to three.
 #
 # And the sinusoids? **They fail just as suddenly.** The rotation that means “three places back” is
 # there, and it would be right everywhere. But nothing in training asked for it. Sixteen positions
@@ -528,8 +530,8 @@ mean_and_spread(runs)
 # work, a little less well the farther away: what works at a hundred places at once works at most
 # others. It is not the longer training: after as many steps that always begin at position 0,
 # sinusoids are right in less than half of the places everywhere (last row; its first number has
-# trained positions in it, up to 15). Far out they are right more often than a model without
-# positions, with which 14% are right: something of the rotation has been learned, but it is not
+# trained positions in it, up to 15). Far out they are right more often than ALiBi, which knows no
+# more than *near*, with its 25%: perhaps something of the rotation has been learned, but nothing
 # reliable. Had you trusted the folklore (“sinusoids extrapolate”) or the first experiment alone
 # (“they do not”), you would have been wrong either way.
 #
@@ -537,16 +539,15 @@ mean_and_spread(runs)
 #
 # ●●● · 45 minutes · an experiment on the question of this chapter
 #
-# (Queries, keys and heads are taken apart in the next two chapters. If you would rather see that
-# first, come back after chapter 5.) Which of the two fates will rotary meet? It sees distances
-# only, and three back is a distance from training. But a sequence of 32 tokens also has distances
-# from 16 to 31, which no sequence in training had. Write your prediction down. Then write a layer
-# of attention that rotates its queries and keys by your `rotary` (modeled on `AlibiAttention`, but
-# without its mask), give it to `LookBack` with `NoPositions()`, train 300 steps on sequences of 16
-# tokens as above, and measure the mean share of right answers at positions 16 to 31; do the same
-# for the sinusoids. Use at least three seeds each. Make a table with the columns `case` ("rotary"
-# or "sinusoids"), `seed` and `accuracy`, and conclude: does rotary give "more", "less", or are the
-# two "not told apart"? (Chapter 2 has a rule for that: “Reading backwards”.)
+# Which of the two fates will rotary meet? It sees distances only, and three back is a distance from
+# training. But a sequence of 32 tokens also has distances from 16 to 31, which no sequence in
+# training had. Write your prediction down. Then write a layer of attention that rotates its queries
+# and keys by your `rotary` (modeled on `AlibiAttention`, but without its mask), give it to
+# `LookBack` with `NoPositions()`, train 300 steps on sequences of 16 tokens as above, and measure
+# the mean share of right answers at positions 16 to 31; do the same for the sinusoids. Use at least
+# three seeds each. Make a table with the columns `case` ("rotary" or "sinusoids"), `seed` and
+# `accuracy`, and conclude: does rotary give "more", "less", or are the two "not told apart"?
+# (Chapter 2 has a rule for that: “Reading backwards”.)
 
 # %%
 runs, conclusion = ..., ...  # your experiment: a pd.DataFrame, and one of the three conclusions

@@ -177,12 +177,12 @@ by_loop = torch.cat([one_head(i) for i in range(num_heads)], dim=-1) @ W_o
 print(tuple(one_head(0).shape), "× 3 heads →", tuple(by_loop.shape))
 
 # %% [markdown]
-# Every implementation gets rid of the loop, because one large product suits the hardware better
-# than many small ones. The small matrices $W_1^Q, W_2^Q, \dots$ side by side are one matrix of
-# $d_{model} \times d_{model}$; one product projects for all heads, and the channels are cut into
-# heads afterwards. You write that now, in three steps. What passes its `check` is kept in
-# `my_transformer.py` beside this notebook; after a first try, `solution("split_heads")` in a cell
-# of its own shows one way.
+# Programs that are made to be fast get rid of the loop, because one large product suits the
+# hardware better than many small ones. The small matrices $W_1^Q, W_2^Q, \dots$ side by side are
+# one matrix of $d_{model} \times d_{model}$; one product projects for all heads, and the channels
+# are cut into heads afterwards. You write that now, in three steps. What passes its `check` is kept
+# in `my_transformer.py` beside this notebook; after a first try, `solution("split_heads")` in a
+# cell of its own shows one way.
 #
 # ### Split
 #
@@ -333,10 +333,10 @@ print("one matrix of", tuple(fused.shape), "in transformer_lib.model.MultiHeadAt
 #
 # Three well-known programs store the three projections as one matrix, and each in a different way:
 #
-# - `"rows"`: PyTorch's `nn.MultiheadAttention` has (3 · d_model, d_model), the rows of W^Q first,
-#   then those of W^K and W^V, and computes `x @ weight.T`;
-# - `"columns"`: GPT-2 has (d_model, 3 · d_model), the columns of W^Q first, then those of W^K and
-#   W^V, and computes `x @ weight`;
+# - `"rows"`: PyTorch's `nn.MultiheadAttention` has (3 · d_model, d_model), the rows for the queries
+#   first, then those for the keys and the values, and computes `x @ weight.T`;
+# - `"columns"`: GPT-2 has (d_model, 3 · d_model), the columns for the queries first, then those for
+#   the keys and the values, and computes `x @ weight`;
 # - `"heads"`: GPT-NeoX has (3 · d_model, d_model) and computes `x @ weight.T`; the rows are ordered
 #   by head: the d_k query rows of head 0, its key rows, its value rows, then those of head 1.
 #
@@ -410,9 +410,9 @@ mean_and_spread(heads)
 # and values: all of them in multi-query attention ([Shazeer
 # 2019](https://arxiv.org/abs/1911.02150)), small groups of them in grouped-query attention
 # ([Ainslie et al. 2023](https://arxiv.org/abs/2305.13245)). `query` is (batch, heads, queries,
-# d_k), `key` and `value` have `groups` heads, a divisor of the number of query heads; adjacent
-# query heads share. `attention`, imported above, takes a mask as its fourth argument, here `None`.
-# Return the output, (batch, heads, queries, d_v).
+# d_k), `key` (batch, groups, keys, d_k) and `value` (batch, groups, keys, d_v); `groups` divides
+# the number of query heads, and adjacent query heads share. `attention`, imported above, takes a
+# mask as its fourth argument, here `None`. Return the output, (batch, heads, queries, d_v).
 
 # %%
 def grouped_query_attention(query, key, value):
@@ -561,9 +561,24 @@ show(
 
 # %% [markdown]
 # A head that looks at all words alike gives 17% to each. Two heads of layer 2 have a habit: head 2
-# gives the *next* token 31%, head 4 the *previous* one 29%, nearly twice as much: a habit, but far
-# from “nearly always”. Head 1 of layer 1 gives the first token of the sentence 30%. No head looks
-# much at the token itself, which the residual connection (chapter 9) passes on in any case.
+# gives the *next* token 31%, head 4 the *previous* one 29%, nearly twice as much. Head 1 of layer 1
+# gives the first token of the sentence 30%. No head looks much at the token itself, which the
+# residual connection (chapter 9) passes on in any case. Is that what the paper above found? It
+# counts something else: how often the *largest* weight is there.
+
+# %%
+def is_largest(weights, offset):
+    """For each query that has a key there: is its weight the largest? (one head)"""
+    places = torch.arange(max(0, -offset), weights.size(-1) - max(0, offset))
+    return weights[places].argmax(dim=-1) == places + offset
+
+
+for name, head, offset in (("head 2, the next token", 5, 1), ("head 4, the previous one", 7, -1)):
+    share = torch.cat([is_largest(w[head], offset) for w, _ in words]).float().mean()
+    print(f"layer 2, {name}: {share:.0%} of the tokens")
+
+# %% [markdown]
+# A habit, then, but far from “nearly always”.
 #
 # (Divide the sum along the diagonal by the number of tokens instead of the number of pairs, and
 # every neighbor's share comes out too small. Leave `</s>` in as well, and the two mistakes
@@ -602,10 +617,10 @@ pd.DataFrame(mean_gains, index=names)[sorted(mean_gains)].round(2)
 # word and change the position: head 1 of layer 1 favors whatever comes first, subject or not, and
 # gives words of the same kind less than their share elsewhere. It depends on position, and of the
 # heads that favor the front, it does so most. Now hold the position and change the word: heads 2
-# and 3 of layer 1, and all of layer 2, give subject words less than other words get in the same
-# position: about half at the front, and six to eight tenths later. That is a preference for words,
-# and not the one we expected. (The subject words at the front are mostly *I* and *Tom*; later ones
-# are often objects, such as *you* and *it*.)
+# and 3 of layer 1, and all of layer 2, give subject words about half of what other words get at the
+# front. Later, where positions are only roughly alike, they give them six to eight tenths. That is
+# a preference for words, and not the one we expected. (The subject words at the front are mostly
+# *I* and *Tom*; later ones are often objects, such as *you* and *it*.)
 #
 # A preference for words can be the shadow of a preference for positions, or the other way round;
 # only a comparison in which one of the two is held fixed tells them apart.

@@ -191,10 +191,10 @@ of_words = weights["no mask"][0][:5]
 print(f"without a mask, padding gets {of_words[:, 5:].sum() / 5:.0%} in the first sentence's rows")
 
 # %% [markdown]
-# Without a mask, padding takes nearly the share that it would get from a head that looks at all
-# keys alike, 4 of 9: in training it was always masked, so nothing taught the model to look away.
-# With the mask, what is blocked gets exactly zero, and the rest grows so that each row still adds
-# up to 1: a mask acts *before* the softmax.
+# Without a mask, padding takes nearly as much in this head and sentence as from a head that looks
+# at all keys alike, 4 of 9. In training it was always masked, so nothing taught the model to look
+# away. With the mask, what is blocked gets exactly zero, and the rest grows so that each row still
+# adds up to 1: a mask acts *before* the softmax.
 #
 # ## What happens without
 #
@@ -298,8 +298,9 @@ print(additive(allowed)[0, 0].numpy())
 #
 # Four of the five descriptions of chapter 16 block with a large negative number, −10⁹ or −2³²+1.
 # After the softmax nothing is left of it. Is it the same as −∞? We block the last two keys of a row
-# of scores, then all, in three number formats: float32 and two of half its size, bfloat16 with the
-# range of float32 and float16 (**fp16**) with more digits and a small range:
+# of scores, then all, in three number formats: float32, and two of half its size: bfloat16, which
+# has the range of float32, and float16 (**fp16**), which has more digits than bfloat16 and a
+# smaller range:
 
 # %%
 scores = torch.tensor([1.0, 2.0, 3.0, 4.0])
@@ -321,9 +322,10 @@ for dtype in (torch.float32, torch.bfloat16, torch.float16):
 pd.DataFrame(rows)
 
 # %% [markdown]
-# As long as one key is allowed, all of them agree. The differences are at the edges. In fp16 the
-# largest number is 65,504. −10⁹ does not exist there: `masked_fill` refuses it, and an additive
-# mask silently becomes −∞. And a row in which **everything** is blocked depends on who computes it:
+# As long as one key is allowed, all that fit into the format agree. The differences are at the
+# edges. In fp16 the largest number is 65,504. −10⁹ does not exist there: `masked_fill` refuses it,
+# and an additive mask silently becomes −∞. And a row in which **everything** is blocked depends on
+# who computes it:
 
 # %%
 nothing = torch.zeros(1, 1, 4, 4, dtype=torch.bool)
@@ -534,9 +536,9 @@ print(as_text(packed_mask(torch.tensor([[1, 1, 1, 2, 2, 3, 0]]))[0, 0]))
 #
 # `model` is a function from tokens, (batch, length), numbers from 0 to 19, to outputs, (batch,
 # length, d). Return the sorted list of the positions whose output depends on a *later* token; for
-# an honest model it is empty, and rounding must not count. Eight dishonest ones are waiting, and
-# not all of them are crude: one looks a single token ahead, one leaks at one position only, one in
-# one channel only, and one mixes in a thousandth of the mean.
+# an honest model it is empty. Differences below $10^{-6}$ are rounding, and must not count. Eight
+# dishonest ones are waiting, and not all of them are crude: one looks a single token ahead, one
+# leaks at one position only, one in one channel only, and one mixes in a thousandth of the mean.
 
 # %%
 def leaks(model, length):
@@ -549,7 +551,7 @@ check(leaks)
 # <details><summary>Hint</summary>
 #
 # Who would notice if only the last token changed, and who would not? And whose output may change
-# when a token does?
+# when a token does? `torch.allclose` with its defaults takes rounding for a leak.
 #
 # </details>
 #
@@ -592,7 +594,7 @@ for name, mask in MASKS.items():
 # So your masked attention does not leak, and three other masks do. What does a leak do in training?
 # We let each of these models predict **random** letters. There is nothing to learn: the best
 # possible loss is ln 20 = 3.0. A model that gets clearly below it has cheated. (Not down to zero:
-# the last answer is nowhere in the input, so that ln 20/8 = 0.37 is the best that a cheat can
+# the last answer is nowhere in the input, so that (ln 20)/8 = 0.37 is the best that a cheat can
 # reach.)
 
 # %% tags=["nbval-ignore-output"]
@@ -613,7 +615,7 @@ def train(mask, seed, steps=300):
 losses = {name: [train(mask, seed) for seed in range(3)] for name, mask in MASKS.items()}
 for name, values in losses.items():
     print(f"{name:15} loss", *(f"{loss:.2f}" for loss in values))
-print(f"ln 20 = {math.log(20):.2f}, ln 20/8 = {math.log(20) / 8:.2f}")
+print(f"ln 20 = {math.log(20):.2f}, (ln 20)/8 = {math.log(20) / 8:.2f}")
 assert min(losses["lower triangle"]) > 2.9 and max(losses["one too many"]) < 2.0, (
     "not as on our machines: restart the kernel and run all cells"
 )

@@ -319,8 +319,9 @@ for name, norm in {"layer norm": LayerNorm(8), "batch norm": BatchNorm(8)}.items
 #
 # One layer each of encoder and decoder, 150 steps on the bundled text, all alike but for the norm,
 # five times each, with different random weights and the sentences in a different order. Two more
-# kinds have batch norm in the encoder only, where it can see no future, and in the decoder only;
-# the other stack then keeps layer norm. As in the paper, the norm comes after the residual sum:
+# kinds have batch norm in one stack only: one in the encoder, where it can see no future, one in
+# the decoder; the other stack keeps layer norm. As in the paper, the norm comes after the residual
+# sum:
 
 # %% tags=["nbval-ignore-output"]
 data = prepare(DataConfig())
@@ -612,7 +613,7 @@ for mistake in wrong_answers("layer_norm"):
     a, b, c = (norm(t, torch.ones(8), torch.zeros(8), 1e-5) for t in inputs)
     seen = {"sentences": (a[0] - b[0]).abs().max(), "positions": (a[0, 0] - c[0, 0]).abs().max()}
     mixes = " and ".join(what for what, change in seen.items() if change > 1e-3) or "nothing"
-    print(f"{mistake.title:52} mixes {mixes}")
+    print(f"{mistake.title + ':':65} mixes {mixes}")
 
 # %% [markdown]
 # Those that mix nothing are harder to find. They need a reference, such as `nn.LayerNorm`, and

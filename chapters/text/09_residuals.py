@@ -308,7 +308,7 @@ def states(model, tokens):
 
 
 def over_six_seeds(measure, *arguments):
-    """For each layer the mean of what is measured of six new models."""
+    """For each layer the mean of what is measured in six new models."""
     found = []
     for seed in range(6):
         torch.manual_seed(seed)
@@ -465,9 +465,9 @@ assert loss.loc["post, warm-up", "max"] < loss.loc["post, no warm-up", "min"] - 
 )
 
 # %% [markdown]
-# That is the catastrophe. What happened in the first steps? How much of the output depends on the
-# token, how large the branches are beside what they are added to, and how much of what the upper
-# half of the branches returns depends on the token, over three seeds:
+# That is the catastrophe. What happened in the first steps? We measure three things, over three
+# seeds: how much of the output depends on the token; how large the branches are beside what they
+# are added to; and how much of the output of the upper half of the branches depends on the token:
 
 # %%
 def varying(x):
@@ -506,12 +506,12 @@ assert rows[3][1] < 0.02, "not as on our machines: restart the kernel and run al
 pd.DataFrame(rows, columns=columns).set_index("steps").round(3)
 
 # %% [markdown]
-# After two or three steps the upper branches return nearly the same vector for every token. A
-# branch is, on average, only a third as large as what it is added to; but each norm shrinks the
-# rest, which tells the tokens apart, to make room for it, 32 times over. In five of the six runs
-# with post-norm, and in four of the six with the bug, the same vector comes out whatever goes in.
-# At this rate it does not recover in 150 steps. Pre-norm took steps of the same size, and on its
-# free path nothing shrinks the input.
+# After a single step the upper branches return nearly the same vector for every token. A branch is,
+# on average, only a third as large as what it is added to; but to make room for it each norm
+# shrinks what was there before, and with it all that tells the tokens apart, 32 times over. In five
+# of the six runs with post-norm, and in four of the six with the bug, the same vector comes out
+# whatever goes in. At this rate it does not recover in 150 steps. Pre-norm took steps of the same
+# size, and on its free path nothing shrinks the input.
 #
 # With warm-up post-norm learns: its first steps are small. So two of the eight do not learn:
 # post-norm without warm-up and the bug, its double, without warm-up. The norm on the branch (here
@@ -566,9 +566,10 @@ means.loc[[case for case in depth_cases if "0.004" in case]].round(2)
 # takes longer to train; what depth is good for shows on tasks that are harder than this one.
 #
 # The paper has both: post-norm, and a schedule that warms up for 4,000 steps (chapter 11). Combine
-# the paper's norm with a schedule that lacks a warm-up, and at some depth you meet this collapse;
-# which depth depends on the rate. ([Xiong et al. 2020](https://arxiv.org/abs/2002.04745) saw it
-# with six layers on each side.)
+# the paper's norm with a schedule that lacks a warm-up, and from some depth on you may meet this
+# collapse; from which depth depends on the rate. ([Xiong et al.
+# 2020](https://arxiv.org/abs/2002.04745) trained six layers on each side without a warm-up, and the
+# translations were of little use.)
 #
 # ## What the final norm is for
 #
@@ -655,8 +656,7 @@ mean_and_spread(places)
 # %% [markdown]
 # By the rule of two standard errors BLEU does not tell them apart. The loss does, and not the way
 # round that one might expect: with two layers and a warm-up, the paper's post-norm is a
-# little *better*. So a free path is not free of charge. It pays where post-norm does not get
-# started.
+# little *better*. So in this setting a free path is not free of charge.
 #
 # ## Common mistakes
 #

@@ -207,9 +207,9 @@ asleep = ((times == 0) & (again == 0)).sum()
 print(f"nor on {len(english):,} sentences that the model was trained on: {asleep}")
 
 # %% [markdown]
-# Out of 512 units, only four or five are awake at a time. So each of them must be waiting for
-# something particular. The table shows which pieces account for a unit's activity, for every
-# twentieth of the units that wake at ten positions or more:
+# Out of 512 units, only four or five are awake at a time. So most of them must be waiting for
+# something particular, if for anything. The table shows which pieces account for a unit's activity,
+# for every twentieth of the units that wake at ten positions or more:
 
 # %%
 often = [unit for unit in range(units.size(1)) if times[unit] >= 10]
@@ -257,11 +257,12 @@ for name, found in {"as they stand": wakes, "shuffled": shuffled}.items():
 # of the decoder only the final norm and the output table follow. The norm subtracts the mean,
 # divides by the spread and multiplies by its weight. The division makes all effects larger or
 # smaller alike; subtraction and weight can be applied to the values beforehand. Multiplied by the
-# output table, a value then says which pieces it makes more likely. Here are the ten units with the
-# sharpest values, among those that wake at thirty positions or more of the right translations, the
-# pieces at which each is most active, and the four that it raises most. Do these come next? The
-# last column is the share of the twelve most active positions at which the right next piece is one
-# of the four, and the last line the same with the values of another of the ten, as a baseline:
+# output table, a value then says which pieces it makes more likely. Of the units that wake at
+# thirty positions or more of the right translations, we take the ten with the sharpest values. For
+# each the table has the pieces at which it is most active, and the four that it raises most. Do
+# these come next? The last column is the share of the twelve most active positions at which the
+# right next piece is one of the four, and the last line the same with the values of another of the
+# ten, as a baseline:
 
 # %%
 encoded = tokenizer.encode([german[0] for german in test.references[:500]])
@@ -402,13 +403,13 @@ of_words = [mean_output(part, real | {src.size(1): words}) for part in networks]
 print(f"BLEU with the mean over words alone: {without(networks, of_words)[0]:.1f}")
 
 # %% [markdown]
-# At `</s>` they write a vector seven to ten times as long as at words. (Large models have such
-# positions, too: [Sun et al. 2024](https://arxiv.org/abs/2402.17762) call them massive activations,
-# and find them at first tokens and delimiters.) One position in seven is a `</s>`, so the mean over
-# all positions is mostly its vector. The mean over words alone does far better, and still far worse
-# than zeros: for this part, zero is the gentler choice. So the result of an ablation is also a
-# result about whatever was put in the part's place. State what you replaced it with, and inspect
-# what you average.
+# At `</s>` they write a vector seven to ten times as long as at words. (In large models a few
+# single numbers are enormous, at first tokens and delimiters: [Sun et al.
+# 2024](https://arxiv.org/abs/2402.17762) call them massive activations.) One position in seven is a
+# `</s>`, so the mean over all positions is mostly its vector. The mean over words alone does far
+# better, and still far worse than zeros: for this part, zero is the gentler choice. So the result
+# of an ablation is also a result about whatever was put in the part's place. State what you
+# replaced it with, and inspect what you average.
 #
 # This says what *this trained model* relies on. A model trained without a part might learn to do
 # without it; that is a different experiment. (Chapter 14 switches off single heads.)
@@ -549,9 +550,12 @@ padding_mask, causal_mask = mine("padding_mask"), mine("causal_mask")
 # | `encoder_layers`, `decoder_layers` | an `nn.ModuleList` each, of `num_layers` layers |
 # | `encoder_norm`, `decoder_norm` | one norm after the last layer of each stack |
 #
+# Its `state_dict()` has the names of these and no more, so that the weights of others fit.
+#
 # `encode(src)` returns the memory. `decode(tgt_input, memory, memory_mask)` returns logits for
 # every position, and `forward(src, tgt_input)` does both. The masks hide padding in the source and
-# the future in the target; each part has a dropout of its own with the given rate.
+# the future in the target; each layer, and the sum of embedding and position, has an `nn.Dropout`
+# of its own with the given rate.
 
 # %%
 class Transformer(nn.Module):
@@ -698,8 +702,8 @@ table[table["module"].str.fullmatch(PARTS)]
 # sublayer returns the shape that its `x` had. It widens in two places only: inside the feed-forward
 # network, and at the very end (the last line, of the model itself), where the logits are (2, 8,
 # 4000): a number for each piece. In cross-attention the queries come from the target, and the
-# second tensor is the memory, 9 positions long; the mask is the third. What hooks do not see are
-# the insides of attention: four heads of 48 channels each, and their weights, (batch, heads,
+# second tensor is the memory, 9 positions long; the mask is the third. What the hooks do not see is
+# the inside of attention: four heads of 48 channels each, and their weights, (batch, heads,
 # queries, keys).
 #
 # Every layer has the same shapes, and no matrix of *parameters* depends on the length of a
@@ -856,7 +860,7 @@ def train(factor, seed, steps=150, warmup=30, learning_rate=2e-3):
 
 # %% [markdown]
 # One number is worth having next to such losses. A model that has learned how frequent each piece
-# is, and nothing else, has the **unigram entropy** of the text:
+# is, and nothing else, has a loss equal to the **unigram entropy** of the text:
 
 # %%
 plan = plan_batches(data.train.src.lengths, data.train.tgt.lengths, 4096, seed=(0,))
@@ -895,9 +899,9 @@ assert loss["mean"].idxmin() == "1 ×" and loss["mean"]["10 ×"] > unigram - 0.3
 # and the last biases learn, which is enough to learn which piece follows which, since the residual
 # path leads from the piece just read to the output table. With a tenth of the size it is no better,
 # but look at the spread: some seeds get going within 150 steps, others do not. Too large, and 150
-# steps get nowhere. The dashed line explains several bars at once: with three times the size, or
-# all equal, the loss is that of a model which knows how frequent each piece is, and nothing else;
-# with ten times, not quite even that.
+# steps get no further than frequencies. The dashed line explains several bars at once: with three
+# times the size, or all equal, the loss is that of a model which knows how frequent each piece is,
+# and nothing else; with ten times, not quite even that.
 #
 # The last case is a different mistake: all weights have the same value, and that value is of a
 # sensible size. What has become of the 128 hidden units of a feed-forward network? The second
@@ -1000,7 +1004,7 @@ def loss_with(*memories):
     scores = built.decoder_norm(x) @ built.embed_tokens.weight.T
     right = (scores.argmax(dim=-1) == labels)[real_labels].float().mean()
     loss = nn.functional.cross_entropy(scores[real_labels], labels[real_labels])
-    return f"loss {loss:.2f}, {right:.0%} of the next pieces right"
+    return f"loss {loss:.2f}, {right:.1%} of the next pieces right"
 
 # %%
 with torch.no_grad():
@@ -1012,10 +1016,10 @@ print("each at the encoder layer of its own height:       ", loss_with(first, se
 print("both at the embeddings:                            ", loss_with(bottom, bottom))
 
 # %% [markdown]
-# The first mistake costs one piece in a hundred. With two layers and six pieces per sentence nobody
-# would notice it, and even with no encoder at all most of the next pieces are still right. A result
-# that looks reasonable proves nothing about the code. A comparison like the one above does, and so
-# does `check`, which tries three layers.
+# The first mistake costs six pieces in a thousand. With two layers and six pieces per sentence
+# nobody would notice it, and even with no encoder at all most of the next pieces are still right. A
+# result that looks reasonable proves nothing about the code. A comparison like the one above does,
+# and so does `check`, which tries three layers.
 #
 # **One layer, N times.** `[layer] * 6` in Python is a list of six names for *one* layer. The model
 # has the right depth and a sixth of the parameters, and nothing complains. Count them:

@@ -321,8 +321,9 @@ for kind, label in COSTS.items():
 # train-demo` sets a Transformer of 4.0 million, pre-norm and with separate tables, against a wider
 # and slower RNN of 4.3 million, for three minutes on two cores. On a processor with matrix units
 # the Transformer was ahead in all of three runs, by 1.4 to 1.6 points; on one without them by 1.0
-# and by 1.7 in two single runs and, when the library was slower, behind by 1.2. The 1.0 and the 1.2
-# may be chance. Where curves cross depends on sizes and machines.)
+# and by 1.7 in two single runs and, when the library was slower, behind by 1.2; on an older one,
+# which trains on less than half as many tokens, behind by 0.8. The 0.8, the 1.0 and the 1.2 may be
+# chance. Where curves cross depends on sizes and machines.)
 #
 # ### How fast is yours?
 #

@@ -19,10 +19,10 @@ class Batch:
     The decoder reads ``tgt_input`` = ``<s> y₁ … yₙ`` and should say ``labels`` = ``y₁ … yₙ </s>``.
 
     Args:
-        real: where in ``labels.flatten()`` tokens are, not padding. Found before the batch goes to
-            a GPU, it need not wait for the GPU to count them.
-        src_pairs, tgt_pairs: where several pairs share a row, which of them each place belongs to,
-            from 1 on; 0 is padding.
+        real: the places of the real tokens in ``labels.flatten()``. They are found before the batch
+            goes to a GPU: to count them there, one would wait for it.
+        src_pairs, tgt_pairs: where several pairs share a row, the number (from 1) of the pair that
+            each position belongs to; 0 is padding.
     """
 
     src: Int[Tensor, "batch src_len"]
@@ -41,11 +41,11 @@ class Batch:
         return int((self.labels != PAD).sum())
 
     def to(self, device: torch.device) -> "Batch":
-        """The same batch on ``device``; a pinned one goes there while other work goes on."""
+        """The same batch on ``device``; a pinned one is copied while other work goes on."""
         return self._each(lambda tensor: tensor.to(device, non_blocking=True))
 
     def pinned(self) -> "Batch":
-        """The same batch in memory from which a GPU can fetch by itself."""
+        """The same batch in pinned memory, from which a GPU can copy by itself."""
         return self._each(Tensor.pin_memory)
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> "Batch":
@@ -98,13 +98,13 @@ def make_packed_batch(store: PairStore, rows: Sequence[np.ndarray], row_tokens: 
     src, src_pairs = map(torch.from_numpy, store.src.packed(rows, row_tokens))
     labels, tgt_pairs = map(torch.from_numpy, store.tgt.packed(rows, row_tokens))
     begins = tgt_pairs != tgt_pairs.roll(1, dims=1)
-    begins[:, 0] = True  # a pair that fills its row alone has its own number beside it
+    begins[:, 0] = True  # where one pair fills the row, no number changes
     tgt_input = labels.roll(1, dims=1).masked_fill(begins, BOS).masked_fill(tgt_pairs == 0, PAD)
     return Batch(src, tgt_input, labels, real_positions(labels), src_pairs, tgt_pairs)
 
 
 def real_positions(labels: Int[Tensor, "batch tgt_len"]) -> Int[Tensor, " tgt_tokens"]:
-    """Where in ``labels.flatten()`` tokens are, not padding."""
+    """The places of the real tokens in ``labels.flatten()``."""
     return (labels.flatten() != PAD).nonzero()[:, 0]
 
 

@@ -124,7 +124,7 @@ class Splits:
 
 
 def fingerprint(config: DataConfig, folder: Path | None = None) -> str:
-    """What tells a user's text from another of the same names; known corpora never change."""
+    """What tells a user's texts apart in files of the same names; known corpora never change."""
     if config.corpus != "files":
         return ""
     return " ".join(sha256(path) for pair in _own_files(config, folder) for path in pair)
@@ -166,12 +166,12 @@ def read_pairs(source: Path, target: Path) -> Iterator[Pair]:
 
 
 def read_test_set(name: str, source: Path, target: Path) -> TestSet:
-    """Two files as a test set with one reference a sentence."""
+    """Two files as a test set with one reference per sentence."""
     return as_test_set(name, read_pairs(source, target))
 
 
 def as_test_set(name: str, pairs: Iterable[Pair]) -> TestSet:
-    """Sentence pairs as a test set with one reference a sentence.
+    """Sentence pairs as a test set with one reference per sentence.
 
     Raises:
         UserError: a side has nothing but empty lines.
@@ -268,7 +268,7 @@ def _files(config: DataConfig, folder: Path | None) -> Splits:
 
 
 def _own_files(config: DataConfig, folder: Path | None) -> list[tuple[Path, Path]]:
-    """Where they are; of a run, which knows absolute paths, in ``folder`` if they have moved."""
+    """Where they are: at the absolute paths that a run stores, or moved into ``folder``."""
 
     def place(name: str) -> Path:
         path = Path(name)

@@ -20,15 +20,15 @@ DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCE
 def download(url: str, path: Path, expected_sha256: str | None, attempts: int = 5) -> Path:
     """Fetch ``url`` to ``path`` unless a file with this checksum is already there.
 
-    Where no checksum is known (``None``), any file of that name will do; look at it before use.
+    Where no checksum is known (``None``), any file of that name will do; verify it before use.
 
-    An interrupted download stays beside it as ``….part`` and is continued by the next call. Of two
-    processes that want the same file one fetches it, the other one waits.
+    An interrupted download stays beside it as ``….part`` and is continued by the next call. If two
+    processes want the same file, one fetches it and the other waits.
 
     Raises:
         UserError: the server cannot be reached, or what it sends has another checksum.
     """
-    if is_there(path, expected_sha256):  # perhaps where one may only read
+    if is_there(path, expected_sha256):  # perhaps in a folder that is read-only
         return path
     with locked(path):
         if not is_there(path, expected_sha256):

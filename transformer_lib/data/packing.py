@@ -8,7 +8,7 @@ from itertools import islice
 
 import numpy as np
 
-WAITING = 8  # pairs that the next one of a row is chosen from
+WAITING = 8  # pairs from which the next one of a row is chosen
 
 
 def packed_rows(

@@ -30,7 +30,7 @@ from transformer_lib.vocabulary import EOS
 T = TypeVar("T")
 
 FORMAT = 1
-TOKENIZER_PAIRS = 500_000  # enough to learn the pieces of any corpus, and 2 GB of memory less
+TOKENIZER_PAIRS = 500_000  # enough to learn the pieces of any corpus, and saves 2 GB of memory
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def prepare(
     key = hashlib.sha256(identity.encode()).hexdigest()[:12]
     folder = (cache or cache_folder()) / "prepared" / f"{config.corpus}-{key}"
     if not _is_complete(folder):
-        with locked(folder):  # of two processes one prepares, the other one waits and finds it done
+        with locked(folder):  # of two processes one prepares; the other waits and finds it done
             if not _is_complete(folder):
                 for left in [folder, *half_written(folder.parent, folder.name)]:
                     shutil.rmtree(left, ignore_errors=True)
@@ -101,9 +101,9 @@ def open_prepared(folder: Path) -> PreparedData:
 
 
 def cleaner_of(config: DataConfig, splits: Splits) -> Cleaner:
-    """What decides which training pairs are used: no held-out sentence is."""
+    """The cleaner that decides which training pairs are used: none with a held-out sentence."""
     held_out = frozenset(map(sentence_key, splits.valid.sources + splits.test.sources))
-    held_out -= {""}  # of a line without a letter or digit
+    held_out -= {""}  # the key of a line without a letter or digit
     return Cleaner(
         config.max_words,
         config.max_ratio,

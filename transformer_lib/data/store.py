@@ -59,7 +59,7 @@ class TokenStore:
         return batch
 
     def packed(self, rows: Sequence[np.ndarray], row_tokens: int) -> tuple[np.ndarray, np.ndarray]:
-        """The sequences of each row one after another, and whose each place is; both of int64.
+        """The sequences of each row one after another, and which one each position is of; int64.
 
         Both are (rows, ``row_tokens``). A row's sequences have the numbers 1, 2, …; 0 is padding.
         """

@@ -228,7 +228,7 @@ def _bar(path: Path) -> tqdm:
 
 
 class _Watched(io.FileIO):
-    """A file that tells of what is read."""
+    """A file that reports what is read from it."""
 
     def __init__(self, path: Path, note: Callable[[bytes], object]):
         super().__init__(path)

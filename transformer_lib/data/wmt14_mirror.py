@@ -1,7 +1,8 @@
 """WMT 2014, English to German, from a mirror, for days on which statmt.org cannot be reached.
 
-The dataset ``wmt/wmt14`` of the Hugging Face hub holds the same texts as Parquet. It has 11,835 of
-the 4,520,620 training pairs less: hence a corpus of its own, and a run says which it learned from.
+The dataset ``wmt/wmt14`` of the Hugging Face hub holds the same texts as Parquet. It lacks 11,835
+of the 4,520,620 training pairs: so it is a corpus of its own, and a run says which of the two it
+learned from.
 """
 
 import json

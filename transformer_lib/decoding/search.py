@@ -180,7 +180,7 @@ def _forbid_never_said(logits: Float[Tensor, "*rows vocab_size"]) -> None:
 
 
 def pad_sequences(sequences: Sequence[Sequence[int]]) -> Int[Tensor, "batch length"]:
-    """One row a sequence, padded at the end."""
+    """One row per sequence, padded at the end."""
     longest = max(len(sequence) for sequence in sequences)
     return torch.tensor([[*s, *[PAD] * (longest - len(s))] for s in sequences])
 

@@ -143,7 +143,7 @@ def _search(model: Seq2Seq, sentences: list[list[int]], config: DecodingConfig) 
     except RuntimeError as error:
         if not is_out_of_memory(error) or len(sentences) == 1:
             raise
-    # Here, since while an error is being handled, it holds on to the memory of what failed.
+    # Not inside the except: an error that is being handled keeps the memory of what failed.
     half = len(sentences) // 2
     return [
         tokens

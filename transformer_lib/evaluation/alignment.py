@@ -1,4 +1,4 @@
-"""Where a trained model looks: while it reads the source, and while it says the target."""
+"""Where a trained model looks: while it reads the source, and while it writes the target."""
 
 from typing import Literal, NamedTuple
 
@@ -15,7 +15,7 @@ from transformer_lib.vocabulary import BOS, EOS
 
 
 class Attended(NamedTuple):
-    """Weights of all layers and heads of one kind, with the pieces that look and are looked at."""
+    """Weights of all layers and heads of one kind, with the pieces of queries and keys."""
 
     weights: Float[Tensor, "layers heads queries keys"]
     queries: list[str]
@@ -25,7 +25,7 @@ class Attended(NamedTuple):
 def cross_attention(model: Seq2Seq, tokenizer: Tokenizer, source: str, target: str) -> Attended:
     """Attention from the target to the source: weights, target pieces, source pieces.
 
-    Row t is where the model looks while it is about to say target token t, given the ones before.
+    Row t is where the model looks when it is about to predict target token t from the ones before.
     An RNN has one layer and one head.
     """
     if isinstance(model, Transformer):
@@ -56,7 +56,7 @@ def encoder_attention(
 def every_attention(
     model: Transformer, tokenizer: Tokenizer, source: str, target: str
 ) -> dict[str, Attended]:
-    """All three kinds of attention while the model reads a source and says a target."""
+    """All three kinds of attention while the model reads a source and writes a target."""
     src, tgt = tokenizer.encode([source, target])
     device = model.output_weight.device
     with evaluating(model), torch.no_grad(), recorded_attention(model) as recorded:

@@ -74,7 +74,7 @@ class Comparison:
         return f"The difference of {gap} is not significant (p = {d.p_value:.3f})."
 
     def headline(self) -> str:
-        """The answer, and what speaks against it."""
+        """The answer, and its caveats."""
         return f"{self.verdict()} {self.budgets()}".rstrip()
 
     def budgets(self) -> str:
@@ -204,7 +204,7 @@ def compare_runs(
     """Evaluate both runs on one test set and compare them.
 
     Args:
-        human: what people said of them, if anybody was asked; it goes into the report as it is.
+        human: the report on ratings by people, if there is one; it is included as it is.
 
     Raises:
         UserError: they were trained on different data, so that ``test`` means two things.

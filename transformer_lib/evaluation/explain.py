@@ -1,7 +1,7 @@
 """Why is my BLEU not the paper's? What explains how many points, and what cannot be known.
 
 Three things move the number: how it is counted, how the model is searched, and how it was trained.
-The first two are measured on the run itself, the third is held against the recipe.
+The first two are measured on the run itself, the third is compared with the recipe.
 """
 
 from collections.abc import Sequence
@@ -158,7 +158,7 @@ def _recipe(experiment: Experiment) -> str:
 def _compare(
     mine: Experiment, recipe: Experiment, last: Record, averaged: int
 ) -> tuple[list[Difference], list[str]]:
-    """Settings that matter for BLEU; what was really done counts, not what was planned."""
+    """Settings that matter for BLEU: as the run turned out, not as it was planned."""
     steps = last["step"]
 
     def settings(

@@ -157,7 +157,7 @@ def _read(path: Path) -> str:
 
 def _validate(values: Any, origin: str) -> Experiment:
     try:
-        # From JSON, because a TOML array is to become a tuple; dates, which TOML has, become text.
+        # By way of JSON, in which an array may become a tuple; TOML's dates become text.
         return _EXPERIMENT.validate_json(json.dumps(values, default=str))
     except pydantic.ValidationError as error:
         raise UserError(f"{origin}: {_explain(error.errors()[0])}") from error
@@ -258,7 +258,7 @@ def _with_overrides(values: dict[str, Any], overrides: Sequence[str]) -> dict[st
     given = _keys(overrides)
     of_model = any(key.startswith("model.") for key in given) and "model.kind" not in given
     if of_model and "model" not in values:
-        values["model"] = asdict(LAPTOP)  # the model that it would have been, with that setting
+        values["model"] = asdict(LAPTOP)  # the default model, in which that setting is changed
     for override in overrides:
         _set(values, override)
     # One length of training replaces the other.

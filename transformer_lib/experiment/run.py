@@ -229,7 +229,7 @@ def last_weights(run: Run) -> Run | None:
 
 
 def averaged_checkpoints(run: Run) -> int:
-    """Of how many checkpoints the run's weights are the mean."""
+    """The number of checkpoints that the run's weights are the mean of."""
     return int(read_progress(_weights(run.folder)).get("averaged", 1))
 
 

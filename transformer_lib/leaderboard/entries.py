@@ -88,7 +88,7 @@ class Entry:
 
     @property
     def command(self) -> list[str]:
-        """How it is started; what is to be done follows as options."""
+        """The command that starts it; the task follows as options."""
         program = self.folder / "program.py"
         if program.exists():
             return [sys.executable, str(program)]

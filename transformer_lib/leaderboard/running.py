@@ -26,7 +26,7 @@ from transformer_lib.leaderboard.reference import reference_step
 from transformer_lib.metrics.bleu import bleu
 
 EXTRA_SHARE, EXTRA_SECONDS = 0.2, 30.0  # beside training: to start, to prepare and to translate
-TOLERANCE = 1.0  # BLEU; what other machines and chance change
+TOLERANCE = 1.0  # BLEU: what another machine and chance may change
 
 
 @contextmanager

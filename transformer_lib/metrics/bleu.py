@@ -121,8 +121,8 @@ def paired_bootstrap(
         n_samples=samples,
     )
     signatures, scores = test()
-    pair: Any = scores["BLEU"]  # declared more widely than what it is
+    pair: Any = scores["BLEU"]  # its declared type is too wide
     a, b = pair
-    # sacreBLEU counts what is strictly further apart, which of no difference at all is nothing.
+    # sacreBLEU counts samples that are strictly further apart: none, if there is no difference.
     p_value = 1.0 if a.score == b.score else min(1.0, 2 * b.p_value)
     return PairedDifference(a.score, a.ci, b.score, b.ci, p_value, str(signatures["BLEU"]))

@@ -35,5 +35,5 @@ class Embedding(nn.Module):
     def forward(
         self, tokens: Int[Tensor, "batch length"], start: Start = 0
     ) -> Float[Tensor, "batch length d_model"]:
-        """``start`` is the position of the first token, or has the position of each."""
+        """``start`` is the position of the first token, or a tensor with the position of each."""
         return self.dropout(self.positions(self.embed_tokens(tokens) * self.scale, start))

@@ -45,7 +45,7 @@ def product_over_rows(
 def _by_onednn(x: Tensor, weight: Tensor) -> bool:
     return (
         x.device.type == "cpu"
-        and not torch.compiler.is_compiling()  # it has its own ways, and could not follow
+        and not torch.compiler.is_compiling()  # it makes kernels of its own, and cannot follow
         and x.dtype == weight.dtype == torch.float32
         and x.numel() > 0
         and _onednn_is_faster()
@@ -55,7 +55,7 @@ def _by_onednn(x: Tensor, weight: Tensor) -> bool:
 
 
 def _fit(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
-    """Whether the shapes are those of a layer; of others PyTorch knows more, and says it better."""
+    """Whether the shapes are those of a layer; PyTorch has better messages for all others."""
     return (
         weight.dim() == 2
         and x.shape[-1:] == weight.shape[1:]
@@ -64,7 +64,7 @@ def _fit(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
 
 
 def _is_transformed() -> bool:
-    """Whether more than values is asked for: what ``torch.func``, forward mode or a trace adds."""
+    """Whether ``torch.func``, forward-mode differentiation or a trace is at work."""
     return (
         torch._C._are_functorch_transforms_active()
         or forward_ad._current_level >= 0

@@ -1,4 +1,4 @@
-"""Where a token stands: sinusoidal, learned or no positions (section 3.5)."""
+"""Where a token is: sinusoidal, learned or no positions (section 3.5)."""
 
 from collections.abc import Callable
 from functools import partial
@@ -51,7 +51,7 @@ class SinusoidalPositions(nn.Module):
     ) -> Float[Tensor, "batch length d_model"]:
         """``start`` is the position of the first token, for a decoder that goes step by step.
 
-        Or it has the position of each token, which is less than the length.
+        It may also be a tensor with the position of each token, which is less than the length.
         """
         end = x.size(1) + (start if isinstance(start, int) else 0)
         if end > self.table.size(0):

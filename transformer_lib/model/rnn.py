@@ -1,9 +1,9 @@
 """The RNN baseline: LSTM sequence-to-sequence with attention, deep as in GNMT.
 
 The encoder's first layer reads the sentence in both directions, further layers in one (Wu et al.
-2016, section 3.2). Attention is asked by the first decoder layer, and what it answers feeds the
-layers above. No layer's input depends on its own output of the step before, except through the
-LSTM: so in training each layer runs over the whole target at once, without a Python loop.
+2016, section 3.2). The first decoder layer queries the memory, and the context feeds the layers
+above. No layer's input depends on its own output of the step before, except through the LSTM: so in
+training each layer runs over the whole target at once, without a Python loop.
 """
 
 from dataclasses import dataclass
@@ -229,7 +229,7 @@ class RNN(Seq2Seq):
         return self._run(tgt_input, self.init_state(memory))
 
     def init_state(self, memory: Memory) -> RNNState:
-        """Each layer starts from a learned view of the memory's mean (its cell from zero)."""
+        """Each layer starts from a learned projection of the memory's mean (its cell from zero)."""
         bridged = torch.tanh(self.bridge(memory.mean()))
         hidden = bridged.chunk(self.config.num_decoder_layers, dim=-1)
         return RNNState(memory, [(h[None].contiguous(), torch.zeros_like(h)[None]) for h in hidden])

@@ -96,7 +96,7 @@ class TransformerState:
             self.ancestors = self.ancestors.flatten(0, 1)[rows].unflatten(0, (number, -1))
 
     def step(self) -> OwnMask | None:
-        """Go on by one position for each hypothesis; which positions they see, with their own."""
+        """Go on by one position; returns which positions each hypothesis sees, its own included."""
         self.position += 1
         if self.ancestors is None:
             return None
@@ -142,7 +142,7 @@ class Transformer(Seq2Seq):
         src_pairs: Int[Tensor, "rows src_len"],
         tgt_pairs: Int[Tensor, "rows tgt_len"],
     ) -> Float[Tensor, "rows tgt_len d_model"]:
-        """The decoder's states where several pairs share a row: for each the same as alone."""
+        """The decoder's states where several pairs share a row, the same for each pair as alone."""
         src = self.src_embedding(src, positions_in_pair(src_pairs))
         memory = self.encoder(src, same_pair_mask(src_pairs, src_pairs))
         return self.decoder(
@@ -163,7 +163,7 @@ class Transformer(Seq2Seq):
     def next_states(
         self, tokens: Int[Tensor, " rows"], state: TransformerState
     ) -> Float[Tensor, "rows d_model"]:
-        """What :meth:`decode_step` makes its logits of."""
+        """The states from which :meth:`decode_step` computes its logits."""
         x = self.tgt_embedding(tokens[:, None], start=state.position)
         memory = state.memory
         x = self.decoder(x, memory.states, memory.mask, state.caches, state.step())

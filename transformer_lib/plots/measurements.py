@@ -117,7 +117,7 @@ def histogram(
 
 
 def counts(values: Mapping[str, int], label: str) -> Figure:
-    """A lying bar for each name, the first one at the bottom; ``label`` of what is counted."""
+    """A horizontal bar for each name, the first one at the bottom; ``label`` of what is counted."""
     with matplotlib.rc_context(RC):
         figure = new_figure(8.0, 0.8 + 0.3 * len(values))
         axes = figure.axes[0]
@@ -144,5 +144,5 @@ def heat_map(axes: Axes, values: Any, label: str, **settings: Any) -> None:
     seaborn.heatmap(
         values, cmap=SEQUENTIAL, linewidths=0.5, cbar_kws={"label": label}, ax=axes, **settings
     )
-    axes.grid(visible=False)  # it would run through the middle of the cells
+    axes.grid(visible=False)  # its lines would cross the cells
     axes.tick_params(axis="y", rotation=0)

@@ -1,4 +1,4 @@
-"""Figures in notebooks and pages: drawn without a network, with a picture and words instead."""
+"""Figures in notebooks and pages, drawn without a network; each has a description in words."""
 
 import base64
 import io
@@ -10,7 +10,7 @@ VEGA_LITE = "application/vnd.vegalite.v5+json"  # the one that JupyterLab draws 
 
 
 def show(figure: Figure, alternative: str) -> None:
-    """Display a figure in a notebook; ``alternative`` says in words what is to be seen."""
+    """Display a figure in a notebook; ``alternative`` describes it in words."""
     from IPython.display import display
 
     buffer = io.BytesIO()
@@ -26,7 +26,7 @@ def as_data_uri(figure: Figure) -> str:
 
 
 def show_chart(chart: Any) -> None:
-    """Display an Altair chart: interactive in JupyterLab, a picture where that cannot be.
+    """Display an Altair chart: interactive in JupyterLab, a picture elsewhere.
 
     Altair's own default loads its code from the network and names each output at random. The text
     alternative is the chart's ``description``.

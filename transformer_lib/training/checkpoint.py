@@ -94,7 +94,7 @@ class CheckpointWriter:
         stops = [path for path in paths[:-1] if _was_stopped_at(path)]
         due = [path for path in paths if path not in stops]
         for path in (*stops, *due[: -self.keep]):
-            with suppress(OSError):  # on Windows somebody may read it; it goes the next time
+            with suppress(OSError):  # on Windows, another program may have it open; next time, then
                 path.unlink(missing_ok=True)
         if self.keep > RESUMABLE:
             for path in due[-RESUMABLE - 1 : -RESUMABLE]:
@@ -145,7 +145,7 @@ def load_checkpoint(
 def save_model(
     path: Path, parameters: dict[str, Tensor], averaged: int = 1, step: int | None = None
 ) -> None:
-    """The weights alone, of how many checkpoints they are the mean, and the last one's step."""
+    """Save weights, of how many checkpoints they are the mean, and the step of the last one."""
     tensors = {MODEL + name: _copy(tensor) for name, tensor in parameters.items()}
     _write(path, tensors, {"averaged": averaged} | ({} if step is None else {"step": step}))
 

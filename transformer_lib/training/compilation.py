@@ -16,7 +16,7 @@ from transformer_lib.errors import UserError
 from transformer_lib.model.decoder import DecoderLayer
 from transformer_lib.model.encoder import EncoderLayer
 
-# Without it, a GPU has one code for many tokens and another one for few, made when they come along.
+# Without it, code for a GPU is made for many tokens and again for few, when they first occur.
 ONE_CODE_FOR_ALL_SIZES = {"triton.mix_order_reduction_non_strict_mode": True}
 
 

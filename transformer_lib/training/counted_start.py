@@ -31,11 +31,11 @@ def start_from_counts(model: Transformer, pairs: PairStore, seed: int) -> None:
     tables = {
         "source": model.src_embedding.embed_tokens.weight,
         "target": model.tgt_embedding.embed_tokens.weight,
-        "output": model.output_weight,  # which may be the target's
+        "output": model.output_weight,  # which may be the target's table
     }
     with seeded(seed), torch.no_grad():
         src_rows, tgt_rows = _factors(pairs, len(tables["output"]), width)
-        # Turned at random, for the first channels are those of the lowest positions.
+        # Rotated at random, or the largest factors would meet the fastest sinusoids.
         turned = torch.linalg.qr(torch.randn(width, width))[0]
         for name, table in tables.items():
             rows = (src_rows if name == "source" else tgt_rows) @ turned

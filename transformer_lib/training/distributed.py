@@ -82,7 +82,7 @@ class Workers:
             self.job.set(what, "")
 
     def check_alike(self, what: str, value: str) -> None:
-        """See to it that every process has the same.
+        """Make sure that every process has the same.
 
         Raises:
             UserError: on all of them, if one has something else.

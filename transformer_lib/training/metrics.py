@@ -112,7 +112,7 @@ class Interval:
 
     @property
     def waiting_share(self) -> float:
-        """Which part of the time went into waiting for data."""
+        """The share of the time that went into waiting for data."""
         return self.waited / (time.perf_counter() - self.started)
 
 

@@ -1,4 +1,4 @@
-"""What a step of training computes with: batches without end, dealt out to the processes."""
+"""The data of training steps: batches without end, dealt out to the processes."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from transformer_lib.errors import UserError
 from transformer_lib.training.config import TrainingConfig
 from transformer_lib.training.distributed import Workers
 
-ALIGNMENT = 8  # numbers in a row of a mask: with others, a GPU's attention copies it first
+ALIGNMENT = 8  # of the rows of a mask: a GPU's attention would copy others first
 
 
 @dataclass(frozen=True)

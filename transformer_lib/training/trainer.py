@@ -129,9 +129,9 @@ class Trainer:
         self.metrics = MetricsLog(folder, config.tensorboard and self.workers.is_first)
         self._validate = validate
         self.optimizer = _make_optimizer(model, config, self.dtype)
-        # The loss is one function, quickly compiled, with most of all passes over memory in it.
+        # The loss is one function: it compiles quickly, and most passes over memory are in it.
         self._compiles_loss = config.compile or has_fast_compiler(self.device)
-        if self._compiles_loss:  # the limit of how often is PyTorch's for all models together
+        if self._compiles_loss:  # PyTorch's limit on how often counts all models together
             forget_compiled()
         self._launched: Launched | None = None
         self._flops_per_token = (
@@ -164,7 +164,7 @@ class Trainer:
         interval = Interval(self.progress.nll, self.progress.nll_tokens)
         self.progress.nll, self.progress.nll_tokens = 0.0, 0
         ahead = 2 * self.config.accumulate
-        if self.device.type == "cuda":  # it has work for the seconds in which an epoch is planned
+        if self.device.type == "cuda":  # enough work for the seconds that planning an epoch takes
             ahead = max(ahead, BATCHES_AHEAD)
         with (
             CheckpointWriter(self.folder, self.config.keep_checkpoints) as writer,
@@ -233,7 +233,7 @@ class Trainer:
                 for newer in damaged:  # or it would pass for the newest one again
                     newer.rename(newer.with_suffix(".damaged"))
             self.progress = Progress(**state)
-            # None again that was, and none yet of a training that is longer now.
+            # None is repeated, and none counts as done that a longer training has still to make.
             due = self._validations_due()
             self.progress.validations = min(due, state.get("validations", due))
             self.metrics.read_until(self.progress.step, rewrite=self.workers.is_first)
@@ -252,7 +252,7 @@ class Trainer:
     def _step(self, work: list[MicroBatch], rate: float, interval: Interval) -> None:
         """Give a step to the device, and account for the one before, while this one is computed.
 
-        Nothing in it waits for a GPU, which so has always something to do.
+        Nothing in it waits for a GPU, so a GPU never runs out of work.
         """
         try:
             launched = self._launch(work, rate)
@@ -346,7 +346,7 @@ class Trainer:
         return nll
 
     def _seed_step(self) -> None:
-        """What is random in a step depends on its number alone: so a resumed run is the same."""
+        """A step's random numbers depend on its number alone, so that a resumed run is the same."""
         sequence = np.random.SeedSequence((self.seed, self.progress.step, self.workers.rank))
         torch.manual_seed(int(sequence.generate_state(1, np.uint64)[0]))
 

@@ -15,11 +15,11 @@ MEMORY = 4 * 2**30  # that it may take besides what there is
 
 
 def apart(call: Callable[[], str], seconds: float) -> str:
-    """What ``call`` returns; nothing, if it fails, crashes or takes longer than ``seconds``.
+    """The result of ``call``; None if it fails, crashes or takes longer than ``seconds``.
 
-    The call runs in a copy of this process, and nothing of what it changes is seen here. There are
-    such copies on Linux, and PyTorch bears them where it has no accelerator; elsewhere the call is
-    an ordinary one.
+    The call runs in a copy of this process, and nothing of what it changes is seen here. Such a
+    copy, a fork, can be made on Linux, and PyTorch survives it where it has no accelerator;
+    elsewhere the call is an ordinary one.
     """
     if sys.platform != "linux" or torch.accelerator.is_available():
         return call()
@@ -41,7 +41,7 @@ def _answer(call: Callable[[], str], writing: int) -> None:
     """Write what is returned, and end without anything that a Python program does at its end."""
     import resource  # which Windows does not have
 
-    faulthandler.disable()  # nobody is to read of a crash
+    faulthandler.disable()  # a crash leaves no message
     with contextlib.suppress(BaseException):
         torch.set_num_threads(1)  # the others were not copied
         with open("/proc/self/statm", encoding="ascii") as file:

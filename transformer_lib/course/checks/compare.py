@@ -14,7 +14,7 @@ from transformer_lib.course.checks.patterns import Sizes, close, pattern
 
 Aspect = Literal["shape", "dtype", "values"]
 ASPECTS: tuple[Aspect, ...] = ("shape", "dtype", "values")  # in the order of looking
-MOST_EXCHANGED = 5  # of more results nobody mixes up the order, and trying all takes long
+MOST_EXCHANGED = 5  # of more results nobody mixes up the order, and trying all orders takes long
 
 
 @dataclass(frozen=True)

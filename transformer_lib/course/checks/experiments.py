@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 LEAST_SEEDS = 3
 TOLD_APART = 2.0  # standard errors, by the rule of thumb that the chapters give
-CERTAIN = 2.8  # the limit of Student's t at 5% for two times three seeds: who waits for it is right
+CERTAIN = 2.8  # the limit of Student's t at 5% for two times three seeds, which is right as well
 CONCLUSIONS = ("more", "less", "not told apart")
 
 
@@ -70,7 +70,7 @@ EXPERIMENTS = {
 
 
 def check_experiment(name: str, runs: "pandas.DataFrame", conclusion: str) -> Verdict:
-    """Look at the table of an experiment and at what was concluded from it.
+    """Check the table of an experiment and the conclusion that was drawn from it.
 
     Args:
         runs: a row for each run, with the columns ``case``, ``seed`` and that of the measure.

@@ -14,7 +14,7 @@ LEAVING = (
 
 
 def where_autograd_is_left(candidate: Callable[..., Any]) -> str:
-    """The line, with the call in it, of the surest kind that there is; else nothing.
+    """The line with the call that most surely leaves autograd, if there is one.
 
     A class may well make parameters: what it keeps in them is what is to be trained.
     """

@@ -91,7 +91,7 @@ def observe(function: Callable[..., Any], case: Case, limited: bool = False) -> 
 
 
 def time_left(seconds: float) -> Callable[[], float]:
-    """Begins to count, and returns what says how many of the seconds are left.
+    """Begins to count; returns a function that says how many of the seconds are left.
 
     They are CPU time of this thread, so that a busy machine decides nothing; for what only waits,
     nothing is left after three times as many seconds by the clock.
@@ -106,7 +106,7 @@ def time_left(seconds: float) -> Callable[[], float]:
 
 @contextmanager
 def ends_after(seconds: float) -> Iterator[None]:
-    """Ends what does not come to an end, where that can be: in the main thread, not on Windows.
+    """Ends what does not end by itself, where that is possible: in the main thread, not on Windows.
 
     The seconds are those of :func:`time_left`.
 
@@ -139,7 +139,7 @@ def ends_after(seconds: float) -> Iterator[None]:
 
 
 def alike(a: Outcome, b: Outcome, tolerance: float) -> bool:
-    """Whether nothing tells the two apart. Errors are alike that say the same, but for numbers."""
+    """Whether nothing tells the two apart. Errors are alike if they say the same, numbers aside."""
     if a.error or b.error:
         return _said(a.error) == _said(b.error)
     if not (a.repeatable and b.repeatable):

@@ -61,7 +61,7 @@ def _what_decides(axes: Axes) -> None:
 
 
 def _state(axes: Axes) -> None:
-    """What of the new cell is shown is the new state."""
+    """The part of the new cell that is shown is the new state."""
     box(axes, (8.5, 3.6), (1.0, 0.6), "tanh", BLUE)
     arrow(axes, (8.5, CELL), (8.5, 3.9), BLUE)
     _operation(axes, (8.5, GATES), "⊙")

@@ -644,3 +644,34 @@ def global_tokens_ahead(length, width, num_global):
     allowed = _window(length, width, num_global)
     allowed[..., :num_global] = True
     return allowed
+
+
+@misconception(
+    "M787",
+    "embed_with_segments",
+    title="the first sentence's length is taken off the positions of the second one",
+    source="an answer in a trial of the checks: a place minus the number of zeros in segments",
+    effect="Tokens of both sentences share their positions; BERT's run on.",
+    hint="You take the length of the first sentence off the positions of the second. Do BERT's "
+    "positions begin again there?",
+)
+def first_sentence_taken_off(tokens, segments, table, positions, segment_table):
+    place = torch.arange(tokens.size(1)).expand_as(tokens)
+    first = (segments == 0).sum(dim=1, keepdim=True)
+    place = torch.where(segments == 1, place - first, place)
+    return table[tokens] + positions[place] + segment_table[segments]
+
+
+@misconception(
+    "M788",
+    "rms_norm_backward",
+    title="the scale is missing in the part along the vector",
+    source="an answer in a trial of the checks: mean(upstream·x) for mean(scale·upstream·x)",
+    effect="Right where the scale is 1, as at the start of training.",
+    hint="With a scale of 1 you would be right. Through r, too, the gradient has passed the scale: "
+    "does it occur in both terms?",
+)
+def rms_scale_in_one_term(x, upstream, scale, eps):
+    r = (x.square().mean(dim=-1, keepdim=True) + eps).sqrt()
+    along = x / r**3 * (upstream * x).mean(dim=-1, keepdim=True)
+    return scale * upstream / r - along, (upstream * x / r).flatten(0, 1).sum(dim=0)

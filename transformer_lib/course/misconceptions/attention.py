@@ -968,3 +968,34 @@ def largest_of_all_and_a_little(query, key, value, mask):
     shares = _shares(query, key, mask)
     weights = shares / (shares.sum(dim=-1, keepdim=True) + 1e-9)
     return weights @ value, weights
+
+
+@misconception(
+    "M789",
+    "ignores_order",
+    title="two keys at fixed places change places",
+    source="an answer in a trial of the checks: the first two are exchanged",
+    effect="A program that treats another place differently passes.",
+    hint="You exchange keys at the same two places each time. What if the program treats another "
+    "place differently?",
+)
+def first_two_exchanged(attend):
+    query, key, value = torch.randn(2, 3, 8), torch.randn(2, 5, 8), torch.randn(2, 5, 8)
+    order = [1, 0, 2, 3, 4]
+    return torch.allclose(
+        attend(query, key, value), attend(query, key[:, order], value[:, order]), atol=1e-5
+    )
+
+
+@misconception(
+    "M790",
+    "softmax",
+    title="large scores cut off",
+    source="an answer in a trial of the checks: clamp(max=80), so that no exponential overflows",
+    effect="Scores above the limit become equal, and have no gradient.",
+    hint="Large scores become equal in yours. What can be taken off all scores of a row without "
+    "changing the result?",
+)
+def cut_off(scores):
+    exponentials = scores.clamp(max=80.0).exp()
+    return exponentials / exponentials.sum(dim=-1, keepdim=True)

@@ -495,3 +495,25 @@ def negative_numbers_of_ngrams(hypotheses, references):
 def mean_over_samples(scores_a, scores_b, indices):
     wins = scores_a[indices].mean(dim=0) > scores_b[indices].mean(dim=0)
     return wins.double().mean().item()
+
+
+@misconception(
+    "M783",
+    "corpus_bleu",
+    title="lengths of which the output has no n-grams are left out",
+    source="an answer in a trial of the checks; sentence BLEU with an “effective order”",
+    effect="Output of three words per sentence can have 100 BLEU, without a single run of four.",
+    hint="If no sentence of the output has four words, you go by shorter runs alone. How many "
+    "matches of four words are there?",
+)
+def lengths_left_out(hypotheses, references):
+    pairs = list(zip(hypotheses, references, strict=True))
+    precisions = []
+    for n in range(1, 5):
+        total = sum(max(0, len(h) - n + 1) for h, _ in pairs)
+        matches = sum(_matches(h, r, n) for h, r in pairs)
+        if total and not matches:
+            return 0.0
+        if total:
+            precisions.append(matches / total)
+    return _score(precisions, hypotheses, references)

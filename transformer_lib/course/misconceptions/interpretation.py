@@ -728,3 +728,20 @@ def put_in_again(*arguments):
 )
 def cut_off(*arguments):
     return _effects(arguments).clamp(0.0, 1.0)
+
+
+@misconception(
+    "M786",
+    "attention_rollout",
+    title="a rollout for each head, and the mean at the end",
+    source="an answer in a trial of the checks",
+    effect="As though a head read only what the heads of its own number had written.",
+    hint="With one layer or one head you are right. When are the heads of a layer joined: in the "
+    "layer, or after all layers?",
+)
+def mean_at_the_end(weights):
+    mixed = (weights + torch.eye(weights.size(-1), dtype=weights.dtype)) / 2
+    result = mixed[0]
+    for layer in mixed[1:]:
+        result = layer @ result
+    return result.mean(dim=0)

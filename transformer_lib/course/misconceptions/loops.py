@@ -695,3 +695,23 @@ def first_added_twice(states):
         name: (states[0][name] + sum(state[name] for state in states)) / len(states)
         for name in states[0]
     }
+
+
+@misconception(
+    "M797",
+    "training_step",
+    title="batches weighted by all their places, padding included",
+    source="an answer in a trial of the checks: the mean of each batch times labels.numel()",
+    effect="Tokens beside much padding count more than others.",
+    hint="With one batch you are right. By what do you weight the mean of each batch: by its "
+    "places or by its real tokens?",
+)
+def weighted_by_places(model, optimizer, batches, smoothing, max_norm):
+    real = sum(_real(labels) for _, _, labels in batches)
+    places = sum(labels.numel() for _, _, labels in batches)
+
+    def loss(model, batch, smoothing):
+        share = batch[2].numel() / places
+        return _nll(model, batch, smoothing) / _real(batch[2]) * share * real
+
+    return _step(model, optimizer, batches, smoothing, max_norm, loss=loss)

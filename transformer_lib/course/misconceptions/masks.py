@@ -529,3 +529,21 @@ def neighbor_reported(model, length):
         if (model(changed) - before)[:, :place].abs().max() > 1e-6:
             found.append(place - 1)
     return found
+
+
+@misconception(
+    "M792",
+    "padding_mask",
+    title="padding begins where argmax finds the first, also where there is none",
+    source="an answer in a trial of the checks: argmax of all False is 0",
+    effect="Sentences without padding are masked whole: in each batch, the longest.",
+    hint="A row without padding is masked whole. What does argmax say where nothing is True?",
+)
+def first_padding_by_argmax(tokens):
+    lengths = (tokens == PAD).int().argmax(dim=1)
+    return (torch.arange(tokens.size(1)) < lengths[:, None])[:, None, None, :]
+
+
+@also("M565", "decoder_mask")
+def first_positions_of_the_past(tokens):
+    return first_positions(tokens) & causal_mask(tokens.size(1))

@@ -636,3 +636,17 @@ def without_ties(first, second):
         return 0.0
     one, two = zip(*decided, strict=True)
     return _beyond(_agreement(one, two), _by_chance(one, two))
+
+
+@misconception(
+    "M784",
+    "kappa",
+    title="chance from the letters of the chapter alone",
+    source="an answer in a trial of the checks: a loop over “AB=”",
+    effect="Judges who say other letters have a chance of 0, and agree more than they do.",
+    hint="For letters other than A, B and = your chance is 0. Which letters can a judge say?",
+)
+def letters_of_the_chapter(first, second):
+    n = len(first)
+    chance = sum(first.count(kind) * second.count(kind) for kind in "AB=") / n**2
+    return _beyond(_agreement(first, second), chance) if chance < 1 else 1.0

@@ -677,3 +677,13 @@ class ReLUInFront(FeedForward):
 def attention_without_biases(vocab_size, d_model, d_ff, num_layers):
     biases = num_layers * 3 * 4 * d_model
     return _count(vocab_size, d_model, d_ff, num_layers) - biases
+
+
+@also("M785", "MultiHeadAttention")
+class ValuesFromKeys(MultiHeadAttention):
+    def forward(self, x, memory, mask):
+        query, keys = self.q_proj(x), self.k_proj(memory)
+        query, key, value = (
+            split_heads(part, self.num_heads) for part in (query, keys, self.v_proj(keys))
+        )
+        return self.out_proj(merge_heads(attention(query, key, value, mask)[0]))

@@ -502,3 +502,16 @@ def taking_turns_within_a_head(weight, num_heads, layout):
         rows = weight.unflatten(0, (num_heads, -1, 3)).permute(2, 0, 1, 3)
         return tuple(part.flatten(0, 1).T for part in rows)
     return _unfused(weight, num_heads, layout)
+
+
+@misconception(
+    "M785",
+    "multi_head_attention",
+    title="values made from the keys",
+    source="an answer in a trial of the checks: memory = k_proj(memory), and then v_proj(memory)",
+    effect="W^V multiplies what W^K has made of the memory: two matrices in a row.",
+    hint="From what are your values made: from the memory as it came in, or from what has become "
+    "of it?",
+)
+def values_from_keys(x, memory, w_q, w_k, w_v, w_o, num_heads, mask):
+    return merge_heads(_heads(x, memory, w_q, w_k, w_k @ w_v, num_heads, mask)) @ w_o

@@ -522,3 +522,20 @@ def halves_to_the_base(length, d_model):
 def shifted_to_the_base(k, d_model):
     step = d_model / max(d_model // 2 - 1, 1)
     return shifted(k, d_model, step=step)
+
+
+@misconception(
+    "M793",
+    "shift_matrix",
+    title="sines beside the whole diagonal",
+    source="an answer in a trial of the checks: torch.diag(sines, 1), without gaps",
+    effect="The second channel of each pair is mixed with the first one of the next pair.",
+    hint="With two channels you are right. In which rows of the diagonal above the main one may a "
+    "sine be, if only channels of one pair meet?",
+)
+def sines_without_gaps(k, d_model):
+    angle = k * 10000.0 ** (-torch.arange(0, d_model, 2, dtype=torch.double) / d_model)
+    angle = angle.repeat_interleave(2)
+    sines = angle[:-1].sin()
+    matrix = torch.diag(angle.cos()) + torch.diag(sines, 1) - torch.diag(sines, -1)
+    return matrix.float()

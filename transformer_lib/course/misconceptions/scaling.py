@@ -300,7 +300,7 @@ def last_step_times_length(src_len, tgt_len, d_model, d_ff, cached):
     title="the token itself is not seen",
     source="an answer in a trial of the checks",
     effect="One key and one value too few in each step.",
-    hint="Without a cache you are right. At how many tokens does the first step look, with one?",
+    hint="At how many tokens does the first step look, if there is a cache?",
 )
 def itself_not_seen(src_len, tgt_len, d_model, d_ff, cached):
     return _generation(src_len, tgt_len, d_model, d_ff, cached, seen=lambda step, last: step - 1)
@@ -676,3 +676,36 @@ def means_passed_on(parts):
     states, whole = _ring(parts), _ring(torch.ones_like(parts)) == len(parts)
     whole[: len(parts)] = False
     return torch.where(whole, states / len(parts), states)
+
+
+@misconception(
+    "M794",
+    "average_gradients",
+    title="means taken for sums",
+    source="an answer in a trial of the checks: added up and divided by the number of all tokens",
+    effect="A gradient that is as many times too small as a device has tokens.",
+    hint="With one device yours is divided by its number of tokens. Is a device's gradient a sum "
+    "or a mean over them?",
+)
+def means_taken_for_sums(gradients, tokens):
+    return gradients.sum(dim=0) / tokens.sum()
+
+
+@misconception(
+    "M795",
+    "encoder_layer_flops",
+    title="one addition less than multiplications",
+    source="an answer in a trial of the checks: exact, where the text counts both alike",
+    effect="A fraction of a percent too little.",
+    hint="You are a little too low. How many additions does the text count for each "
+    "multiplication?",
+)
+def one_addition_less(length, d_model, d_ff):
+    products = (
+        *[(length, d_model, d_model)] * 4,
+        (length, d_model, length),
+        (length, length, d_model),
+        (length, d_model, d_ff),
+        (length, d_ff, d_model),
+    )
+    return sum(rows * columns * (2 * inner - 1) for rows, inner, columns in products)

@@ -727,3 +727,18 @@ def unknown_unsaid(text, model, pieces):
 )
 def start_in_the_source(text, model, pieces):
     return _translate(text, model, pieces, start=(BOS,))
+
+
+@misconception(
+    "M796",
+    "nucleus",
+    title="the probabilities are put back in order with the wrong index",
+    source="an answer in a trial of the checks: gather(order) for scatter(order)",
+    effect="The right numbers at the wrong tokens.",
+    hint="The numbers are right and at the wrong tokens. To gather by the order sorts once more: "
+    "what undoes it?",
+)
+def gathered_again(probabilities, p):
+    kept, order = probabilities.sort(dim=-1, descending=True)
+    kept = kept.masked_fill(kept.cumsum(dim=-1) - kept >= p, 0.0)
+    return (kept / kept.sum(dim=-1, keepdim=True)).gather(-1, order)

@@ -698,3 +698,18 @@ def unstable_sort(lengths, batch_tokens):
     return _plan(
         lengths, batch_tokens, np.argsort(np.array(lengths, dtype=int), kind="quicksort").tolist()
     )
+
+
+@misconception(
+    "M791",
+    "noam_rate",
+    title="steps counted anew after the warm-up",
+    source="an answer in a trial of the checks: the root of step − warmup_steps",
+    effect="Right after the peak the rate falls to a third within ten steps.",
+    hint="Up to the peak you are right. After it, from where does the formula count the steps?",
+)
+def counted_anew(step, d_model, warmup_steps):
+    peak = (d_model * warmup_steps) ** -0.5
+    if step <= warmup_steps:
+        return peak * step / warmup_steps
+    return peak * (step - warmup_steps + 1) ** -0.5

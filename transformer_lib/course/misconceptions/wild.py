@@ -593,3 +593,29 @@ def probabilities(tokens, weights, num_heads):
 )
 def layers_by_name(tokens, weights, num_heads):
     return _gpt2(tokens, weights, num_heads, order=str)
+
+
+@misconception(
+    "M798",
+    "swiglu",
+    title="the sigmoid of 1.702·z",
+    source="an answer in a trial of the checks: the “quick GELU” of CLIP",
+    effect="A few percent off wherever the gate is neither open nor shut.",
+    hint="Your gate opens and shuts too fast. Which multiple of z does SiLU put into the sigmoid?",
+)
+def quick_gelu(x, gate, up, down):
+    gated = x @ gate.T
+    return (gated * torch.sigmoid(1.702 * gated) * (x @ up.T)) @ down.T
+
+
+@misconception(
+    "M799",
+    "mended_block",
+    title="positions of queries compared with places of keys",
+    source="an answer in a trial of the checks: position[:, None] >= arange(length)",
+    effect="In the middle of a text, everything may be seen, the future as well.",
+    hint="From position 0 on you are right. In the middle of a text, what do you compare a query's "
+    "position with: the keys' positions, or their places in x?",
+)
+def positions_and_places(x, weights, position, num_heads):
+    return _block(x, weights, position, num_heads, diagonal=int(position[0]))

@@ -63,8 +63,8 @@ def _copy(value: Any) -> Any:
 def logs(value: Any) -> Any:
     """The logs of the parts in nested lists, each in its part's place, as plain data.
 
-    A tensor is told by its :func:`fingerprint`; the sum of two that were seen before, by both of
-    theirs with a + between.
+    A tensor is identified by its :func:`fingerprint`; the sum of two that were seen before, by both
+    of theirs with a + between.
     """
     seen: dict[str, Tensor] = {}
     plain: dict[int, list[Any]] = {}

@@ -1,7 +1,7 @@
 """Values as bytes: how a grader and a process that runs a student's code talk to one another.
 
 Numbers, texts, lists, tuples and tensors cross: no class, no function, no pickle. Towards the
-student cross also the few parts of :mod:`transformer_lib.course.sandboxed.given`, by name and
+student, the few parts of :mod:`transformer_lib.course.sandboxed.given` cross as well, by name and
 fields. A message is a JSON document that says how the value is built, and behind it its tensors as
 safetensors. Whoever reads does not trust whoever wrote: everything is measured before it is used,
 and a message that is not exactly of this form is refused with a :class:`WireError`.

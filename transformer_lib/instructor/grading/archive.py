@@ -38,8 +38,8 @@ def from_archive(path: Path, people: Sequence[Person]) -> list[HandIn]:
     try:
         with zipfile.ZipFile(path) as archive:
             entries = [e for e in archive.infolist() if not e.is_dir()][:MAX_ENTRIES]
-            # Students choose the ends of the names. With one a file of Canvas's may look like one
-            # of Moodle's, too, but none of Moodle's like one of Canvas's.
+            # Students choose the ends of the names. By such an end a file of Canvas's may look like
+            # one of Moodle's, but not the other way round.
             canvas, moodle = (
                 [(match, e) for e in entries if (match := pattern.fullmatch(e.filename))]
                 for pattern in (CANVAS, MOODLE)
@@ -66,7 +66,7 @@ def _hand_ins(
     owners: Owners,
     people: Sequence[Person],
 ) -> list[HandIn]:
-    # The system's own numbers of whom we take for this student: with two, it could be either.
+    # The system's numbers of those whom we take for this student: with two, it could be either.
     numbers: dict[str, set[str]] = defaultdict(set)
     for match, _ in matches:
         for student in owners(match, people):

@@ -1,8 +1,8 @@
 """Take hand-ins from nbgrader's exchange, or from the zip file of Moodle or Canvas.
 
-Their files go to ``submitted/STUDENT/ASSIGNMENT``, where nbgrader looks for them; when they came in
-goes into our own record. Nothing of a hand-in is run, no link is followed, and there is an end to
-everything.
+Their files go to ``submitted/STUDENT/ASSIGNMENT``, where nbgrader looks for them; the time of
+arrival goes into our own record. Nothing of a hand-in is run, no link is followed, and there is an
+end to everything.
 """
 
 import csv
@@ -69,7 +69,7 @@ def collect(
             one.time = said.get(one.student, one.time)
             entry = Entry(one.time, content, trusted and archive is None)
             if one.is_new:
-                # The time goes first: who is stopped here finds new work, not an old time.
+                # The time goes first: whoever is stopped here finds new work, and not an old time.
                 first = replace(entry, content=earlier.content)
                 record(course, assignment, {one.student: first})
                 _put(target, one.files)

@@ -1,4 +1,4 @@
-"""Pages of feedback, made by nbgrader, for whom everything is graded."""
+"""Pages of feedback, made by nbgrader, for students whose work is graded to the end."""
 
 from nbgrader.converters import GenerateFeedback
 from tqdm import tqdm

@@ -160,7 +160,7 @@ def _time_of(path: Path) -> datetime | None:
 
 
 def _secret_of(path: Path) -> str:
-    """By which a student finds the feedback in the exchange; if it is none, one nobody knows."""
+    """By this secret a student finds the feedback in the exchange; without one, nobody does."""
     if not path.is_symlink() and path.is_file() and path.stat().st_size <= 1000:
         text = path.read_bytes().decode("ascii", "replace")
         if text.isascii() and text.isalnum():
@@ -215,7 +215,7 @@ class _Item:
             write_text(target / "submission_secret.txt", secret)
 
     def give_up(self, what: str, error: BaseException) -> None:
-        """Nothing can be said of this one; the student is in the gradebook all the same."""
+        """Grade nothing of this one; the student is in the gradebook all the same."""
         said = line(f"{type(error).__name__}: {error}")
         self.row.trouble = f"{what}, look at it by hand: {said}"
         with self.course.gradebook() as gradebook:
@@ -227,7 +227,7 @@ class _Item:
         return there and self.stored.is_entered(self.key)
 
     def take(self, future: Future, task: str | None) -> bool:
-        """Keep a result; of an earlier one, only the named task changes. Whether there is one."""
+        """Keep a result, with a ``task`` for that one alone; returns whether there is one."""
         try:
             result = Result.from_json(future.result())
         except Exception as error:

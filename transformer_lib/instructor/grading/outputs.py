@@ -1,4 +1,4 @@
-"""What a cell shows, read from whoever says so, and made harmless for whoever looks at it."""
+"""What a cell shows, read from anybody, and made harmless for whoever looks at it."""
 
 import re
 from collections.abc import Callable

@@ -52,7 +52,7 @@ SYSTEM = (
     "/usr/share/fonts", "/usr/share/zoneinfo", "/usr/share/locale",
 )  # fmt: skip
 """What of the system a submission sees. Not /usr as a whole, where somebody may keep files."""
-FIRST_UID = 200_000  # for root: users that nobody is, one for each submission
+FIRST_UID = 200_000  # for root: numbers of users that do not exist, one for each submission
 START_SECONDS = 120
 MAX_GIVEN, MAX_NUMBERS = 100, 10_000  # tensors, and numbers of each, that no text may repeat
 DECIMAL = re.compile(r"-?\d*\.\d{2,15}(?:e-?\d{1,2})?")
@@ -66,7 +66,7 @@ SIGNALS = {
 class Ended(BaseException):
     """The submission's process is gone, or had to go; the message says why.
 
-    No :class:`Exception`, so that no check takes it for what a function raised.
+    Not an :class:`Exception`, so that no check takes it for what a function raised.
     """
 
 
@@ -341,8 +341,8 @@ class _Watch:
 
     Args:
         before: bytes that the interpreter holds which the submission is forked from.
-        only_children: the interpreter in the sandbox, which forks, shall live on.
-        until: when all is to end at the latest, by :func:`time.monotonic`.
+        only_children: spare the interpreter in the sandbox, which forks.
+        until: when all of it must have ended, by :func:`time.monotonic`.
     """
 
     def __init__(

@@ -39,6 +39,9 @@ def _bleu_cases(random: torch.Generator) -> dict[str, Case]:
         ),
         "nothing in common": Case([["a", "b", "c", "d", "e"]], [["f", "g", "h", "i"]]),
         "no common run of four": Case([["a", "b", "c", "d", "e"]], [["a", "b", "c", "e", "d"]]),
+        "no run of four at all": Case(
+            [["a", "b", "c"], ["ein", "Haus"]], [["a", "b", "c"], ["ein", "Haus", "rot"]]
+        ),
     }
 
 
@@ -233,6 +236,7 @@ def _judgment_cases(random: torch.Generator) -> dict[str, Case]:
         "never the same": Case("AABB", "BBAA"),
         "a kind that one never says": Case("AA==BBA=", "AAAABBAB"),
         "two kinds": Case(*two(25, "AB", 0.5)),
+        "other letters": Case("NEENCNECNN", "NECNCNEENE"),
     }
 
 

@@ -152,7 +152,8 @@ def _leak_cases(random: torch.Generator) -> dict[str, Case]:
         "one channel leaks": Case(_Reader(_one_ahead, random, size=0.3, channels=1), 6),
         "a layer norm at the end": Case(_Reader(_one_ahead, random, normed=True), 6),
         "two tokens alike": Case(_Reader(_one_ahead, random, alike=True), 6),
-        "nothing but rounding": Case(_Reader(_causal, random, rounding=2e-7), 7),
+        # Of small outputs, or a tolerance relative to them would hide it here and there.
+        "nothing but rounding": Case(_Reader(_causal, random, size=0.003, rounding=2e-7), 7),
     }
 
 

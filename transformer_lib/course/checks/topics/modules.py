@@ -32,7 +32,8 @@ def fill(module: nn.Module, like: nn.Module) -> nn.Module:
     """Give a module numbers that depend only on the names of its parameters.
 
     Raises:
-        ValueError: its parameters are not called, or not shaped, like those of ``like``.
+        ValueError: its parameters are not called, or not shaped, like those of ``like``, or its
+            ``state_dict()`` has more than these.
     """
     expected = {name: tuple(p.shape) for name, p in like.named_parameters()}
     found = {name: tuple(p.shape) for name, p in module.named_parameters()}
@@ -41,7 +42,9 @@ def fill(module: nn.Module, like: nn.Module) -> nn.Module:
     for name in missing:
         if name in shared:
             (first,) = [n for n, p in module.named_parameters() if p is shared[name]]
-            raise ValueError(f"your {name} is your {first} once more: each layer needs its own")
+            if first in expected:
+                raise ValueError(f"your {name} is your {first} once more: each layer needs its own")
+            raise ValueError(f"your {first} is your {name} once more: state_dict() has both names")
     unknown = [name for name in found if name not in expected]
     if missing:
         said = f"your module has no parameter {missing[0]}"
@@ -51,6 +54,15 @@ def fill(module: nn.Module, like: nn.Module) -> nn.Module:
     for name, shape in expected.items():
         if found[name] != shape:
             raise ValueError(f"the shape of your {name} is {found[name]}, not {shape}")
+    for name in module.state_dict():
+        if name in shared and name not in expected:
+            (first,) = [n for n in expected if shared[n] is shared[name]]
+            raise ValueError(f"your {name} is your {first} once more: state_dict() has both names")
+        if name not in expected:
+            raise ValueError(
+                f"your buffer {name} is in state_dict(), and in nobody else's weights: register it "
+                "with persistent=False"
+            )
     for name, parameter in module.named_parameters():
         random = torch.Generator().manual_seed(zlib.crc32(name.encode()))
         numbers = torch.randn(parameter.shape, generator=random)
