@@ -422,8 +422,7 @@ with_root = [gradient_left(d_k, d_k**-0.5) for d_k in WIDTHS]
 show(
     lines(
         {"not scaled": (WIDTHS, without), "scaled by 1/√d_k": (WIDTHS, with_root)},
-        ("width of queries and keys, d_k", "largest derivative of a weight"),
-        logarithmic="x",
+        ("width of queries and keys, d_k", "largest derivative of a weight"), logarithmic="x",
     ),
     "The largest derivative of a weight: without scaling it falls as d_k grows, with scaling it "
     "stays constant.",
