@@ -395,3 +395,15 @@ def test_a_model_has_no_more_names_than_published_weights():
         check(Kept, name="Transformer", diagnose=False)
     )
     assert check(KeptAside, name="Transformer").passed
+
+
+def test_autograd_in_another_process_is_said_to_be_off():
+    class Elsewhere:
+        def __call__(self, *arguments):
+            error = RuntimeError("element 0 of tensors does not require grad")
+            error.explanation = f"line 3: {error}"
+            raise error
+
+    verdict = repr(judge(Elsewhere(), EXERCISES["rms_norm_backward"], trial("rms_norm_backward")))
+    assert "autograd is off here: write the gradient as a formula" in verdict
+    assert "not attempted" not in verdict

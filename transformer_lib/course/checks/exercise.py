@@ -68,7 +68,10 @@ def without_autograd(answer: Callable[..., Any]) -> Callable[..., Any]:
             except RuntimeError as error:
                 if "does not require grad" not in str(error):
                     raise
-                said = RuntimeError("autograd is off here: write the gradient as a formula")
+                message = "autograd is off here: write the gradient as a formula"
+                said = RuntimeError(message)
+                if hasattr(error, "explanation"):  # it comes from another process
+                    said.explanation = message  # type: ignore[attr-defined]
                 raise said.with_traceback(error.__traceback__) from None
 
     return use
