@@ -105,6 +105,8 @@ class _Reader:
         self.table = size * torch.randn(20, 6, generator=random)
         if alike:
             self.table[1] = self.table[0]
+        if rounding:  # one channel is so small that a tolerance relative to it hides nothing
+            self.table[:, 0] *= 0.001
         self.rounding = rounding
 
     def __call__(self, tokens: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length d"]:
@@ -152,8 +154,7 @@ def _leak_cases(random: torch.Generator) -> dict[str, Case]:
         "one channel leaks": Case(_Reader(_one_ahead, random, size=0.3, channels=1), 6),
         "a layer norm at the end": Case(_Reader(_one_ahead, random, normed=True), 6),
         "two tokens alike": Case(_Reader(_one_ahead, random, alike=True), 6),
-        # Of small outputs, or a tolerance relative to them would hide it here and there.
-        "nothing but rounding": Case(_Reader(_causal, random, size=0.003, rounding=2e-7), 7),
+        "nothing but rounding": Case(_Reader(_causal, random, rounding=2e-7), 7),
     }
 
 
