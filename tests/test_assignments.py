@@ -207,3 +207,31 @@ def test_points_of_unchanged_work_never_change_with_the_draw(name, draws):
     assert shares.pop("right") == {1.0}
     assert shares["0"] == shares["1.0"] == {0.0}
     assert not {what: found for what, found in shares.items() if len(found) > 1}
+
+
+LOOKED_UP = """
+def learn(sources, targets, steps, new_sources):
+    of = {a: b for s, t in zip(sources, targets) for a, b in zip(reversed(s), t)}
+    return [[of[token] for token in reversed(source)] for source in new_sources]
+"""
+
+
+@pytest.mark.sandbox
+def test_a_table_of_words_is_no_translator():
+    master = load_master(ASSIGNMENTS / "source" / "4_translator" / "translator.ipynb")
+    blank = {cell.grade_id for cell in master.cells if cell.is_answer and cell.grade_id != "learn"}
+    cells = [
+        replace(cell, source=LOOKED_UP)
+        if cell.grade_id == "learn"
+        else replace(cell, source="")
+        if cell.grade_id in blank or cell.is_manual
+        else cell
+        for cell in master.cells
+    ]
+    judge = Judge(master)
+    try:
+        result = judge.judge(cells).tests["test_learn"]
+    finally:
+        judge.close()
+    assert result.points == 0
+    assert "after 20 steps" in result.reason

@@ -43,9 +43,10 @@
 # **How it works.** Write your code where it says `# your code`. Run the cell below it: `check(…)`
 # tries your function on new numbers each time and tells you what is wrong, if something is. The
 # grader does the same and tries a few things more. A task that builds on an earlier one is graded
-# with a right answer to the earlier one, so a mistake costs you only once. Task 8 is not run again:
-# what you see when you hand in is what is graded. Write the loss of task 4 with basic operations;
-# the grader notes it if you call a ready-made one.
+# with a right answer to the earlier one, so a mistake costs you only once; use what you have
+# written as its task describes it, without arguments or methods of your own. Task 8 is not run
+# again: what you see when you hand in is what is graded. Write the loss of task 4 with basic
+# operations; the grader notes it if you call a ready-made one.
 #
 # Hand in this one notebook, and do not rename it; `transformer-lib verify-submission
 # translator.ipynb` says whether it can be graded.
@@ -354,10 +355,11 @@ expect(model(src, tgt), expected, "with the grader's weights, not its logits", a
 # The grader makes up a language: every word has a secret counterpart, and the order is
 # reversed. It shows you 2,000 pairs, gives you 400 steps and 100 new sentences, and counts the
 # translations that are right to the last token. Eighty of them give all seven points, fewer give
-# their share, and fewer than ten give none. You have three minutes on one core. A warm-up helps.
-# Luck plays a part: when fewer than 80 are right, the grader tries again with new languages,
-# three in all, and the best one counts. The test below only looks at the form of what you return:
-# make up a language of your own, and count.
+# their share, and fewer than ten give none. You have three minutes on one core. A warm-up helps. It
+# must be the training that does it: after 20 steps, few translations should be right yet. Luck
+# plays a part: when fewer than 80 are right, the grader tries again with new languages, three in
+# all, and the best one counts. The test below only looks at the form of what you return: make up a
+# language of your own, and count.
 
 # %% answer="learn"
 def learn(sources, targets, steps, new_sources):
@@ -400,7 +402,7 @@ def test_learn():
 verdict = run_test(test_learn)
 verdict
 ### BEGIN HIDDEN TESTS
-from transformer_lib.instructor.grading.values import agreeing
+from transformer_lib.instructor.grading.values import agreeing, expect
 
 assert verdict.passed
 
@@ -410,17 +412,18 @@ def sentences(count):
     return [torch.randint(4, 24, (length,)).tolist() for length in lengths]
 
 
-def right_of_100():
+def right_of_100(steps=400):
     secret = (torch.randperm(20) + 4).tolist()
 
     def translated(sources):
         return [[secret[token - 4] for token in reversed(source)] for source in sources]
 
     shown, new = sentences(2000), sentences(100)
-    answers = learn(shown, translated(shown), 400, new)
+    answers = learn(shown, translated(shown), steps, new)
     return agreeing(answers, translated(new))
 
 
+expect(right_of_100(steps=20) < 50, True, "most are right after 20 steps: no model learns so fast")
 right = 0
 for _ in range(3):
     right = max(right, right_of_100())
