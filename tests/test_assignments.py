@@ -12,10 +12,10 @@ import pytest
 
 from transformer_lib.course.checks import EXERCISES, diagnosis
 from transformer_lib.course.misconceptions.bank import wrong_answers
-from transformer_lib.instructor.grading.intake import verify
-from transformer_lib.instructor.grading.judge import Judge
-from transformer_lib.instructor.grading.master import load_master, parse, read_cell
-from transformer_lib.instructor.grading.nbgrader_plugin import released
+from transformer_lib.instructor.grading.intake import known, mend, verify
+from transformer_lib.instructor.grading.judge import Judge, Result, TestResult
+from transformer_lib.instructor.grading.master import as_handed_in, load_master, parse, read_cell
+from transformer_lib.instructor.grading.nbgrader_plugin import fill_in, released
 
 ASSIGNMENTS = Path(__file__).parent.parent / "assignments"
 sys.path.insert(0, str(ASSIGNMENTS.parent / "scripts"))
@@ -102,7 +102,10 @@ def test_the_release_runs_to_its_end_with_nothing_attempted(release):
 
 @pytest.mark.sandbox
 def test_the_solution_has_full_marks_and_an_empty_answer_none(judge, master, release):
-    solved = judge.judge(master.cells).tests
+    result = judge.judge(master.cells)
+    shown = [output for outputs in result.outputs.values() for output in outputs]
+    assert not [output for output in shown if output["output_type"] == "error"]
+    solved = result.tests
     untouched = [read_cell(cell) for cell in nbformat.read(release, 4).cells]
     empty = judge.judge(untouched).tests
     points = {cell.grade_id: cell.points for cell in master.cells if cell.is_test}
@@ -235,3 +238,31 @@ def test_a_table_of_words_is_no_translator():
         judge.close()
     assert result.points == 0
     assert "after 20 steps" in result.reason
+
+
+@pytest.mark.parametrize("has_output", [False, True])
+def test_what_is_graded_as_handed_in_must_have_been_run(has_output, tmp_path):
+    notebook = nbformat.read(ASSIGNMENTS / "release" / "4_translator" / "translator.ipynb", 4)
+    for cell in notebook.cells:
+        if cell.metadata.get("nbgrader", {}).get("grade_id") == "german":
+            cell.source = "print('gut')"
+            cell.outputs = [nbformat.v4.new_output("stream", text="gut")] if has_output else []
+    nbformat.write(notebook, tmp_path / "translator.ipynb")
+    text, well_formed = verify(tmp_path / "translator.ipynb")
+    assert well_formed
+    assert ("no output: german" in text) != has_output
+
+
+def test_a_student_s_own_cells_below_all_tests_keep_what_they_showed():
+    released = nbformat.read(ASSIGNMENTS / "release" / "4_translator" / "translator.ipynb", 4)
+    shown = nbformat.v4.new_output("stream", text="my curves")
+    own = [nbformat.v4.new_code_cell("1 / 0", outputs=[shown]) for _ in range(2)]
+    submission = known(
+        {**released, "cells": [*released.cells[:2], own[0], *released.cells[2:], own[1]]}
+    )
+    notebook = mend(submission, released).notebook
+    fill_in(notebook, Result({}, defaultdict(lambda: TestResult(0, 0))), keeps_outputs=True)
+    above, below = (cell for cell in notebook.cells if cell.source == "1 / 0")
+    assert not above.outputs  # it is run: tests may need it
+    assert [output.text for output in below.outputs] == ["my curves"]
+    assert as_handed_in([read_cell(c) for c in notebook.cells], keeps_outputs=False) == set()

@@ -86,8 +86,10 @@ verdict
 from transformer_lib.instructor.grading.values import expect
 
 x, scale, shift = torch.randn(2, 3, 12), torch.randn(12), torch.randn(12)
-expected = nn.functional.group_norm(x.flatten(0, 1), 4, scale, shift, 1e-5).view_as(x)
-expect(group_norm(x, scale, shift, 4, 1e-5), expected, "not what PyTorch's group_norm gives")
+expected = nn.functional.group_norm(x.flatten(0, 1), 2, scale, shift, 1e-5).view_as(x)
+got = group_norm(x, scale, shift, 2, 1e-5)
+# So wide that a missing ε costs its property, and not all points.
+expect(got, expected, "not what PyTorch's group_norm gives", atol=1e-2)
 5 * verdict.share
 ### END HIDDEN TESTS
 

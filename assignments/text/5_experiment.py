@@ -24,6 +24,8 @@
 #     - pages.py
 #     - plots
 #     - progress.py
+#     - randomness.py
+#     - timing.py
 #     - training
 #     keeps_outputs: true
 #     limits:
@@ -207,6 +209,7 @@ for budgets, ours, theirs, expected, says in (
     ([1, 2], [5, 6], [4, 5], 1.0, "ahead from the start"),
     ([1, 2], [5, 4], [4, 5], None, "behind at the end"),
     ([1, 2], [5, 5], [4, 5], None, "equal at the end is not ahead"),
+    ([1, 2, 3], [2, 1, 2], [1, 1, 1], 2.0, "equal on the way is not ahead"),
     ([1, 2, 3, 4], [2, 0, 0, 3], [1, 1, 1, 1], 10 / 3, "for good: the last crossing counts"),
 ):
     curves = (list(map(float, row)) for row in (budgets, ours, theirs))

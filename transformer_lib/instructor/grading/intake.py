@@ -18,7 +18,7 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode
 
-from transformer_lib.instructor.grading.master import parse
+from transformer_lib.instructor.grading.master import HANDED_IN, parse
 from transformer_lib.instructor.grading.outputs import harmless, joined
 from transformer_lib.instructor.grading.shown import plain
 
@@ -30,7 +30,6 @@ MAX_PARTS = 2_000_000  # lists, objects and commas of the file
 MAX_REMARKS = 20
 MAX_FILES = 1_000  # of a folder that are looked at to find the notebook
 PICTURES = ("image/png", "image/jpeg", "image/gif")
-HANDED_IN = "transformer_lib_handed_in"  # in the metadata of an answer: its outputs
 NO_ANSWER = "nothing was answered"
 PACKED = {".zip", ".rar", ".7z", ".tar", ".gz", ".tgz"}
 PERSONAL = "personal"  # id of the cell with the student's name, which is filled in anew
@@ -103,6 +102,7 @@ def known(notebook: Any) -> NotebookNode:
         "transformer_lib": {
             "name": _text(mine.get("name")),
             "cells": [[_text(name), _text(digest)] for name, digest in pairs[:MAX_CELLS]],
+            "keeps_outputs": mine.get("keeps_outputs") is True,
         },
         "left_out": max(0, len(notebook["cells"]) - MAX_CELLS),
     }
@@ -232,8 +232,11 @@ def _sort_cells(
 
 
 def _extra(cell: NotebookNode, number: int) -> NotebookNode:
-    make = nbformat.v4.new_code_cell if cell.cell_type == "code" else nbformat.v4.new_markdown_cell
-    return make(cell.source, id=f"extra-{number:03d}")
+    name = f"extra-{number:03d}"
+    if cell.cell_type == "markdown":
+        return nbformat.v4.new_markdown_cell(cell.source, id=name)
+    handed_in = {HANDED_IN: {"outputs": cell.outputs}}
+    return nbformat.v4.new_code_cell(cell.source, id=name, metadata=handed_in)
 
 
 def _grade_id(cell: NotebookNode) -> str:
@@ -314,6 +317,13 @@ def verify(path: Path) -> tuple[str, bool]:
     done = len(answers) - len(open_ones)
     line = f"✓ {path.name} is well-formed; {done} of {len(answers)} answers are there"
     line += f", open: {', '.join(open_ones)}" if open_ones else ""
+    silent = [
+        name
+        for name, cell in zip(names, answers, strict=True)
+        if cell.metadata.nbgrader.grade and cell.get("outputs") == [] and name not in open_ones
+    ]
+    if mine.keeps_outputs and silent:
+        line += f"; no output: {', '.join(silent)}, which is graded as handed in: run it and save"
     student = typed_in(notebook, "STUDENT")
     if is_left_open(student):
         line += f"; STUDENT is “{student}”: write your user name, or your numbers are another's"

@@ -21,6 +21,7 @@ from transformer_lib.course.sandboxed import wire
 from transformer_lib.instructor.grading.master import (
     Cell,
     Master,
+    as_handed_in,
     bound_names,
     loaded_names,
     touches,
@@ -157,6 +158,7 @@ def _show(judge: Judge, cells: Sequence[Cell], result: Result) -> dict[int, str]
     """
     left_out: dict[int, str] = {}
     until = time.monotonic() + judge.master.limits.total_seconds
+    left_alone = as_handed_in(cells, judge.master.keeps_outputs)
     room = MAX_SHOWN
     finished = False
     while not finished and time.monotonic() < until:
@@ -164,8 +166,8 @@ def _show(judge: Judge, cells: Sequence[Cell], result: Result) -> dict[int, str]
             number = 0
             try:
                 for number, cell in enumerate(cells):
-                    manual = cell.is_manual and judge.master.keeps_outputs
-                    if cell.kind != "code" or cell.is_test or manual or number in left_out:
+                    runs = cell.kind == "code" and not cell.is_test
+                    if not runs or number in left_alone or number in left_out:
                         continue
                     text = connection.ask("run", cell.source, reply_bytes=MAX_SHOWN)
                     if number not in result.outputs:
@@ -317,6 +319,8 @@ class _Test:
         outputs = [_verdict_output(verdict) for verdict in self.verdicts]
         failed = [verdict for verdict in self.verdicts if not verdict.passed]
         reason = failed[0].summary if failed else error
+        if failed and error.startswith(f"{HIDDEN}:"):
+            reason = f"{reason}; {error}"
         mistakes = [id for verdict in failed for id in verdict.mistakes]
         return TestResult(points, self.cell.points, outputs, reason, mistakes)
 
@@ -330,6 +334,7 @@ def _raised(shown: Sequence[Any]) -> str:
 
 
 TESTS = "<tests>"
+HIDDEN = "a hidden test failed"
 
 
 def _say(error: Exception) -> str:
@@ -344,17 +349,17 @@ def _say(error: Exception) -> str:
 def _say_little(error: Exception) -> str:
     """Why a hidden test failed, without its numbers: only what its author wrote for students."""
     if isinstance(error, UnexpectedError):
-        return f"a hidden test failed: {error}"
+        return f"{HIDDEN}: {error}"
     if hasattr(error, "explanation"):
         kind = "an exception" if isinstance(error, StudentError) else type(error).__name__
-        return f"a hidden test failed: your code raised {kind}"
+        return f"{HIDDEN}: your code raised {kind}"
     frame = error.__traceback__
     while frame is not None and frame.tb_next is not None:
         frame = frame.tb_next
     own = frame is not None and frame.tb_frame.f_code.co_filename == TESTS
     if isinstance(error, AssertionError) and own and error.args:
-        return f"a hidden test failed: {error}"
-    return "a hidden test failed"
+        return f"{HIDDEN}: {error}"
+    return HIDDEN
 
 
 def _failed(cell: Cell, reason: str) -> TestResult:

@@ -23,6 +23,7 @@ from transformer_lib.errors import UserError
 
 MAX_MAGICS = 50  # lines of a cell that are looked at one by one
 IPYTHON = re.compile(r"(?P<names>[\w., ]+(?==\s*[%!]))?(?:=\s*)?[%!].*|\?{1,2}[\w.]+|[\w.]+\?{1,2}")
+HANDED_IN = "transformer_lib_handed_in"  # in the metadata of a student's cell: its outputs
 HIDDEN = re.compile(
     r"^### BEGIN HIDDEN TESTS$.*?^### END HIDDEN TESTS$\n?", re.MULTILINE | re.DOTALL
 )
@@ -39,6 +40,7 @@ class Cell:
     is_grade: bool = False
     points: float = 0.0
     ready_made: str = ""  # what an answer should not call but do itself, separated by spaces
+    is_own: bool = False  # whether a student has added it
 
     @property
     def is_test(self) -> bool:
@@ -79,7 +81,19 @@ def read_cell(node: NotebookNode) -> Cell:
         bool(mine.get("grade", False)),
         float(mine.get("points", 0) or 0),
         str(node.metadata.get("ready_made", "")),
+        HANDED_IN in node.metadata and "nbgrader" not in node.metadata,
     )
+
+
+def as_handed_in(cells: Sequence[Cell], keeps_outputs: bool) -> set[int]:
+    """The numbers of cells that are not run, but shown with the outputs that were handed in.
+
+    They are those that a human grades, and a student's own below all tests.
+    """
+    if not keeps_outputs:
+        return set()
+    last = max((number for number, cell in enumerate(cells) if cell.is_test), default=len(cells))
+    return {n for n, cell in enumerate(cells) if cell.is_manual or (cell.is_own and n > last)}
 
 
 @dataclass(frozen=True)
@@ -93,7 +107,7 @@ class Master:
         preload: modules to import before the first submission, besides those that given cells
             import.
         keeps_outputs: whether hand-graded code is not run again and shown with the outputs that
-            were handed in, because it takes long or needs a GPU.
+            were handed in, because it takes long or needs a GPU (:func:`as_handed_in`).
         limits: those of :class:`Limits` that are not as usual.
     """
 

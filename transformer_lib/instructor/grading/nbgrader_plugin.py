@@ -25,10 +25,15 @@ from traitlets.config import Config
 
 from transformer_lib.errors import UserError
 from transformer_lib.files import write_text
-from transformer_lib.instructor.grading.intake import HANDED_IN, known, mend, source_digest
+from transformer_lib.instructor.grading.intake import known, mend, source_digest
 from transformer_lib.instructor.grading.judge import Result, TestResult
 from transformer_lib.instructor.grading.late import LatePolicy
-from transformer_lib.instructor.grading.master import load_master, read_cell
+from transformer_lib.instructor.grading.master import (
+    HANDED_IN,
+    as_handed_in,
+    load_master,
+    read_cell,
+)
 from transformer_lib.instructor.grading.outputs import Output
 from transformer_lib.instructor.grading.personal import (
     SetCohort,
@@ -272,12 +277,13 @@ def _released_from(master: Path, changed: int) -> NotebookNode:
 
 def fill_in(nb: NotebookNode, result: Result, keeps_outputs: bool) -> None:
     """Put the outputs of a result into the notebook, where nbgrader looks for grades."""
-    for number, cell in enumerate(nb.cells):
+    cells = [read_cell(cell) for cell in nb.cells]
+    kept = as_handed_in(cells, keeps_outputs)
+    for number, (cell, seen) in enumerate(zip(nb.cells, cells, strict=True)):
         if cell.cell_type != "code":
             continue
         outputs = result.outputs.get(number, [])
-        seen = read_cell(cell)
-        if seen.is_manual and keeps_outputs:
+        if number in kept:
             outputs = cell.metadata.get(HANDED_IN, {}).get("outputs", [])
         if seen.is_test:
             cell.source = seen.visible.rstrip()  # what is hidden stays so in the feedback
@@ -302,7 +308,7 @@ def _points(test: TestResult) -> Output:
     reason = f": {html.escape(line(test.reason, 1000))}" if test.reason else ""
     data = {
         "text/plain": f"{test.points:g}",
-        "text/html": f"<p><strong>{points}</strong>{reason}</p>",
+        "text/html": f"<p><strong>{points}</strong> by this test{reason}</p>",
     }
     return {"output_type": "execute_result", "execution_count": None, "data": data, "metadata": {}}
 
