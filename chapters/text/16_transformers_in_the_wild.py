@@ -712,7 +712,7 @@ for mistake in bank():
     if mistake.id in ("M739", "M740"):
         wrong_logits = mistake.answers["gpt2_logits"](*case.args)
         off = (wrong_logits - right_logits).abs().max() / right_logits.abs().max()
-        print(f"{mistake.id}: {mistake.title}, off by up to {off:.1e} of the largest logit")
+        print(f"{mistake.id}: {mistake.title}, off by up to {off:.0e} of the largest logit")
 
 # %% [markdown]
 # The first you notice at once, if you compare; the second only if you compare in numbers, and not
