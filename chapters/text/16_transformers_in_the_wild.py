@@ -620,7 +620,8 @@ for name, block in {"broken": broken_block, "mended": mended_block}.items():
     out = block(x, llama, places, 8)
     past = (block(last_changed, llama, places, 8) - out)[:, :-1].abs().max()
     moved = (block(x, llama, places + 100, 8) - out).abs().max()
-    print(f"{name}: the past changes by {past:.1e}, with moved positions {moved:.1e}")
+    sizes = [f"{x:.1f}" if x > 1e-3 else "rounding at most" for x in (past, moved)]
+    print(f"{name}: the past changes by {sizes[0]}, with moved positions {sizes[1]}")
     assert (past < 1e-5) == (moved < 1e-3) == (name == "mended"), "has yours passed its check?"
 
 # %% [markdown]
