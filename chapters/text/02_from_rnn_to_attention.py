@@ -195,7 +195,7 @@ class Seq2Seq(nn.Module):
 
 # %% [markdown]
 # The task of the opening question: random letters, to be repeated. Nothing has to be understood,
-# everything has to be remembered.  (`fused=True` below lets Adam move all parameters in one call:
+# everything has to be remembered. (`fused=True` below lets Adam move all parameters in one call:
 # the same result, faster.)
 
 # %%
@@ -521,9 +521,9 @@ show(
 
 # %% [markdown]
 # The training data never said where to look. Looking at letter 7 while writing letter 7 is one way
-# to get it right, and gradient descent finds it. How does it know
-# the place? Not by counting: with random letters to read it loses it, as the table shows. So it
-# seems to go by the letters that it has just read.
+# to get it right, and gradient descent finds it. How does it know the place? Not by counting: with
+# random letters to read it loses it, as the table shows. So it seems to go by the letters that it
+# has just read.
 #
 # ## An alignment
 #

@@ -15,7 +15,7 @@ MEMORY = 4 * 2**30  # that it may take besides what there is
 
 
 def apart(call: Callable[[], str], seconds: float) -> str:
-    """The result of ``call``; None if it fails, crashes or takes longer than ``seconds``.
+    """The result of ``call``; empty if it fails, crashes or takes longer than ``seconds``.
 
     The call runs in a copy of this process, and nothing of what it changes is seen here. Such a
     copy, a fork, can be made on Linux, and PyTorch survives it where it has no accelerator;

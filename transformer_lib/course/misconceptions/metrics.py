@@ -647,6 +647,5 @@ def without_ties(first, second):
     hint="For letters other than A, B and = your chance is 0. Which letters can a judge say?",
 )
 def letters_of_the_chapter(first, second):
-    n = len(first)
-    chance = sum(first.count(kind) * second.count(kind) for kind in "AB=") / n**2
-    return _beyond(_agreement(first, second), chance) if chance < 1 else 1.0
+    chance = sum(first.count(kind) * second.count(kind) for kind in "AB=") / len(first) ** 2
+    return _beyond(_agreement(first, second), chance)

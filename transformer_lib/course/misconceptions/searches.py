@@ -739,6 +739,6 @@ def start_in_the_source(text, model, pieces):
     "what undoes it?",
 )
 def gathered_again(probabilities, p):
-    kept, order = probabilities.sort(dim=-1, descending=True)
-    kept = kept.masked_fill(kept.cumsum(dim=-1) - kept >= p, 0.0)
+    likeliest, order, dropped = _in_order(probabilities, p)
+    kept = likeliest.masked_fill(dropped, 0.0)
     return (kept / kept.sum(dim=-1, keepdim=True)).gather(-1, order)

@@ -158,18 +158,17 @@ def _show(judge: Judge, cells: Sequence[Cell], result: Result) -> dict[int, str]
     """
     left_out: dict[int, str] = {}
     until = time.monotonic() + judge.master.limits.total_seconds
-    left_alone = as_handed_in(cells, judge.master.keeps_outputs)
+    running = _running(judge.master, cells)
     room = MAX_SHOWN
     finished = False
     while not finished and time.monotonic() < until:
         with judge.sandbox.open(until) as connection:
             number = 0
             try:
-                for number, cell in enumerate(cells):
-                    runs = cell.kind == "code" and not cell.is_test
-                    if not runs or number in left_alone or number in left_out:
+                for number in running:
+                    if number in left_out:
                         continue
-                    text = connection.ask("run", cell.source, reply_bytes=MAX_SHOWN)
+                    text = connection.ask("run", cells[number].source, reply_bytes=MAX_SHOWN)
                     if number not in result.outputs:
                         result.outputs[number] = _read_outputs(text, room)
                         room -= len(text)
@@ -178,6 +177,12 @@ def _show(judge: Judge, cells: Sequence[Cell], result: Result) -> dict[int, str]
                 left_out[number] = str(error)
                 result.outputs[number] = [error_output("ProcessEnded", str(error))]
     return left_out
+
+
+def _running(master: Master, cells: Sequence[Cell]) -> list[int]:
+    """The numbers of the code cells that run: no tests, and none that is shown as handed in."""
+    kept = as_handed_in(cells, master.keeps_outputs)
+    return [n for n, c in enumerate(cells) if c.kind == "code" and not c.is_test and n not in kept]
 
 
 def _read_outputs(text: Any, room: int = MAX_SHOWN) -> list[Output]:
@@ -251,10 +256,8 @@ def _preparation(
     last = max(number for number, cell in enumerate(cells) if cell.grade_id == test.grade_id)
     needed: set[str] = set()
     chosen: list[tuple[int, str, bool]] = []
-    for number in reversed(range(last)):
+    for number in reversed([n for n in _running(master, cells) if n < last]):
         cell = cells[number]
-        if cell.kind != "code" or cell.is_test or (cell.is_manual and master.keeps_outputs):
-            continue
         is_earlier = cell.is_answer and cell.grade_id not in mine
         reference = references[cell.grade_id] if is_earlier else ""
         if is_earlier and bound_names(reference) & needed:

@@ -36,15 +36,14 @@ def fill(module: nn.Module, like: nn.Module) -> nn.Module:
             ``state_dict()`` has more than these.
     """
     expected = {name: tuple(p.shape) for name, p in like.named_parameters()}
-    found = {name: tuple(p.shape) for name, p in module.named_parameters()}
+    found = dict(module.named_parameters(remove_duplicate=False))
+    owners: dict[Tensor, str] = {}
+    for name in sorted(found, key=lambda name: name not in expected):  # the right names first
+        first = owners.setdefault(found[name], name)
+        if first != name and first in expected:
+            why = "each layer needs its own" if name in expected else "state_dict() has both names"
+            raise ValueError(f"your {name} is your {first} once more: {why}")
     missing = [name for name in expected if name not in found]
-    shared = dict(module.named_parameters(remove_duplicate=False))
-    for name in missing:
-        if name in shared:
-            (first,) = [n for n, p in module.named_parameters() if p is shared[name]]
-            if first in expected:
-                raise ValueError(f"your {name} is your {first} once more: each layer needs its own")
-            raise ValueError(f"your {first} is your {name} once more: state_dict() has both names")
     unknown = [name for name in found if name not in expected]
     if missing:
         said = f"your module has no parameter {missing[0]}"
@@ -52,12 +51,9 @@ def fill(module: nn.Module, like: nn.Module) -> nn.Module:
     if unknown:
         raise ValueError(f"your module has a parameter too many: {unknown[0]}")
     for name, shape in expected.items():
-        if found[name] != shape:
-            raise ValueError(f"the shape of your {name} is {found[name]}, not {shape}")
+        if tuple(found[name].shape) != shape:
+            raise ValueError(f"the shape of your {name} is {tuple(found[name].shape)}, not {shape}")
     for name in module.state_dict():
-        if name in shared and name not in expected:
-            (first,) = [n for n in expected if shared[n] is shared[name]]
-            raise ValueError(f"your {name} is your {first} once more: state_dict() has both names")
         if name not in expected:
             raise ValueError(
                 f"your buffer {name} is in state_dict(), and in nobody else's weights: register it "
