@@ -587,6 +587,9 @@ FLOODS = {
     "very many parts": """
         worker.Worker.do_run = lambda self, source: "[" + "[]," * 2_000_000 + "[]]"
         """,
+    "a text without an end, full of quotation marks": """
+        worker.Worker.do_run = lambda self, source: '"' + '\\\\"' * 1_500_000
+        """,
     "outputs that are none": """
         worker.Worker.do_run = lambda self, source: json.dumps({"a": [1, {"b": None}]})
         """,

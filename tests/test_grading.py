@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import grading_help
@@ -33,6 +34,7 @@ from transformer_lib.instructor.grading import grade as grading
 from transformer_lib.instructor.grading.course import Course, safe_name
 from transformer_lib.instructor.grading.executors import machines
 from transformer_lib.instructor.grading.export import export
+from transformer_lib.instructor.grading.hand_ins import Entry, record
 from transformer_lib.instructor.grading.intake import (
     HANDED_IN,
     NO_ANSWER,
@@ -52,7 +54,7 @@ from transformer_lib.instructor.grading.report import (
     make_report,
     write_report,
 )
-from transformer_lib.instructor.grading.results import StoredResult
+from transformer_lib.instructor.grading.results import Key, StoredResult
 from transformer_lib.instructor.grading.sandbox import PACKAGE, Sandbox
 from transformer_lib.instructor.grading.table import table
 from transformer_lib.instructor.grading.term import ItemPoints, Standing, Standings, standings
@@ -376,6 +378,23 @@ def test_a_mended_test_regrades_one_task_alone(course, template):
     assert rows["ada"].points == 6, "the other task keeps its points"
     with course.gradebook() as gradebook:
         assert gradebook.find_submission("small", "ada").score == 6
+    rows = grade(course)
+    assert rows["ada"].is_new, "the other task was mended, too, and has points of its old test"
+    assert rows["ada"].points == 2
+    assert not grade(course)["ada"].is_new
+
+
+@pytest.mark.sandbox
+def test_one_task_of_new_work_is_not_graded_beside_the_points_of_earlier_work(course, template):
+    hand_in(course, "ada", grading_help.submission(template, **SOLVED))
+    hand_in(course, "bert", template)
+    assert [row.points for row in grade(course).values()] == [6, 0]
+    hand_in(course, "ada", template)
+    hand_in(course, "bert", grading_help.submission(template, **SOLVED))
+    assert [row.points for row in grade(course, task="test_mask").values()] == [0, 6]
+    with course.gradebook() as gradebook:
+        assert gradebook.find_submission("small", "bert").score == 6
+    assert not any(row.is_new for row in grade(course).values())
 
 
 @pytest.mark.sandbox
@@ -542,7 +561,7 @@ def test_the_class_report(course, template):
     ]  # fmt: skip
     assert report.mistakes_of["cleo"] == [report.mistakes[0].id]
     assert [one.students for one in report.mistakes] == [1]
-    assert report.troubles[0][:2] == ("eli", "test_scale")
+    assert report.remarks[0][:2] == ("eli", "test_scale")
     page = (course.folder / "report.html").read_text()
     assert "data:image/svg+xml" in page
     assert "5 of 6 students have handed in" in page
@@ -619,20 +638,29 @@ def test_two_notebooks_may_have_tests_of_one_name_and_a_test_may_be_worth_nothin
     ada = Standing("ada", handed_in=True, score=5.0, items=items)
     now = Standings("two", None, 6.0, {"ada": ada})
     both = {
-        "a": Result(tests={"test": TestResult(1.0, 2.0), "free": TestResult(0.0, 0.0)}),
+        "a": Result(
+            tests={
+                "test": TestResult(1.0, 2.0, remarks=["calls softmax"]),
+                "free": TestResult(0.0, 0.0),
+            }
+        ),
         "b": Result(tests={"test": TestResult(4.0, 4.0)}),
     }
     report = make_report(now, ["a: test", "a: free", "b: test"], {"ada": both})
     assert [(i.name, i.ease) for i in report.items] == [("a: test", 0.5), ("b: test", 1.0)]
+    assert report.remarks == [("ada", "a: test", "calls softmax")]
 
 
 def test_a_damaged_result_is_graded_again(tmp_path):
     stored = StoredResult(tmp_path, "small", "small", "ada")
     stored.path.parent.mkdir(parents=True)
-    for text in ("{}", '{"key": "k"}', '{"key": "k", "result": 3}', "[]", "{"):
+    key = Key("work", {"test": "first form"})
+    for text in ("{}", '{"cells": "work"}', '{"cells": "work", "result": 3}', "[]", "{"):
         stored.path.write_text(text)
         assert stored.read() is None
-        assert not stored.is_entered("k")
+        assert not stored.is_entered(key)
+        result = Result(tests={"test": TestResult(1.0, 2.0)})
+        assert stored.write_test(key, result, "test") == result == stored.read(key)
 
 
 ODD_NAMES = [
@@ -825,6 +853,29 @@ def test_the_time_of_handing_in_counts_and_no_other_text(course, template, text,
     assert ("says no time" in " ".join(row.remarks)) == (late == 0)
     with course.gradebook() as gradebook:
         assert gradebook.find_submission("small", "ada").total_seconds_late == late
+
+
+@pytest.mark.sandbox
+def test_nbgraders_own_grading_does_not_bring_back_a_time_that_a_student_wrote(course, template):
+    folder = hand_in(course, "ada", grading_help.submission(template, **SOLVED))
+    (folder / "timestamp.txt").write_text("2026-11-24 10:00:00 UTC")
+    with course.gradebook() as gradebook:
+        gradebook.update_or_create_assignment("small", duedate="2026-11-24 11:00:00 UTC")
+    arrived = datetime(2026, 11, 24, 12, tzinfo=UTC)
+    record(course, "small", {"ada": Entry(arrived)})
+    grade(course)
+    with course.gradebook() as gradebook:  # as its autograde does
+        gradebook.update_or_create_submission("small", "ada", timestamp="2026-11-24 10:00:00 UTC")
+    assert standings(course, "small").students["ada"].seconds_late == 3600
+
+
+def test_what_a_notebook_says_of_itself_reaches_no_terminal(template, tmp_path):
+    notebook = grading_help.submission(template, **SOLVED)
+    notebook.metadata.transformer_lib.name = "small\x1b]0;title\x07\n✓ all is well"
+    (tmp_path / "small.ipynb").write_text(nbformat.writes(notebook))
+    text, _ = verify(tmp_path / "small.ipynb")
+    assert "\\x1b]0;title\\x07 ✓ all is well.ipynb" in text
+    assert text.isprintable()
 
 
 def test_students_need_nothing_of_grading_to_verify_a_submission():

@@ -45,6 +45,18 @@ def test_comments_and_names_are_no_traits_of_tokens():
     assert of_code("def f(:")["trees"] == {}, "what is no Python has tokens alone"
 
 
+def test_what_is_not_seen_makes_no_difference():
+    """Characters without a width, letters that look like others, and code in a text."""
+    code = "def f(x, y):\n    total = x * y + 3\n    return total.sum(dim=-1)\n"
+    hidden = of_code(f"exec({code!r})")
+    assert all(of_code(code)[kind].items() <= hidden[kind].items() for kind in ("tokens", "trees"))
+    said = "The mask hides 4,096 scores, which would be peeked at otherwise."
+    odd = said.replace("a", "а").replace("o", "ο").replace("s", "s\u200c").replace("4", "\u20664")
+    assert odd != said
+    assert traits(Work("x", {}, {"a": said})) == traits(Work("x", {}, {"a": odd}))
+    assert of_code('x = "first\\nsecond line: of words"')["trees"] == {}
+
+
 @pytest.mark.parametrize("assignment", ASSIGNMENTS)
 def test_copies_stand_out_and_independent_work_hardly_ever(assignment):
     """The figures of docs/likeness.md, with room for changes of the method."""

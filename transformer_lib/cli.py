@@ -21,6 +21,7 @@ from transformer_lib.instructor.grading import commands as grading
 from transformer_lib.instructor.rating import commands as rating
 from transformer_lib.leaderboard import commands as leaderboard
 from transformer_lib.options import DeviceOption, From, RunA, RunB, RunFolder, TestName
+from transformer_lib.shown import line
 
 app = typer.Typer(
     help="Train, use and judge translation models: a Transformer, and the RNN it replaced.",
@@ -383,7 +384,7 @@ def main() -> None:
     try:
         app()
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {line(str(error), 4000)}", file=sys.stderr)
         sys.exit(2)
     except BrokenPipeError:  # the reader of our output has gone, as in `… | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -415,9 +416,9 @@ class StandardInput:
     def __iter__(self) -> Iterator[str]:
         from transformer_lib.files import decoded
 
-        for number, line in enumerate(sys.stdin.buffer, start=1):
+        for number, given in enumerate(sys.stdin.buffer, start=1):
             try:
-                yield decoded(line, number)
+                yield decoded(given, number)
             except UnicodeDecodeError as error:
                 self.problem = UserError(
                     f"standard input, line {number}: not UTF-8 ({error.reason}); the lines before "

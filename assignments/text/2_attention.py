@@ -343,8 +343,8 @@ expect(
 # ### BEGIN MARK SCHEME
 # | points | for |
 # |---|---|
-# | 1 | three maps of the same scores, with the student's own seed ({{ NUMBER }}), labeled, one color scale; the band with its first column and the block with its triangle are right |
-# | 1 | the six entropies are those of the student's own weights, and 0 · ln 0 counts as 0 |
+# | 1 | cell 1: three maps of the same scores, with the student's own seed ({{ NUMBER }}), labeled, one color scale; the band with its first column and the block with its triangle are right |
+# | 1 | cell 1: the six entropies are those of the student's own weights, and 0 · ln 0 counts as 0 |
 # | 1 | at most ln n for n visible keys, hence the order; a cap of 1 leaves scores between −1 and 1, so weights differ by less than e² and entropies are near ln n |
 # | 1 | the row with the largest gap, and its scores, are right for the student's seed |
 # ### END MARK SCHEME

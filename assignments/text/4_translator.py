@@ -454,9 +454,9 @@ short[:3], len(short)
 # ### BEGIN MARK SCHEME
 # | points | for |
 # |---|---|
-# | 2 | trained on one part, tested on another: no sentence is in both |
-# | 1 | the loss over the steps, axes labeled |
-# | 1 | ten translations beside their references |
+# | 2 | cell 1: trained on one part, tested on another: no sentence is in both |
+# | 1 | cell 1: the loss over the steps, axes labeled |
+# | 1 | cell 1: ten translations beside their references |
 # | 2 | what it has learned and what not, with examples from the list |
 # | 1 | words that were never seen cannot be translated or said |
 # | 1 | pieces of words (BPE) would share stems and endings and leave no word out |

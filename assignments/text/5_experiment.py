@@ -25,6 +25,7 @@
 #     - plots
 #     - progress.py
 #     - randomness.py
+#     - shown.py
 #     - timing.py
 #     - training
 #     keeps_outputs: true
@@ -235,11 +236,11 @@ for budgets, ours, theirs, expected, says in (
 # ### BEGIN MARK SCHEME
 # | points | for |
 # |---|---|
-# | 3 | both trained on the same data and vocabulary, one budget held equal and named |
-# | 2 | learning curves over the budget |
-# | 2 | BLEU of both with signature |
-# | 2 | significance, read rightly |
-# | 1 | where they cross, or that they do not |
+# | 3 | cell 1: both trained on the same data and vocabulary, one budget held equal and named |
+# | 2 | cell 1: learning curves over the budget |
+# | 2 | cell 2: BLEU of both with signature |
+# | 2 | cell 2: significance, read rightly |
+# | 1 | cell 2: where they cross, or that they do not |
 # ### END MARK SCHEME
 
 # %%
@@ -286,8 +287,8 @@ assert len(comparison.evaluations[0].hypotheses) == 1000
 # ### BEGIN MARK SCHEME
 # | points | for |
 # |---|---|
-# | 3 | a blind judgment of twenty sentences or more, with its report |
-# | 1 | the control items are looked at |
+# | 3 | cell 1: a blind judgment of twenty sentences or more, with its report |
+# | 1 | cell 1: the control items are looked at |
 # | 2 | the p-value or interval is read rightly; agreement with BLEU |
 # | 2 | how many more: the interval shrinks with the root of the number |
 # ### END MARK SCHEME

@@ -78,7 +78,7 @@ class Comparison:
         return f"{self.verdict()} {self.budgets()}".rstrip()
 
     def budgets(self) -> str:
-        """Whether the two were trained alike; empty if they were, within a tenth."""
+        """How long each was trained; empty if their minutes and tokens are within a tenth."""
         a, b = (evaluation.cost for evaluation in self.evaluations)
         if all(
             0.9 * max(x, y) <= min(x, y) for x, y in ((a.seconds, b.seconds), (a.tokens, b.tokens))
@@ -88,7 +88,7 @@ class Comparison:
             f"{name} {cost.seconds / 60:.1f} min and {cost.tokens / 1e6:.2f} M tokens"
             for name, cost in zip(self.names, (a, b), strict=True)
         )
-        return f"They had other budgets: {first}, {second}."
+        return f"What their training took: {first}, {second}."
 
     def as_text(self) -> str:
         d = self.difference

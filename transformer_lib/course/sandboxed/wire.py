@@ -38,7 +38,8 @@ DTYPES = (
     torch.uint8,
     torch.bool,
 )
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+# Each byte is looked at once, whoever wrote it: a string without an end takes the rest.
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 _HEAD = struct.Struct(">QQ")  # bytes of the JSON document, bytes of the tensors
 
 

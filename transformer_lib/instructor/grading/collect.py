@@ -21,8 +21,8 @@ from transformer_lib.instructor.grading.class_list import known_people, separato
 from transformer_lib.instructor.grading.course import Course, safe_name
 from transformer_lib.instructor.grading.exchange import from_exchange
 from transformer_lib.instructor.grading.hand_ins import Entry, HandIn, digest, record, recorded
-from transformer_lib.instructor.grading.shown import line
 from transformer_lib.instructor.grading.term import moment, policy_of, shown
+from transformer_lib.shown import line
 
 
 def collect(

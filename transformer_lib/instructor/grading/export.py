@@ -11,8 +11,8 @@ from typing import Any, Literal, NamedTuple
 from transformer_lib.errors import UserError
 from transformer_lib.files import write_text
 from transformer_lib.instructor.grading.course import Course
-from transformer_lib.instructor.grading.shown import table_cell
 from transformer_lib.instructor.grading.term import Standings, standings
+from transformer_lib.shown import table_cell
 
 Form = Literal["nbgrader", "canvas", "moodle"]
 

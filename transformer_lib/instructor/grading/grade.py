@@ -19,7 +19,7 @@ from transformer_lib.errors import UserError
 from transformer_lib.files import write_text
 from transformer_lib.instructor.grading.course import Course, nbgrader_steps, safe_name
 from transformer_lib.instructor.grading.executors import processes
-from transformer_lib.instructor.grading.hand_ins import recorded
+from transformer_lib.instructor.grading.hand_ins import Entry, recorded
 from transformer_lib.instructor.grading.intake import (
     UnreadableError,
     find_notebook,
@@ -41,9 +41,9 @@ from transformer_lib.instructor.grading.results import (
     result_key,
 )
 from transformer_lib.instructor.grading.sandbox import Isolation, require_bubblewrap
-from transformer_lib.instructor.grading.shown import line
 from transformer_lib.instructor.grading.term import enter_times, policy_of
 from transformer_lib.progress import progress_is_shown
+from transformer_lib.shown import line
 
 TIME = "%Y-%m-%d %H:%M:%S.%f"  # as nbgrader writes it, before the zone
 
@@ -87,7 +87,7 @@ def grade(
 
     Args:
         again: grade even what has not changed.
-        task: name of a test cell: of what was graded before, change only its points.
+        task: name of a test cell: of work that was graded before, change only its points.
         executor: makes what carries the work; one process for each core by default.
 
     Raises:
@@ -97,7 +97,7 @@ def grade(
         require_bubblewrap()
     policy_of(course)  # wrong rules are said before anything is done
     masters = {name: (path, load_master(path)) for name, path in course.masters(assignment).items()}
-    tests = {c.grade_id for _, master in masters.values() for c in master.cells if c.is_test}
+    tests = {cell.grade_id for _, master in masters.values() for cell in master.tests}
     if task is not None and task not in tests:
         raise UserError(f"no test is called {task}; there are: {', '.join(sorted(tests))}")
     there = course.hand_ins(assignment)
@@ -105,7 +105,7 @@ def grade(
     if missing := sorted(set(wanted) - there.keys()):
         raise UserError(f"nothing was handed in by {', '.join(missing)}")
     course.register(assignment)
-    times = {name: one.time for name, one in recorded(course, assignment).items()}
+    records = recorded(course, assignment)
     entered = _entered(course, assignment, tests)
     rows, work = [], []
     for student in wanted:
@@ -113,7 +113,7 @@ def grade(
             item = _Item(course, assignment, student, name, path, master)
             rows.append(item.row)
             try:
-                item.take_in(there[student], times.get(student))
+                item.take_in(there[student], records.get(student))
             except Exception as error:  # one student's trouble is not the class's
                 item.give_up("could not be taken in", error)
                 continue
@@ -181,7 +181,7 @@ class _Item:
         self.row = Graded(student, name)
         self.stored = StoredResult(course.results, assignment, name, student)
 
-    def take_in(self, folder: Path, recorded: datetime | None) -> None:
+    def take_in(self, folder: Path, record: Entry | None) -> None:
         """Make the notebook that is graded, in a folder of ours; the hand-in stays as it is."""
         template = released_from(self.path)
         found, remarks = find_notebook(folder, self.row.notebook, template)
@@ -192,9 +192,9 @@ class _Item:
             except UnreadableError as error:
                 remarks.append(f"{found.name} {error}")
         target = self.course.taken_in / self.row.student / self.assignment
-        self.row.time, self.row.is_recorded = recorded, recorded is not None
+        self.row.is_recorded = record is not None
         try:
-            self.row.time = recorded or _time_of(folder / "timestamp.txt")
+            self.row.time = record.time if record else _time_of(folder / "timestamp.txt")
         except (OSError, ValueError, OverflowError):
             remarks.append("timestamp.txt says no time; whether it was late is not known")
         self._keep_for_feedback(folder, target)
@@ -204,7 +204,7 @@ class _Item:
         write_text(target / f"{self.row.notebook}.ipynb", nbformat.writes(notebook))
         self.cells = cells_to_judge(notebook)
         self.key = result_key(self.master, self.cells)
-        self.row.result = self.stored.read(self.key)
+        self.row.result = self.stored.read(self.key) if self.stored.is_whole(self.key) else None
 
     def _keep_for_feedback(self, folder: Path, target: Path) -> None:
         """What nbgrader's ``release_feedback`` needs of a hand-in: its time, and its secret."""
@@ -224,7 +224,7 @@ class _Item:
 
     def is_entered(self, entered: set[tuple[str, str]]) -> bool:
         there = (self.row.student, self.row.notebook) in entered
-        return there and self.stored.is_entered(self.key)
+        return there and self.row.result is not None and self.stored.is_entered(self.key)
 
     def take(self, future: Future, task: str | None) -> bool:
         """Keep a result, with a ``task`` for that one alone; returns whether there is one."""
@@ -233,11 +233,11 @@ class _Item:
         except Exception as error:
             self.give_up("could not be judged", error)
             return False
-        earlier = self.stored.read()
-        if task is not None and earlier is not None:
-            result.tests = earlier.tests | {n: t for n, t in result.tests.items() if n == task}
+        if task in result.tests:
+            result = self.stored.write_test(self.key, result, task)
+        else:
+            self.stored.write(self.key, result)
         self.row.result = result
-        self.stored.write(self.key, result)
         return True
 
     def enter(self) -> None:
@@ -257,8 +257,7 @@ class _Item:
         except Exception as error:
             self.give_up(f"nbgrader could not take it (see {self.course.log})", error)
         else:
-            assert self.row.result is not None
-            self.stored.write(self.key, self.row.result, entered=True)
+            self.stored.mark_entered()
 
 
 def _judged(

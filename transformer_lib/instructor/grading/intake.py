@@ -18,9 +18,9 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode
 
-from transformer_lib.instructor.grading.master import HANDED_IN, parse
+from transformer_lib.instructor.grading.master import HANDED_IN, loaded_names, parse
 from transformer_lib.instructor.grading.outputs import harmless, joined
-from transformer_lib.instructor.grading.shown import plain
+from transformer_lib.shown import line, plain
 
 MAX_BYTES = 20 * 2**20
 MAX_SOURCE, MAX_OWN = 20_000, 200_000  # characters of a cell, and of all that students write
@@ -28,6 +28,7 @@ MAX_CELLS = 2_000
 MAX_EXTRA_CELLS = 300
 MAX_PARTS = 2_000_000  # lists, objects and commas of the file
 MAX_REMARKS = 20
+RUN_TEXT = {"exec", "eval", "compile"}  # which hide what an answer does from whoever compares
 MAX_FILES = 1_000  # of a folder that are looked at to find the notebook
 PICTURES = ("image/png", "image/jpeg", "image/gif")
 NO_ANSWER = "nothing was answered"
@@ -156,6 +157,8 @@ def mend(submission: NotebookNode, released: NotebookNode) -> Intake:
             if given is not None:
                 intake.answered += given.source.strip() != cell.source.strip()
                 cell.source = given.source
+                if cell.cell_type == "code" and loaded_names(given.source) & RUN_TEXT:
+                    intake.remarks.append(f"the answer cell {grade_id} runs text as code")
                 if cell.cell_type == "code" and given.cell_type == "code":
                     cell.metadata[HANDED_IN] = {"outputs": given.outputs}
                 if "attachments" in given and cell.cell_type == "markdown":
@@ -295,7 +298,7 @@ def verify(path: Path) -> tuple[str, bool]:
     try:
         notebook = read_submission(path)
     except UnreadableError as error:
-        return f"✗ {path} {error}", False
+        return line(f"✗ {path} {error}"), False
     mine = notebook.metadata.transformer_lib
     expected, name = dict(mine.cells), mine.name
     if not name or not expected:
@@ -308,26 +311,26 @@ def verify(path: Path) -> tuple[str, bool]:
     if path.name != f"{name}.ipynb":
         problems.append(f"its name must be {name}.ipynb")
     if problems:
-        return "\n".join(f"✗ {problem}" for problem in problems), False
+        return "\n".join(line(f"✗ {problem}") for problem in problems), False
     answers = [cell for cell in notebook.cells if _is_answer(cell)]
     names = [_grade_id(cell) for cell in answers]
     open_ones = [
         n for n, cell in zip(names, answers, strict=True) if _is_as_released(cell, expected)
     ]
     done = len(answers) - len(open_ones)
-    line = f"✓ {path.name} is well-formed; {done} of {len(answers)} answers are there"
-    line += f", open: {', '.join(open_ones)}" if open_ones else ""
+    text = f"✓ {path.name} is well-formed; {done} of {len(answers)} answers are there"
+    text += f", open: {', '.join(open_ones)}" if open_ones else ""
     silent = [
         name
         for name, cell in zip(names, answers, strict=True)
         if cell.metadata.nbgrader.grade and cell.get("outputs") == [] and name not in open_ones
     ]
     if mine.keeps_outputs and silent:
-        line += f"; no output: {', '.join(silent)}, which is graded as handed in: run it and save"
+        text += f"; no output: {', '.join(silent)}, which is graded as handed in: run it and save"
     student = typed_in(notebook, "STUDENT")
     if is_left_open(student):
-        line += f"; STUDENT is “{student}”: write your user name, or your numbers are another's"
-    return line, True
+        text += f"; STUDENT is “{student}”: write your user name, or your numbers are another's"
+    return line(text, 4000), True
 
 
 def is_left_open(name: str | None) -> bool:

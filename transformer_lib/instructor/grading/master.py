@@ -118,6 +118,16 @@ class Master:
     limits: Limits
     digest: str
 
+    @property
+    def tests(self) -> list[Cell]:
+        return [cell for cell in self.cells if cell.is_test]
+
+    @property
+    def given(self) -> tuple[Any, ...]:
+        """What a test may use, besides itself."""
+        others = [None if cell.is_test else cell for cell in self.cells]
+        return others, self.shown, self.preload, self.keeps_outputs, self.limits
+
     @cached_property
     def tasks(self) -> list[list[int]]:
         """The numbers of the answer cells and test cells of each task."""
@@ -228,7 +238,7 @@ def touches(source: str, names: set[str]) -> bool:
     that may bind any name, with a ``*`` or ``exec``, touches all; one that is no Python, none.
     """
     touched: set[str] = set()
-    for statement in _parse_any(source).body:
+    for statement in parse_any(source).body:
         touched.update(_bound_by(statement))
         if isinstance(statement, ast.FunctionDef | ast.ClassDef):
             continue
@@ -254,12 +264,12 @@ def loaded_names(source: str) -> set[str]:
     """The names that a cell uses; none if it is no Python."""
     return {
         node.id
-        for node in ast.walk(_parse_any(source))
+        for node in ast.walk(parse_any(source))
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
     }
 
 
-def _parse_any(source: str) -> ast.Module:
+def parse_any(source: str) -> ast.Module:
     """What a student wrote; nothing if it is no Python."""
     try:
         return parse(source)

@@ -48,7 +48,7 @@ from transformer_lib.instructor.grading.results import (
     result_key,
 )
 from transformer_lib.instructor.grading.sandbox import ISOLATIONS
-from transformer_lib.instructor.grading.shown import line
+from transformer_lib.shown import line
 
 STUB = "...  # your code"
 TEXT_STUB = "*Your answer.*"

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from transformer_lib.instructor.grading.shown import plain
+from transformer_lib.shown import plain
 
 Output = dict[str, Any]
 MAX_OUTPUTS = 200  # of a cell

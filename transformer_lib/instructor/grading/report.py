@@ -71,7 +71,7 @@ class ClassReport:
     items: list[Item]
     mistakes: list[Mistake]
     mistakes_of: dict[str, list[str]]
-    troubles: list[tuple[str, str, str]]
+    remarks: list[tuple[str, str, str]]
     unshielded: int
 
     def write_html(self, path: Path, policy: LatePolicy) -> None:
@@ -159,10 +159,10 @@ def make_report(
         [Mistake(id, titles.get(id, ""), number) for id, number in frequent.most_common()],
         mistakes_of,
         [
-            (student, name, test.reason)
+            (student, name, remark)
             for student, mine in tests.items()
             for name, test in mine.items()
-            if test.ended
+            for remark in [*([test.reason] if test.ended else []), *test.remarks]
         ],
         sum(result.isolation == "none" for mine in results.values() for result in mine.values()),
     )

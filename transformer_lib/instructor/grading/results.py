@@ -2,10 +2,10 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import nbformat
 from nbformat import NotebookNode
@@ -22,10 +22,35 @@ def cells_to_judge(notebook: NotebookNode) -> list[Cell]:
     return [replace(c, source="") if c.grade_id and not c.is_solution else c for c in cells]
 
 
+class Key(NamedTuple):
+    """Which work, under which tests.
+
+    Args:
+        cells: digest of the submission's cells.
+        tests: for each test cell a digest of it and of all else in the master that it may use.
+    """
+
+    cells: str
+    tests: dict[str, str]
+
+    def is_of(self, data: Mapping[str, Any]) -> bool:
+        return all(data.get(name) == value for name, value in self._asdict().items())
+
+
+def result_key(master: Master, cells: Sequence[Cell]) -> Key:
+    """The same for the same submission under the same tests."""
+    return Key(_digest(list(cells)), {c.grade_id: _digest((master.given, c)) for c in master.tests})
+
+
+def _digest(content: Any) -> str:
+    return hashlib.sha256(repr(content).encode()).hexdigest()
+
+
 class StoredResult:
     """The file of one student's result for one notebook.
 
-    It says also whether the result is in the gradebook: a grading may be stopped in between.
+    It says also under which tests each one's points came, since one alone may have been graded
+    again, and whether they are in the gradebook: a grading may be stopped in between.
     """
 
     def __init__(self, folder: Path, assignment: str, notebook: str, student: str):
@@ -38,29 +63,46 @@ class StoredResult:
             return {}
         return data if isinstance(data, dict) else {}
 
-    def read(self, key: str | None = None) -> Result | None:
+    def read(self, key: Key | None = None) -> Result | None:
         """The result, if there is one, and if it is for this key."""
         data = self._load()
-        if not data or key not in (None, data.get("key")):
+        if not data or (key is not None and not key.is_of(data)):
             return None
         try:
             return Result.from_json(data["result"])
         except (KeyError, TypeError, ValueError, AttributeError):
             return None  # damaged, or of another version: graded again
 
-    def is_entered(self, key: str) -> bool:
+    def is_whole(self, key: Key) -> bool:
+        """Whether all of its points came under the tests of this key."""
+        return self._load().get("judged") == key.tests
+
+    def is_entered(self, key: Key) -> bool:
         """Whether the result for this key is in the gradebook."""
         data = self._load()
-        return data.get("key") == key and bool(data.get("entered"))
+        return key.is_of(data) and bool(data.get("entered"))
 
-    def write(self, key: str, result: Result, entered: bool = False) -> None:
-        data = {"key": key, "entered": entered, "result": asdict(result)}
-        write_text(self.path, json.dumps(data))
+    def write(self, key: Key, result: Result) -> None:
+        """Keep a result. It is not in the gradebook yet."""
+        self._write(key, result, key.tests)
 
+    def write_test(self, key: Key, result: Result, test: str) -> Result:
+        """Of an earlier result for the same work, change this test alone; returns what is kept."""
+        data, earlier = self._load(), self.read()
+        if earlier is None or data.get("cells") != key.cells:
+            self.write(key, result)
+            return result
+        merged = replace(result, tests=earlier.tests | {test: result.tests[test]})
+        self._write(key, merged, data["judged"] | {test: key.tests[test]})
+        return merged
 
-def result_key(master: Master, cells: Sequence[Cell]) -> str:
-    """The same for the same submission under the same tests."""
-    return hashlib.sha256(repr((master.digest, list(cells))).encode()).hexdigest()
+    def _write(self, key: Key, result: Result, judged: Mapping[str, str]) -> None:
+        kept = {"judged": judged, "entered": False, "result": asdict(result)}
+        write_text(self.path, json.dumps(key._asdict() | kept))
+
+    def mark_entered(self) -> None:
+        """Its points are in the gradebook now."""
+        write_text(self.path, json.dumps(self._load() | {"entered": True}))
 
 
 _JUDGES: dict[tuple[str, Isolation], Judge] = {}

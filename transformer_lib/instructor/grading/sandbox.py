@@ -34,7 +34,7 @@ import transformer_lib
 from transformer_lib.course.sandboxed import wire
 from transformer_lib.course.sandboxed.isolation import PRIVATE, UIDS, Limits, shell_code
 from transformer_lib.errors import UserError
-from transformer_lib.instructor.grading.shown import line
+from transformer_lib.shown import line
 
 Isolation = Literal["bubblewrap", "none"]
 ISOLATIONS: tuple[Isolation, ...] = ("bubblewrap", "none")

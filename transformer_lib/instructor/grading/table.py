@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from transformer_lib.instructor.grading.grade import Graded
 from transformer_lib.instructor.grading.intake import NO_ANSWER
-from transformer_lib.instructor.grading.shown import line
 from transformer_lib.instructor.grading.term import Standing, Standings, lateness
+from transformer_lib.shown import line
 
 
 def table(rows: Sequence[Graded], now: Standings) -> str:

@@ -17,6 +17,7 @@ from traitlets import TraitError
 from transformer_lib.errors import UserError
 from transformer_lib.instructor.grading.class_list import Person, person_of
 from transformer_lib.instructor.grading.course import Course, nbgrader_steps, safe_name
+from transformer_lib.instructor.grading.hand_ins import recorded
 from transformer_lib.instructor.grading.late import LatePolicy
 
 YEARS = range(1990, 2200)  # of dates that can be meant, and added to each other
@@ -138,14 +139,16 @@ class Standings:
 
 
 def standings(course: Course, assignment: str) -> Standings:
-    """Read from the gradebook; penalties are worked out anew first.
+    """Read from the gradebook; our record of times is entered and penalties are worked out first.
 
     Raises:
         UserError: the gradebook does not know the assignment.
     """
     there = course.hand_ins(assignment)
+    # nbgrader's own autograding takes the time from the hand-in.
+    times = {student: one.time for student, one in recorded(course, assignment).items()}
+    enter_times(course, assignment, times)
     with course.gradebook() as gradebook:
-        apply_policy(course, gradebook, assignment)
         known = known_assignment(gradebook, assignment)
         submissions = {s.student.id: s for s in known.submissions}
         found = [

@@ -17,10 +17,10 @@ from transformer_lib.instructor.grading.intake import (
 )
 from transformer_lib.instructor.grading.master import read_cell
 from transformer_lib.instructor.grading.nbgrader_plugin import released_from
-from transformer_lib.instructor.grading.shown import plain
 from transformer_lib.instructor.likeness.comparison import STANDS_OUT, Pair, compare
-from transformer_lib.instructor.likeness.traits import Work, marked_code, marked_words
+from transformer_lib.instructor.likeness.traits import Work, as_seen, marked_code, marked_words
 from transformer_lib.pages import write_page
+from transformer_lib.shown import plain
 
 LEAST = 5  # hand-ins; with fewer there is no usual likeness
 MOST = 40  # pairs on a page
@@ -115,8 +115,8 @@ def _answers(pair: Pair, given: str) -> Iterator[tuple[str, list[Any], list[Any]
         given: the code that was released.
     """
     for name in (name for name in pair.a.code if name in pair.b.code):
-        a, b = plain(pair.a.code[name]), plain(pair.b.code[name])
+        a, b = (plain(as_seen(one.code[name])) for one in (pair.a, pair.b))
         yield name, marked_code(a, b, given), marked_code(b, a, given)
     for name in (name for name in pair.a.words if name in pair.b.words):
-        a, b = plain(pair.a.words[name]), plain(pair.b.words[name])
+        a, b = (plain(as_seen(one.words[name])) for one in (pair.a, pair.b))
         yield name, marked_words(a, b), marked_words(b, a)

@@ -6,10 +6,12 @@ References:
 """
 
 import ast
+import contextlib
 import functools
 import hashlib
 import math
 import re
+import unicodedata
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from copydetect.utils import filter_code, winnow
 
-from transformer_lib.instructor.grading.master import parse
+from transformer_lib.instructor.grading.master import parse_any
 
 KINDS = ("tokens", "trees", "words", "numbers")
 K_GRAM, WINDOW = 24, 5  # characters of code whose names are replaced by one letter each
@@ -29,6 +31,10 @@ SAME_CALL = {"logical_and": "&", "logical_or": "|", "logical_not": "~", "matmul"
              "reshape": "view", "masked_fill_": "masked_fill", "transpose": "mT"}  # fmt: skip
 WORD = re.compile(r"[^\W\d_]{2,}|\d+(?:[.,]\d+)*")
 NUMBER = re.compile(r"(?<![\w.])\d+(?:[.,]\d+)*(?![\w])")
+TWINS = str.maketrans(
+    "АВЕКМНОРСТХІЅЈаеорсхіѕјΑΒΕΖΗΙΚΜΝΟΡΤΧο", "ABEKMHOPCTXISJaeopcxisjABEZHIKMNOPTXo"
+)
+"""Cyrillic and Greek letters that look like Latin ones."""
 
 
 @dataclass(frozen=True)
@@ -47,18 +53,31 @@ Traits = dict[str, dict[object, float]]
 def traits(work: Work) -> Traits:
     """What can be compared of a hand-in."""
     found: Traits = {kind: {} for kind in KINDS}
-    for source in work.code.values():
+    for source in (part for whole in work.code.values() for part in _with_texts(as_seen(whole))):
         found["tokens"] |= dict.fromkeys(_fingerprints(source), 1.0)
-        try:
-            found["trees"] |= dict(_trees(parse(source)))
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            continue  # its tokens are compared
-    for text in work.words.values():
+        with contextlib.suppress(RecursionError):  # its tokens are compared
+            found["trees"] |= dict(_trees(parse_any(source)))
+    for text in map(as_seen, work.words.values()):
         words = [word.casefold() for word in WORD.findall(text)]
         found["words"] |= dict.fromkeys(_shingles(words), 1.0)
         found["words"] |= dict.fromkeys(words, 1.0)
         found["numbers"] |= dict.fromkeys(_numbers(text), 1.0)
     return found
+
+
+def as_seen(text: str) -> str:
+    """Without what has no width, and with one letter for those that look alike."""
+    return "".join(c for c in text if unicodedata.category(c) != "Cf").translate(TWINS)
+
+
+def _with_texts(source: str) -> Iterator[str]:
+    """The code, and that in its texts, which ``exec`` may run."""
+    yield source
+    for node in ast.walk(parse_any(source)):
+        match node:
+            case ast.Constant(value=str(text)):
+                if any(not isinstance(part, ast.Expr) for part in parse_any(text).body):
+                    yield from _with_texts(text)
 
 
 def _shingles(words: list[str]) -> Iterator[tuple[str, ...]]:

@@ -9,6 +9,7 @@ against the undamaged one.
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
@@ -19,6 +20,7 @@ from pydantic.dataclasses import dataclass
 from transformer_lib.errors import UserError
 from transformer_lib.files import write_text
 from transformer_lib.pages import write_page
+from transformer_lib.shown import line
 
 Kind = Literal["pairwise", "direct"]
 Control = Literal["none", "repeated", "degraded"]
@@ -214,7 +216,7 @@ def read_ratings(path: Path, sheet: Sheet) -> Ratings:
         if not isinstance(answer, wanted):
             form = "A, B or =" if sheet.kind == "pairwise" else "a number from 0 to 100"
             raise UserError(f"{path}: item {id} has the answer {answer!r}; it should be {form}")
-    return ratings
+    return replace(ratings, rater=line(ratings.rater, 60))
 
 
 NAMES: dict[type, str] = {Sheet: "a sheet", Key: "a key", Ratings: "ratings"}
