@@ -244,8 +244,10 @@ def test_killed_and_resumed_equals_uninterrupted(toy_config, tmp_path, attempt):
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT to send to another process")
 def test_ctrl_c_saves(toy_config, tmp_path):
+    text = toy_config.read_text(encoding="utf-8")
+    toy_config.write_text(re.sub(r"^steps = .*\n", "", text, flags=re.M), encoding="utf-8")
     arguments = [sys.executable, "-m", "transformer_lib", "train", str(toy_config)]
-    arguments += ["--set", "training.steps=100000", "--set", "training.validations=5000"]
+    arguments += ["--steps", "100000", "--set", "training.validations=5000"]
     process = subprocess.Popen(
         [*arguments, "--out", tmp_path / "run"], stderr=subprocess.PIPE, text=True
     )

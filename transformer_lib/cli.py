@@ -7,7 +7,6 @@ import shlex
 import sys
 import warnings
 from collections.abc import Iterator
-from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -122,13 +121,15 @@ def train(
       transformer-lib train my_experiment.toml --set training.learning_rate=1e-3
       transformer-lib train cpu_tatoeba_transformer --resume
     """
-    from transformer_lib.experiment.config import changed, load_config, with_overrides
+    from transformer_lib.experiment.config import load_config, with_overrides
     from transformer_lib.experiment.run import read_experiment
     from transformer_lib.experiment.run import train as train_run
 
     if minutes is not None and steps is not None:
         raise UserError("give --minutes or --steps, not both")
-    chosen = [*(settings or []), *([f"training.device={device}"] if device else [])]
+    options = {"device": device, "minutes": minutes, "steps": steps}
+    given = [f"training.{key}={value}" for key, value in options.items() if value is not None]
+    chosen = [*(settings or []), *given]
     experiment = load_config(config, chosen)
     folder = out or Path("runs") / experiment.name
     if resume:
@@ -136,9 +137,6 @@ def train(
         if experiment.name != name:
             raise UserError(f"{folder} holds a run of {experiment.name}, not of {name}")
         experiment = with_overrides(experiment, chosen, str(folder))
-    if minutes is not None or steps is not None:
-        training = changed(experiment.training, minutes=minutes, steps=steps)
-        experiment = replace(experiment, training=training)
 
     def announce(line: str) -> None:
         typer.echo(line, err=True)
@@ -146,11 +144,9 @@ def train(
     finished = train_run(experiment, folder, files, resume, _print_validation, announce)
     message = f"trained: {folder}"
     if not finished:
-        named = [word for setting in chosen if setting.startswith("name=")
-                 for word in ("--set", setting)]  # fmt: skip
-        words = ["transformer-lib", "train", config, "--resume", "--out", str(folder), *named]
-        again = shlex.join(words)
-        message = f"interrupted and saved; continue with: {again}"
+        again = ["transformer-lib", "train", config, "--resume", "--out", str(folder)]
+        again += [word for setting in chosen for word in ("--set", setting)]
+        message = f"interrupted and saved; continue with: {shlex.join(again)}"
     if os.environ.get("RANK", "0") == "0":  # one of several processes speaks for all
         typer.echo(message, err=True)
     if not finished:
