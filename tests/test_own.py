@@ -257,6 +257,128 @@ def test_what_the_student_wrote_into_the_file_stays(notebook):
     assert "# the end" in kept()
 
 
+def test_what_stands_below_the_parts_stays_below_them(notebook):
+    notebook(WEIGHTS.replace("softmax(scores)", "scores.softmax(-1)"), "check(attention_weights)")
+    mine_too = (
+        "# my own\ndef twice(x):\n    return 2 * x\n\n\nif __name__ == '__main__':\n    twice(1)\n"
+    )
+    Path("my_transformer.py").write_text(f"{kept()}\n\n{mine_too}")
+    notebook(SOFTMAX, "check(softmax)")
+    notebook(WEIGHTS, "check(attention_weights)")
+    assert "scores.softmax" not in kept()
+    assert kept().endswith(f"    return softmax(scores)\n\n\n{mine_too}")
+
+
+def test_helpers_that_differ_in_what_they_use_do_not_meet(notebook):
+    helper = "def soft(s):\n    return torch.softmax(s, dim=AXIS)"
+    weights = WEIGHTS.replace("softmax(scores)", "soft(scores)")
+    assert "kept" in repr(notebook("AXIS = -1", helper, weights, "check(attention_weights)"))
+    attend = """def self_attention(x, w_q, w_k, w_v):
+    weights = soft((x @ w_k) @ (x @ w_q).mT / math.sqrt(w_q.size(1)))
+    return weights.mT @ (x @ w_v)"""
+    assert "kept" in repr(notebook("AXIS = 1", helper, attend, "check(self_attention)"))
+    for name in ("attention_weights", "self_attention"):
+        assert notebook(f"check(mine('{name}'))").passed
+
+
+def test_a_part_that_others_use_is_not_exchanged_for_one_that_they_cannot_use(notebook):
+    notebook(SOFTMAX, "check(softmax)", WEIGHTS, "check(attention_weights)")
+    before = kept()
+    said = repr(notebook(SOFTMAX.replace("-1", "1"), "check(softmax)"))
+    assert "not kept: attention_weights in my_transformer.py, which uses it, would no" in said
+    assert kept() == before
+    Path("my_transformer.py").write_text(before.replace("math.sqrt", "math.cos"))
+    assert "kept in" in repr(notebook("check(softmax)")), "what fails anyhow is no reason"
+
+
+def test_a_helper_that_another_part_fetches_stays(notebook):
+    notebook(
+        "def real(tokens):\n    return tokens != 0",
+        "def padding_mask(tokens):\n    return real(tokens)[:, None, None]",
+        "check(padding_mask)",
+        "from my_transformer import padding_mask, real",
+        """def decoder_mask(tokens):
+    length = tokens.size(1)
+    return real(tokens)[:, None, None] & torch.ones(length, length).tril().bool()""",
+    )
+    assert "kept" in repr(notebook("check(decoder_mask)"))
+    other = "def padding_mask(tokens):\n    return (tokens > 0)[:, None, None]"
+    assert "decoder_mask in my_transformer.py" in repr(notebook(other, "check(padding_mask)"))
+
+
+def test_two_ways_to_import_the_same(notebook):
+    weights = WEIGHTS.replace("softmax(scores)", "torch.nn.functional.softmax(scores, -1)")
+    notebook(SOFTMAX, "check(softmax)")
+    assert "kept" in repr(
+        notebook("import torch.nn.functional", weights, "check(attention_weights)")
+    )
+    norm = """class LayerNorm(nn.Module):
+    def __init__(self, d_model):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(d_model))
+        self.bias = nn.Parameter(torch.zeros(d_model))
+
+    def forward(self, x):
+        return nn.functional.layer_norm(x, self.weight.shape, self.weight, self.bias, 1e-5)"""
+    layers = """class FeedForward(nn.Module):
+    def __init__(self, d_model, d_ff):
+        super().__init__()
+        self.hidden, self.output = nn.Linear(d_model, d_ff), nn.Linear(d_ff, d_model)
+
+    def forward(self, x):
+        return self.output(self.hidden(x).relu())"""
+    assert "kept" in repr(notebook("from torch import nn", norm, "check(LayerNorm)"))
+    assert "kept" in repr(notebook("import torch.nn as nn", layers, "check(FeedForward)"))
+    assert "nn_of" not in kept()
+
+
+def test_what_is_used_as_soon_as_the_file_runs_comes_first(notebook):
+    notebook(
+        "from functools import partial\nfrom transformer_lib.model import attention",
+        "attend = partial(attention, mask=None)",
+        """def grouped_query_attention(query, key, value):
+    n = query.size(1) // key.size(1)
+    return attend(query, key.repeat_interleave(n, 1), value.repeat_interleave(n, 1))[0]""",
+    )
+    assert "kept" in repr(notebook("check(grouped_query_attention)"))
+    attention = """def attention(query, key, value, mask):
+    scores = query @ key.mT / query.size(-1) ** 0.5
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.inf)
+    weights = scores.softmax(-1).nan_to_num()
+    return weights @ value, weights"""
+    assert "kept" in repr(notebook(attention, "check(attention)"))
+    assert kept().index("def attention") < kept().index("partial(attention")
+    assert notebook("check(mine('grouped_query_attention'))").passed
+
+
+def test_defaults_and_counters_are_renamed_with_their_names(notebook):
+    notebook(
+        "scale = 0.5", SOFTMAX.replace("keepdim=True)", "keepdim=scale > 0)"), "check(softmax)"
+    )
+    weights = """scale = 1.0
+def attention_weights(query, key, scale=scale):
+    return torch.softmax(scale * query @ key.mT / math.sqrt(query.size(-1)), -1)"""
+    assert "kept" in repr(notebook(weights, "check(attention_weights)"))
+    penalty = """calls = 0
+def length_penalty(length, alpha):
+    global calls
+    calls += 1
+    return ((5 + length) / 6) ** alpha"""
+    assert "kept" in repr(notebook(penalty, "check(length_penalty)"))
+    rate = """calls = []
+def noam_rate(step, d_model, warmup_steps):
+    global calls
+    calls = [*calls, step]
+    return d_model**-0.5 * min(step**-0.5, step * warmup_steps**-1.5)"""
+    assert "kept" in repr(notebook(rate, "check(noam_rate)"))
+
+
+def test_the_file_can_be_imported_from_as_soon_as_something_is_kept(notebook):
+    notebook(SOFTMAX, "check(softmax)", WEIGHTS, "check(attention_weights)")
+    assert notebook("from my_transformer import attention_weights, softmax\nsoftmax.__module__")
+
+
 @pytest.mark.parametrize("text", ["def softmax(scores:\n", "import no_such_module\n", "1 / 0\n"])
 def test_a_broken_file_never_stops_a_chapter_and_is_set_aside(notebook, capsys, text):
     Path("my_transformer.py").write_text(text)

@@ -5,13 +5,14 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from transformer_lib.course.checks import EXERCISES, Verdict, check, find_exercise
 from transformer_lib.course.own import module
 from transformer_lib.course.own.course import order
 from transformer_lib.course.own.record import note_try
-from transformer_lib.course.own.source import NotKeptError, Part, part_from
+from transformer_lib.course.own.source import NotKeptError, Part, definitions, part_from
 from transformer_lib.errors import UserError
 
 KEPT_BEFORE = f"the one that passed before is still in {module.NAME}.py"
@@ -102,22 +103,36 @@ def _write(part: Part, path: Path, seed: int | None) -> str:
         broken, own = _free_name(path), module.what_still_runs(module.text_of(path), path)
         aside = f"; {module.why_it_does_not_run(path, error)}, so the old file is now {broken.name}"
         aside += f"; {len(own.parts)} of its parts were taken over"
+    before = str(own)
+    changed = {part.name, *definitions(own.parts.get(part.name, ""))}
     own.keep(part, order())
     try:
-        kept = getattr(module.run(str(own), path), part.name)
+        now = module.run(str(own), path)
     except Exception as error:
         reason = module.why_it_does_not_run(path, error)
         raise NotKeptError(f"with what else it needs, {reason}") from error
-    alone = check(kept, part.name, seed, diagnose=False)
+    alone = check(getattr(now, part.name), part.name, seed, diagnose=False)
     if not alone.passed:
         raise NotKeptError(
             "on its own, without the other cells of the notebook, it does not pass "
             f"({alone.summary})"
         )
+    failing = [x for x in own.built_on(changed) if x in EXERCISES and not _passes(now, x, seed)]
+    earlier = module.run(before, path) if failing else now
+    if worse := [name for name in failing if _passes(earlier, name, seed)]:
+        raise NotKeptError(
+            f"{', '.join(worse)} in {path.name}, which {'use' if worse[1:] else 'uses'} it, would "
+            "no longer pass"
+        )
     if broken:
         shutil.copyfile(path, broken)
     module.write(path, own)
+    module.load(path)
     return f"kept in {path.name}{aside}"
+
+
+def _passes(own: ModuleType, name: str, seed: int | None) -> bool:
+    return check(getattr(own, name), name, seed, diagnose=False).passed
 
 
 def _free_name(path: Path) -> Path:

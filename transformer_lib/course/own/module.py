@@ -8,7 +8,7 @@ import ast
 import linecache
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +22,7 @@ from transformer_lib.course.own.source import (
     definitions,
     imports_of,
     names_needed,
+    names_needed_at_once,
     renamed,
 )
 from transformer_lib.errors import UserError
@@ -35,41 +36,70 @@ RULE = re.compile(r"^# -{4} (\w+) -{4,}$", re.MULTILINE)
 
 @dataclass
 class OwnModule:
-    """The file, read: what stands above the parts, the imports, and each part's code."""
+    """The file, read: what stands above the parts, the imports, each part's code, and the rest."""
 
     head: str = HEAD
     imports: list[str] = field(default_factory=list)
     parts: dict[str, str] = field(default_factory=dict)
+    tail: str = ""
 
     def keep(self, part: Part, order: list[str]) -> None:
         """Add a part, or put it in the place of an older one; ``order`` is that of the course."""
         place = {name: number for number, name in enumerate(order)}
-        code, imports = part.code, list(part.imports)
+        code, imports, done = part.code, list(part.imports), {part.name}
         for number, line in enumerate(imports):
             name = _bound(line)
+            there = next((other for other in self.imports if _is_same_import(line, other)), None)
+            if there is not None:
+                imports[number] = there
+                continue
             if name in place and line.startswith("from transformer_lib."):
                 continue  # lent by the course, until there is a part of that name
             if name in place or self._means_something_else(name, line, part.name):
                 imports[number] = _as(line, f"{name}_of_{part.name}")
-                code = renamed(code, name, f"{name}_of_{part.name}")
-        for name, helper in definitions(code).items():
-            taken = name in place or self._means_something_else(name, helper, part.name)
-            if name != part.name and taken:
-                code = renamed(code, name, f"{name}_of_{part.name}")
+                if imports[number] != line:
+                    code = renamed(code, name, f"{name}_of_{part.name}")
+        while names := [  # anew each time: a helper that uses another one is changed with it
+            name
+            for name, helper in definitions(code).items()
+            if name not in done
+            and (name in place or self._means_something_else(name, helper, part.name))
+        ]:
+            code = renamed(code, names[0], f"{names[0]}_of_{part.name}")
+            done.add(names[0])
         self.parts[part.name] = code
-        self.parts = dict(sorted(self.parts.items(), key=lambda x: place.get(x[0], len(place))))
+        self._sort(place)
         self.imports = sorted({*self.imports, *imports}, key=_by_module)
         self._drop_unused_imports()
+
+    def _sort(self, place: Mapping[str, int]) -> None:
+        """In the order of the course; but what one needs when the file is run comes before it."""
+        left = sorted(self.parts, key=lambda name: place.get(name, len(place)))
+        needs = {name: names_needed_at_once(self.parts[name]) for name in left}
+        done: list[str] = []
+        while left:
+            free = (name for name in left if not needs[name] & (set(left) - {name}))
+            done.append(next(free, left[0]))
+            left.remove(done[-1])
+        self.parts = {name: self.parts[name] for name in done}
+
+    def built_on(self, names: set[str]) -> list[str]:
+        """The parts that use any of these names of another part."""
+        return [part for part, code in self.parts.items() if names_needed(code) & names - {part}]
 
     def _means_something_else(self, name: str, statement: str, of: str) -> bool:
         """Whether another part, the head or an import has this name for something else."""
         others = [definitions(code) for part, code in self.parts.items() if part != of]
-        others += [definitions(self.head), {_bound(line): line for line in self.imports}]
+        others += [
+            definitions(self.head),
+            definitions(self.tail),
+            {_bound(line): line for line in self.imports},
+        ]
         return any(other.get(name, statement) != statement for other in others)
 
     def _drop_unused_imports(self) -> None:
         """Those that nothing uses, and those of what is now a part of one's own."""
-        body = "\n".join([self.head, *self.parts.values()])
+        body = "\n".join([self.head, *self.parts.values(), self.tail])
         used = names_needed(body) - set(self.parts)
         self.imports = [line for line in self.imports if _bound(line) in used]
 
@@ -79,7 +109,8 @@ class OwnModule:
             f"\n{f'# ---- {name} '.ljust(80, '-')}\n{code.strip()}"
             for name, code in self.parts.items()
         ]
-        return "\n\n".join(filter(None, [*above, *parts])) + "\n"
+        below = f"\n{self.tail}" if self.tail else ""
+        return "\n\n".join(filter(None, [*above, *parts, below])) + "\n"
 
 
 def parse(text: str) -> OwnModule:
@@ -97,8 +128,24 @@ def parse(text: str) -> OwnModule:
             imports += [line for _, line in imports_of(node)]
             for row in range(node.lineno - 1, node.end_lineno or node.lineno):
                 lines[row] = ""
-    parts = dict(zip(rest[::2], (code.strip() for code in rest[1::2]), strict=True))
-    return OwnModule("".join(lines).strip() or HEAD, imports, parts)
+    parts, below = {}, []
+    for name, code in zip(rest[::2], rest[1::2], strict=True):
+        parts[name], tail = _split(code, name)
+        below.append(tail)
+    tail = "\n\n\n".join(filter(None, below))
+    return OwnModule("".join(lines).strip() or HEAD, imports, parts, tail)
+
+
+def _split(code: str, name: str) -> tuple[str, str]:
+    """A part, which ends with what it is named after, and what the student wrote below it."""
+    ends = [
+        node.end_lineno
+        for node in ast.parse(code).body
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name
+    ]
+    lines = code.splitlines()
+    end = ends[-1] if ends else len(lines)
+    return "\n".join(lines[:end]).strip(), "\n".join(lines[end:]).strip()
 
 
 def what_still_runs(text: str, path: Path) -> OwnModule:
@@ -227,6 +274,23 @@ def _as(line: str, name: str) -> str:
         return line
     alias.asname = name
     return ast.unparse(node)
+
+
+def _is_same_import(line: str, other: str) -> bool:
+    """Whether two imports bind one name to one thing, as two ways to import ``nn`` do."""
+    if line == other:
+        return True
+    name, is_dotted = _bound(line), _as(line, "_") == line
+    if name != _bound(other) or is_dotted:
+        return False
+    one: dict[str, Any] = {}
+    two: dict[str, Any] = {}
+    try:
+        exec(line, one)
+        exec(other, two)
+    except Exception:  # whatever an import raises
+        return False
+    return one[name] is two[name]
 
 
 def _by_module(line: str) -> tuple[bool, str]:

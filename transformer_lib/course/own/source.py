@@ -102,6 +102,11 @@ def names_needed(code: str) -> set[str]:
     """
     top = symtable.symtable(code, "part", "exec")
     defined = {s.get_name() for s in top.get_symbols() if s.is_assigned() or s.is_imported()}
+    tree = ast.parse(code)
+    inside = {
+        name for node in ast.walk(tree) if isinstance(node, ast.Global) for name in node.names
+    }
+    defined -= inside - {name for name, _ in _bindings(code)}  # a function assigns them, later
 
     def used(table: symtable.SymbolTable) -> Iterator[str]:
         for symbol in table.get_symbols():
@@ -111,6 +116,21 @@ def names_needed(code: str) -> set[str]:
             yield from used(child)
 
     return set(used(top)) - defined
+
+
+def names_needed_at_once(code: str) -> set[str]:
+    """Those that it takes from outside as soon as it runs, and not only when it is called."""
+
+    def used(table: symtable.SymbolTable) -> Iterator[str]:
+        yield from (s.get_name() for s in table.get_symbols() if s.is_referenced())
+        for child in table.get_children():
+            if child.get_type() != "function" or child.get_name() in COMPREHENSIONS:
+                yield from used(child)
+
+    return set(used(symtable.symtable(code, "part", "exec"))) & names_needed(code)
+
+
+COMPREHENSIONS = {"listcomp", "setcomp", "dictcomp", "genexpr"}
 
 
 def _bindings(cell: str) -> Iterator[tuple[str, str]]:
@@ -160,6 +180,9 @@ def _without_own(node: ast.AST, name: str) -> Iterator[ast.AST]:
     if isinstance(node, ast.FunctionDef | ast.Lambda):
         arguments = [inner for inner in ast.walk(node.args) if isinstance(inner, ast.arg)]
         if any(argument.arg == name for argument in arguments):
+            decorators = node.decorator_list if isinstance(node, ast.FunctionDef) else []
+            for outer in filter(None, [*decorators, *node.args.defaults, *node.args.kw_defaults]):
+                yield from _without_own(outer, name)
             return
     for child in ast.iter_child_nodes(node):
         yield from _without_own(child, name)
@@ -180,6 +203,10 @@ def renamed(code: str, old: str, new: str) -> str:
             found = re.search(rf"(?:def|class)\s+({re.escape(old)})\b", text)
             if found:
                 places.add((node.lineno, len(text[: found.start(1)].encode())))
+        if isinstance(node, ast.Global | ast.Nonlocal) and old in node.names:
+            text = lines[node.lineno - 1]
+            for found in re.finditer(rf"\b{re.escape(old)}\b", text):
+                places.add((node.lineno, len(text[: found.start()].encode())))
     for row, column in sorted(places, reverse=True):
         line = lines[row - 1].encode()
         after = line[column + len(old.encode()) :]
