@@ -39,6 +39,7 @@ from transformer_lib.instructor.grading.intake import (
     HANDED_IN,
     NO_ANSWER,
     UnreadableError,
+    find_notebook,
     known,
     mend,
     read_submission,
@@ -867,6 +868,43 @@ def test_nbgraders_own_grading_does_not_bring_back_a_time_that_a_student_wrote(c
     with course.gradebook() as gradebook:  # as its autograde does
         gradebook.update_or_create_submission("small", "ada", timestamp="2026-11-24 10:00:00 UTC")
     assert standings(course, "small").students["ada"].seconds_late == 3600
+
+
+def test_the_notebook_with_answers_counts_where_the_one_of_the_right_name_has_none(
+    template, tmp_path
+):
+    solved = nbformat.writes(grading_help.submission(template, **SOLVED))
+    (tmp_path / "small.ipynb").write_text(nbformat.writes(template))
+    assert find_notebook(tmp_path, "small", template) == (tmp_path / "small.ipynb", [])
+    (tmp_path / "small_final.ipynb").write_text(solved)
+    found, remarks = find_notebook(tmp_path, "small", template)
+    assert (found, remarks) == (
+        tmp_path / "small_final.ipynb",
+        ["small.ipynb has no answer; small_final.ipynb was taken"],
+    )
+    (tmp_path / "small.ipynb").write_text(solved)
+    found, remarks = find_notebook(tmp_path, "small", template)
+    assert (found, remarks) == (
+        tmp_path / "small.ipynb",
+        ["small_final.ipynb has answers, too; small.ipynb counts"],
+    )
+
+
+def test_nobody_is_said_to_have_changed_what_was_mended_after_the_release(template):
+    handed_in = known(grading_help.submission(template, **SOLVED))
+    later = nbformat.from_dict(template)
+    cell = next(
+        c for c in later.cells if c.metadata.get("nbgrader", {}).get("grade_id") == "test_mask"
+    )
+    cell.source += "\n# without a typo"
+    assert mend(handed_in, later).remarks == []
+    handed_in = known(grading_help.submission(template, **SOLVED, test_mask="1 + 1"))
+    assert mend(handed_in, later).remarks == ["the cell test_mask was changed; the original counts"]
+
+
+def test_an_answer_that_runs_text_is_named(template):
+    hidden = known(grading_help.submission(template, scale="exec('def scale(x): return 0')"))
+    assert "the answer cell scale runs text as code" in mend(hidden, template).remarks
 
 
 def test_what_a_notebook_says_of_itself_reaches_no_terminal(template, tmp_path):

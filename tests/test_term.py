@@ -542,8 +542,22 @@ def test_a_name_that_two_have_is_neither_s(course):
              "Ada L_2_assignsubmission_file_/a\nb.ipynb": "a"}  # fmt: skip
     found = {one.student: one for one in collect(course, "small", zipped(course.folder, files))}
     assert list(found) == ["Ben B 1", "Ben B 9", "ada", "ada 3"]
-    assert found["Ben B 1"].remarks == ["two have this name"]
+    hint = "two have this name: give 1 as lms_user_id in the class list"
+    assert found["Ben B 1"].remarks == [hint]
     assert found["ada"].files["a%0Ab.ipynb"] == b"a"
+    more = people.replace("ben,Ben,B,", "ben,Ben,B,\nberta,Ben,B,9")
+    enter_class_list(course, read_class_list(class_file(course.folder, more)))
+    times = course.folder / "times.csv"
+    times.write_text("student,time\nberta,2026-12-01 20:00\nada,\n")
+    found = {
+        one.student: one for one in collect(course, "small", zipped(course.folder, files), times)
+    }
+    assert list(found) == ["ada", "ada 3", "ben", "berta"], "the number that is known tells"
+    assert recorded_times(course, "small")["berta"] is not None
+    times.write_text("student,time\nberta,2026-12-01 20:00\n")
+    last = collect(course, "small", zipped(course.folder, {f"ada_3_{suffix}": "y"}), times)[-1]
+    assert (last.student, last.files, last.is_new) == ("berta", {}, False)
+    assert "the time was not used" in last.remarks[0]
     # Canvas: the number counts, and a name only for whom no number is known.
     (one,) = collect(course, "small", zipped(course.folder, {"lada_99_6_small.ipynb": "x"}))
     assert one.student == "lada 99"
@@ -594,9 +608,9 @@ def test_a_hand_in_without_a_secret_stops_nobody_s_feedback(exchange, template):
     grade(course, students=["ada", "ben"])
     with course.gradebook() as gradebook:
         gradebook.update_or_create_student("cy")
-    assert make_feedback(course, "small", unfinished=True) == (2, 1), "cy is not graded yet"
+    assert make_feedback(course, "small", unfinished=True) == (2, 1, []), "cy is not graded yet"
     grade(course)
-    assert make_feedback(course, "small", unfinished=True) == (3, 0)
+    assert make_feedback(course, "small", unfinished=True) == (3, 0, [])
     kept = course.folder / "feedback" / "ben" / "small" / "submission_secret.txt"
     assert kept.read_text() == "5ec2e7"
     done = subprocess.run(
@@ -796,10 +810,14 @@ def test_feedback_is_for_what_is_finished(course, template):
         hand_in(course, student, grading_help.submission(template, **SOLVED))
     grade(course)
     given_by_hand(course, "ada", "why", 2)
-    assert make_feedback(course, "small") == (1, 1)
+    assert make_feedback(course, "small") == (1, 1, [])
     assert os.listdir(course.folder / "feedback") == ["ada"]
-    assert make_feedback(course, "small", unfinished=True) == (2, 0)
+    assert make_feedback(course, "small", unfinished=True) == (2, 0, [])
     assert (course.folder / "feedback/ben/small/small.html").exists()
+    shutil.rmtree(course.folder / "autograded" / "ada")  # as nbgrader's own grading may do
+    assert make_feedback(course, "small", unfinished=True) == (1, 0, ["ada"])
+    assert [row.is_new for row in grade(course).values()] == [True, False]
+    assert make_feedback(course, "small", unfinished=True) == (2, 0, [])
     with pytest.raises(UserError, match="no assignment large"):
         grading.grade(course, "large")
 
@@ -986,3 +1004,39 @@ def test_a_term_at_the_command_line(course, template, monkeypatch, capsys):
     assert "fully graded and got no page: 1" in err
     given_by_hand(course, "ada", "why", 2)
     assert type_in("feedback", "small")[1].endswith(": 1\n")
+
+
+def test_a_penalty_is_taken_once_from_an_assignment_of_two_notebooks(course):
+    course = strict(course)
+    source = course.folder / "source" / "small"
+    shutil.copy(source / "small.ipynb", source / "second.ipynb")
+    course.register("small")
+    set_deadline(course, "small", DUE)
+    with course.gradebook() as gradebook:
+        gradebook.update_or_create_student("ada")
+        late = (DUE + 30 * HOUR).replace(tzinfo=None)
+        submission = gradebook.update_or_create_submission("small", "ada", timestamp=late)
+        for notebook, points in (("small", 1), ("second", 6)):
+            for cell in ("test_scale", "test_mask"):
+                grade = gradebook.find_grade(cell, notebook, "small", "ada")
+                grade.auto_score = points / 2
+        gradebook.db.commit()
+        assert submission.score == 7
+    one = standings(course, "small").students["ada"]
+    assert (one.score, one.penalty, one.points) == (7, 4, 3)
+
+
+@pytest.mark.sandbox
+def test_points_by_hand_wait_again_when_there_are_others_to_give(course, template):
+    hand_in(course, "ada", grading_help.submission(template, **SOLVED))
+    grade(course)
+    given_by_hand(course, "ada", "why", 2)
+    grade(course, again=True)
+    assert waiting(course) == 0
+    path = course.folder / "source" / "small" / "small.ipynb"
+    master = nbformat.read(path, as_version=4)
+    (cell,) = (c for c in master.cells if c.metadata.get("nbgrader", {}).get("grade_id") == "why")
+    cell.metadata.nbgrader.points = 5
+    nbformat.write(master, path)
+    grade(course)
+    assert waiting(course) == 1

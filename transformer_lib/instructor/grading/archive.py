@@ -79,7 +79,8 @@ def _hand_ins(
         student = known[0] if is_sure else safe_name(f"{match['name']} {match['number']}")
         one = found.setdefault(student, HandIn(student))
         if not is_sure and not one.remarks:
-            one.remarks.append("two have this name" if known else "not in the class list")
+            hint = f"two have this name: give {match['number']} as lms_user_id in the class list"
+            one.remarks.append(hint if known else "not in the class list")
         if match.groupdict().get("late") and "marked as late" not in one.remarks:
             one.remarks.append("marked as late")
         if not one.fits(entry.file_size):
@@ -107,15 +108,18 @@ def _content(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
 
 
 def _of_moodle(match: re.Match[str], people: Sequence[Person]) -> list[str]:
-    """By first and last name, in either order; the number is Moodle's and in no list."""
+    """By Moodle's number, where the class list has it, or else by both names in either order."""
     wanted = _letters(match["name"])
-    return [
-        one.student
+    named = [
+        one
         for one in people
         if wanted
         and wanted
         in (_letters(one.first_name + one.last_name), _letters(one.last_name + one.first_name))
     ]
+    numbered = [one for one in people if one.lms_id == match["number"]]
+    found = numbered or [one for one in named if not one.lms_id] or named
+    return [one.student for one in found]
 
 
 def _of_canvas(match: re.Match[str], people: Sequence[Person]) -> list[str]:

@@ -78,6 +78,10 @@ def collect(
         except OSError as error:
             one.remarks.append(f"{error.filename or target} cannot be written: {error.strerror}")
             one.files, one.is_new = {}, False
+    here = {one.student for one in found}
+    for student in sorted(said.keys() - here):
+        unused = ["nothing of this student is here; the time was not used"]
+        found.append(HandIn(student, {}, said[student], unused, is_new=False))
     return found
 
 

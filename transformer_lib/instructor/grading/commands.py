@@ -222,10 +222,14 @@ def feedback(
     there = _opened(course)
     from transformer_lib.instructor.grading.feedback import make_feedback
 
-    made, waiting = make_feedback(there, assignment, unfinished)
-    typer.echo(f"pages in {course / 'feedback'}: {made}")
-    if waiting:
-        typer.echo(f"! students who are not fully graded and got no page: {waiting}", err=True)
+    pages = make_feedback(there, assignment, unfinished)
+    typer.echo(f"pages in {course / 'feedback'}: {pages.made}")
+    if pages.waiting:
+        said = f"! students who are not fully graded and got no page: {pages.waiting}"
+        typer.echo(said, err=True)
+    if pages.failed:
+        names = ", ".join(pages.failed)
+        typer.echo(f"! no page, grade them again (see {there.log}): {names}", err=True)
 
 
 def verify_submission(

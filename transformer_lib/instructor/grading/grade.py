@@ -223,7 +223,9 @@ class _Item:
             gradebook.update_or_create_submission(self.assignment, self.row.student)
 
     def is_entered(self, entered: set[tuple[str, str]]) -> bool:
-        there = (self.row.student, self.row.notebook) in entered
+        name = f"{self.row.notebook}.ipynb"
+        page = self.course.folder / "autograded" / self.row.student / self.assignment / name
+        there = (self.row.student, self.row.notebook) in entered and page.is_file()
         return there and self.row.result is not None and self.stored.is_entered(self.key)
 
     def take(self, future: Future, task: str | None) -> bool:

@@ -189,6 +189,7 @@ def _sort_cells(
 ) -> tuple[dict[str, NotebookNode], dict[Any, list[NotebookNode]]]:
     """The answers by their names, and the student's own cells by the released cell above them."""
     known = {_grade_id(cell): cell for cell in released.cells if _grade_id(cell)}
+    given = dict(submission.metadata.transformer_lib.cells)
     by_id = {cell.id: cell for cell in released.cells}
     sources = {cell.source: cell for cell in released.cells}
     answers: dict[str, NotebookNode] = {}
@@ -209,7 +210,8 @@ def _sort_cells(
             place = released.cells.index(above)
             order += [place] if place not in order else []
             if not _is_answer(above):
-                if cell.source.strip() != above.source.strip():
+                is_old = _is_as_released(cell, given)  # the master was changed since
+                if cell.source.strip() != above.source.strip() and not is_old:
                     remarks.append(f"the cell {grade_id} was changed; the original counts")
             elif grade_id in answers:
                 remarks.append(f"the answer cell {grade_id} is there twice; the first one counts")
@@ -255,22 +257,30 @@ def _is_answer(cell: NotebookNode) -> bool:
 def find_notebook(folder: Path, name: str, released: NotebookNode) -> tuple[Path | None, list[str]]:
     """The notebook of a student's folder, under whichever name, and remarks.
 
-    The right name wins; otherwise the notebook with the most answer cells of this assignment.
+    The right name wins if there is an answer in it; otherwise the notebook with the most answers.
     """
     wanted = folder / f"{name}.ipynb"
     if folder.is_symlink():
         return None, ["the folder is a link to another place"]
-    if wanted.exists() or wanted.is_symlink():
-        return wanted, []
-    others = sorted(path for path in _files(folder) if path.suffix == ".ipynb")
-    found = [(path, _familiar(path, released)) for path in others]
-    found = [pair for pair in found if pair[1]]
+    is_there = wanted.exists() or wanted.is_symlink()
+    others = [path for path in _files(folder) if path.suffix == ".ipynb" and path != wanted]
+    counted = [(path, *_familiar(path, released)) for path in sorted(others)]
+    found = [one for one in counted if one[1]]
+    if is_there:
+        answered = [path for path, _, answers in found if answers]
+        if answered and not (wanted.is_symlink() or _familiar(wanted, released)[1]):
+            path = max(found, key=lambda one: one[2])[0]
+            return path, [f"{wanted.name} has no answer; {path.relative_to(folder)} was taken"]
+        return wanted, [
+            f"{path.relative_to(folder)} has answers, too; {wanted.name} counts"
+            for path in answered[:3]
+        ]
     if not found:
         what = f"{len(others)} other notebooks" if others else "no notebook"
         remarks = [f"there is no {wanted.name}, and {what} in its place"]
         packed = [path.name for path in _files(folder) if path.suffix in PACKED]
         return None, remarks + [f"{name} was not unpacked" for name in packed[:3]]
-    path = max(found, key=lambda pair: pair[1])[0]
+    path = max(found, key=lambda one: (one[2], one[1]))[0]
     return path, [f"there is no {wanted.name}; {path.relative_to(folder)} was taken for it"]
 
 
@@ -283,14 +293,16 @@ def _files(folder: Path) -> Iterator[Path]:
             return
 
 
-def _familiar(path: Path, released: NotebookNode) -> int:
-    """How many of the assignment's answer cells a file has."""
+def _familiar(path: Path, released: NotebookNode) -> tuple[int, int]:
+    """How many of the assignment's answer cells a file has, and how many are not as released."""
     try:
         notebook = read_submission(path)
     except UnreadableError:
-        return 0
-    wanted = {_grade_id(cell) for cell in released.cells if _is_answer(cell)}
-    return len(wanted & {_grade_id(cell) for cell in notebook.cells})
+        return 0, 0
+    wanted = {_grade_id(cell): cell.source.strip() for cell in released.cells if _is_answer(cell)}
+    there = {_grade_id(cell): cell.source.strip() for cell in notebook.cells}
+    known = wanted.keys() & there.keys()
+    return len(known), sum(there[name] != wanted[name] for name in known)
 
 
 def verify(path: Path) -> tuple[str, bool]:

@@ -197,7 +197,7 @@ class SaveGrades(steps.SaveAutoGrades):
 
 
 def _answers(nb: NotebookNode, keeps_outputs: bool) -> dict[str, str]:
-    """By grade cell, a digest of what a human looks at who gives points for it."""
+    """By grade cell, a digest of what a human looks at who gives points for it, and of how many."""
     cells = [read_cell(node) for node in nb.cells]
     code = [cell.source for cell in cells if cell.is_answer]
     written = [
@@ -205,7 +205,7 @@ def _answers(nb: NotebookNode, keeps_outputs: bool) -> dict[str, str]:
         for node in nb.cells
     ]
     return {
-        cell.grade_id: source_digest(repr(code if cell.is_test else answer))
+        cell.grade_id: source_digest(repr((cell.points, code if cell.is_test else answer)))
         for cell, answer in zip(cells, written, strict=True)
         if cell.is_grade
     }
