@@ -34,14 +34,14 @@ def test_the_smoothed_loss_is_cross_entropy_with_that_target():
 def test_a_batch_is_decoded_as_its_sentences_are_one_by_one():
     noise = torch.randn(15, generator=torch.Generator().manual_seed(0))
     sentences = [[5, 6, 7, EOS], [EOS], [9, 4, PAD, 8, 8, 5, EOS], [10] * 30]
-    one_by_one = [greedy_decode(Speaker(sentence, noise), 12) for sentence in sentences]
-    assert greedy_decode_batch(Speakers(sentences, noise), 4, 12) == one_by_one
+    one_by_one = [greedy_decode(Speaker.saying(sentence, noise), 12) for sentence in sentences]
+    assert greedy_decode_batch(Speakers.saying(sentences, noise), 4, 12) == one_by_one
     assert one_by_one[:2] == [[5, 6, 7], []]
     assert len(one_by_one[3]) == 12
 
 
 def test_rows_of_another_batch_are_refused():
-    speakers = Speakers([[5, EOS], [6, EOS]], torch.zeros(15))
+    speakers = Speakers.saying([[5, EOS], [6, EOS]], torch.zeros(15))
     with pytest.raises(RuntimeError, match="the model has 2 sources, and got 1 rows"):
         speakers(torch.tensor([[BOS]]))
 

@@ -11,6 +11,8 @@ import sys
 import tempfile
 import threading
 import time
+from concurrent.futures import Future
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -900,6 +902,45 @@ def test_nobody_is_said_to_have_changed_what_was_mended_after_the_release(templa
     assert mend(handed_in, later).remarks == []
     handed_in = known(grading_help.submission(template, **SOLVED, test_mask="1 + 1"))
     assert mend(handed_in, later).remarks == ["the cell test_mask was changed; the original counts"]
+
+
+@pytest.mark.sandbox
+def test_who_ran_out_of_time_beside_others_is_judged_again_alone(course, template, tmp_path):
+    """Its first process waits for ever, the next one answers: as where another one had the CPU."""
+    for student in ("ada", "ben"):
+        hand_in(course, student, grading_help.submission(template, **SOLVED))
+    asked = []
+
+    def once_too_slow(function, *arguments):
+        result = grading_help.Here().submit(function, *arguments).result()
+        asked.append(result)
+        if len(asked) == 1:
+            slow = TestResult(0.0, 2.0, reason="the process ended: it took more than 5 seconds")
+            result["tests"]["test_scale"] = asdict(slow) | {"ended": True}
+        return result
+
+    class Busy(grading_help.Here):
+        def submit(self, function, /, *arguments, **named):
+            future = Future()
+            future.set_result(once_too_slow(function, *arguments))
+            return future
+
+    rows = grading.grade(course, "small", executor=Busy)
+    assert [row.points for row in rows] == [6, 6]
+    assert len(asked) == 3
+
+
+def test_helpers_are_found_in_whatever_statement_defines_them():
+    source = """
+with torch.no_grad():
+    def one(x): return x
+try:
+    class Two: pass
+except ValueError: pass
+match [1, 2, 3]:
+    case [three, *four]: pass
+"""
+    assert bound_names(source) == {"one", "Two", "three", "four"}
 
 
 def test_an_answer_that_runs_text_is_named(template):

@@ -195,6 +195,22 @@ def test_entries_of_one_name_and_more_seeds_than_needed(small, tmp_path):
     assert max(second.scores) < 50
     assert second.p < 0.05
     assert r"alice \| alone |" in as_markdown(found)
+    about.write_text(about.read_text().replace("bob", "<b>[x](y)\\u001b"))
+    assert r"&lt;b&gt;\[x\](y)\\x1b" in as_markdown(entries_in(tmp_path))
+
+
+def test_a_program_that_hands_in_its_stored_translations_does_not_hold(small, tmp_path, capsys):
+    folder = entry_in(tmp_path, "mine", saying(18))
+    assert typed(small, capsys, "run", folder)[0] == 0
+    again = """
+        import pathlib, shutil, sys
+        seed, out = (sys.argv[sys.argv.index(f"--{name}") + 1] for name in ("seed", "out"))
+        shutil.copy(pathlib.Path(__file__).parent / "outputs" / f"{seed}.txt", out)
+        """
+    (folder / "program.py").write_text(textwrap.dedent(again))
+    code, _, said = typed(small, capsys, "verify", folder)
+    assert (code, f"{folder / 'log.txt'} says why" in said) == (2, True)
+    assert "No such file" in (folder / "log.txt").read_text()
 
 
 def test_what_is_no_entry_is_one_line(tmp_path):

@@ -374,6 +374,19 @@ def noam_rate(step, d_model, warmup_steps):
     assert "kept" in repr(notebook(rate, "check(noam_rate)"))
 
 
+def test_what_a_part_needs_besides_torch_is_said(notebook):
+    weights = WEIGHTS.replace("math.", "numpy.").replace("softmax(scores)", "scores.softmax(-1)")
+    said = repr(notebook("import numpy", weights, "check(attention_weights)"))
+    assert "kept in my_transformer.py, which now needs numpy" in said
+
+
+def test_what_passed_and_is_lost_is_said_so(notebook, capsys):
+    notebook(SOFTMAX, "check(softmax)")
+    Path("my_transformer.py").unlink()
+    notebook("mine('softmax')")
+    assert "yours passed, but is not in my_transformer.py: run its cell" in capsys.readouterr().out
+
+
 def test_the_file_can_be_imported_from_as_soon_as_something_is_kept(notebook):
     notebook(SOFTMAX, "check(softmax)", WEIGHTS, "check(attention_weights)")
     assert notebook("from my_transformer import attention_weights, softmax\nsoftmax.__module__")
@@ -399,6 +412,7 @@ def test_the_whole_parts_of_a_broken_file_are_taken_over(notebook):
     )
     verdict = notebook(WEIGHTS, "check(attention_weights)")
     assert "the old file is now my_transformer.broken1.py; 1 of its parts" in repr(verdict)
+    assert "taken over, but not split_heads" in repr(verdict)
     assert "def softmax" in kept()
     assert "split_heads" not in kept()
     assert "split_heads" in Path("my_transformer.broken1.py").read_text()

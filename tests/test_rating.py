@@ -130,6 +130,8 @@ def test_agreement_with_bleu():
 def test_sheets_are_blind_and_complete(kind, seed):
     sheet, key = make_sheet(SOURCES, OUTPUTS, kind, sentences=12, seed=seed)
     assert (sheet, key) == make_sheet(SOURCES, OUTPUTS, kind, sentences=12, seed=seed)
+    (one, _), (other, _) = (make_sheet(SOURCES, OUTPUTS, kind, sentences=12) for _ in range(2))
+    assert one != other, "who is A is not to be known from the program"
     assert {item.id for item in sheet.items} == key.entries.keys()
     controls = [entry.control for entry in key.entries.values()]
     assert controls.count("repeated") == controls.count("degraded") == 3

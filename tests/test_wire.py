@@ -190,7 +190,7 @@ def test_a_claim_of_too_many_bytes_is_refused_before_they_are_read():
 
 def test_a_part_crosses_only_from_a_trusted_writer():
     norm = Norm(torch.randn(4), torch.randn(4))
-    message = encode([norm, Speaker([5, 3], torch.zeros(9))])
+    message = encode([norm, Speaker.saying([5, 3], torch.zeros(9))])
     with pytest.raises(WireError, match="no known form"):
         decode(message)
     again, speaker = decode(message, parts=True)

@@ -350,9 +350,12 @@ def show_progress(
       transformer-lib progress workspace/chapters
     """
     from transformer_lib.course.own import progress
+    from transformer_lib.course.own.record import RECORD
 
     if not folder.is_dir():
         raise UserError(f"there is no folder {folder}")
+    if (folder / "chapters" / RECORD).exists() and not (folder / RECORD).exists():
+        folder = folder / "chapters"
     typer.echo(repr(progress(folder)))
 
 

@@ -5,6 +5,7 @@ outside. It runs with its user's rights: read a program before you run it.
 """
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean
 from typing import NamedTuple
@@ -45,8 +46,13 @@ def text_of(track: Track, files: Path | None = None) -> Iterator[tuple[Path, Tes
         yield folder, splits.test
 
 
-def run_seed(entry: Entry, seed: int, text: Path, test: TestSet) -> tuple[Try, list[str]]:
-    """One seed of an entry, and its translations; what it prints is added to its log.
+def run_seed(
+    entry: Entry, seed: int, text: Path, test: TestSet, log: Path | None = None
+) -> tuple[Try, list[str]]:
+    """One seed of an entry, and its translations.
+
+    Args:
+        log: what it prints is added to it; ``log.txt`` in its folder by default.
 
     Raises:
         UserError: it fails, takes too long, or does not write a line for each sentence.
@@ -60,7 +66,8 @@ def run_seed(entry: Entry, seed: int, text: Path, test: TestSet) -> tuple[Try, l
             "--text", str(text), "--out", str(out),
         ]  # fmt: skip
         started = time.perf_counter()
-        _run(entry, command, (1 + EXTRA_SHARE) * allowed + EXTRA_SECONDS)
+        limit = (1 + EXTRA_SHARE) * allowed + EXTRA_SECONDS
+        _run(entry.name, command, limit, log or entry.folder / "log.txt")
         seconds = time.perf_counter() - started
         is_there = out.is_file() and not out.is_symlink()  # a pipe could be read for ever
         translations = list(read_lines(out)) if is_there else []
@@ -73,24 +80,24 @@ def run_seed(entry: Entry, seed: int, text: Path, test: TestSet) -> tuple[Try, l
     return Try(seed, score, seconds, (1000 * before, 1000 * after)), translations
 
 
-def _run(entry: Entry, command: list[str], limit: float) -> None:
+def _run(name: str, command: list[str], limit: float, log: Path) -> None:
     """Wait for it, up to ``limit`` seconds; nothing of it is left running.
 
     Raises:
         UserError: it fails, or takes longer.
     """
-    with (entry.folder / "log.txt").open("ab") as log:
+    with log.open("ab") as said:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, start_new_session=True
         )
         try:
             code = process.wait(limit)
         except subprocess.TimeoutExpired as error:
-            raise UserError(f"{entry.name} took longer than {limit:.0f} s") from error
+            raise UserError(f"{name} took longer than {limit:.0f} s") from error
         finally:
             _kill(process)
     if code != 0:
-        raise UserError(f"{entry.name} ended with {code}: {entry.folder / 'log.txt'} says why")
+        raise UserError(f"{name} ended with {code}: {log} says why")
 
 
 def _kill(process: "subprocess.Popen[bytes]") -> None:
@@ -115,17 +122,23 @@ def verify(
 ) -> Iterator[Verified]:
     """Run an entry again, seed by seed; its folder stays as it is, but for the log.
 
+    What runs is a copy without the stored translations, which it could hand in again.
+
     Raises:
         UserError: it cannot be run, or its stored translations do not have the BLEU it claims.
     """
     claimed = {one.seed: one for one in entry.tries()}
     if not claimed.keys() >= set(seeds):
         raise UserError(f"{entry.folder} has no result of all seeds {', '.join(map(str, seeds))}")
-    with text_of(entry.track, files) as (text, test):
+    with text_of(entry.track, files) as (text, test), tempfile.TemporaryDirectory() as above:
         for seed in seeds:
             _check_claim(entry, claimed[seed], test)
+        bare = replace(entry, folder=Path(above) / entry.name)
+        results = shutil.ignore_patterns("outputs", "result.json", "log.txt")
+        shutil.copytree(entry.folder, bare.folder, ignore=results)
         for seed in seeds:
-            yield Verified(claimed[seed], run_seed(entry, seed, text, test)[0])
+            again, _ = run_seed(bare, seed, text, test, entry.folder / "log.txt")
+            yield Verified(claimed[seed], again)
 
 
 def _check_claim(entry: Entry, claimed: Try, test: TestSet) -> None:

@@ -1,5 +1,7 @@
 """The table of a leaderboard, made from the entries' translations."""
 
+import html
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +11,7 @@ from transformer_lib.data.corpora import DataConfig, TestSet, load_corpus
 from transformer_lib.errors import UserError
 from transformer_lib.leaderboard.entries import SEEDS, TRACKS, Entry
 from transformer_lib.metrics.bleu import bleu, paired_bootstrap
+from transformer_lib.shown import line
 
 
 @dataclass(frozen=True)
@@ -72,12 +75,17 @@ def as_markdown(entries: Sequence[Entry], files: Path | None = None) -> str:
             p = "–" if row.p is None else f"{row.p:.3f}"
             about = row.entry.about
             lines.append(
-                f"| {place} | `{row.entry.name}` | **{mean(row.scores):.1f}** | {each} | {p} | "
-                f"{_cell(about.about)} | {_cell(about.author)} |"
+                f"| {place} | `{_name(row.entry.name)}` | **{mean(row.scores):.1f}** | {each} | "
+                f"{p} | {_cell(about.about)} | {_cell(about.author)} |"
             )
         parts.append("\n".join(lines))
     return "\n\n".join(parts) + "\n"
 
 
+def _name(text: str) -> str:
+    return line(text, 80).replace("`", "'").replace("|", r"\|")
+
+
 def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", r"\|")
+    """What others wrote, as text alone: no HTML, link or end of the cell."""
+    return re.sub(r"[|\[\]\\]", r"\\\g<0>", html.escape(line(text, 200), quote=False))

@@ -11,7 +11,7 @@ from typing import Any
 from transformer_lib.course.checks import EXERCISES, Verdict, check, find_exercise
 from transformer_lib.course.own import module
 from transformer_lib.course.own.course import order
-from transformer_lib.course.own.record import note_try
+from transformer_lib.course.own.record import Done, note_try, read_record
 from transformer_lib.course.own.source import NotKeptError, Part, definitions, part_from
 from transformer_lib.errors import UserError
 
@@ -41,7 +41,9 @@ def mine(name: str) -> Callable[..., Any]:
         print(f"{name}: the course's; {module.why_it_does_not_run(path, error)}")
         return reference
     if getattr(own, "__module__", None) != module.NAME:  # nothing, or what the file imports
-        print(f"{name}: the course's, until yours passes its check")
+        passed = read_record(path.parent).get(name, Done()).passed
+        is_lost = f"; yours passed, but is not in {path.name}: run its cell again"
+        print(f"{name}: the course's{is_lost if passed else ', until yours passes its check'}")
         return reference
     print(f"{name}: yours, from {path.name}")
     return own
@@ -102,7 +104,9 @@ def _write(part: Part, path: Path, seed: int | None) -> str:
     except Exception as error:
         broken, own = _free_name(path), module.what_still_runs(module.text_of(path), path)
         aside = f"; {module.why_it_does_not_run(path, error)}, so the old file is now {broken.name}"
+        lost = [name for name in module.RULE.findall(module.text_of(path)) if name not in own.parts]
         aside += f"; {len(own.parts)} of its parts were taken over"
+        aside += f", but not {', '.join(lost)}" if lost else ""
     before = str(own)
     changed = {part.name, *definitions(own.parts.get(part.name, ""))}
     own.keep(part, order())
@@ -122,13 +126,15 @@ def _write(part: Part, path: Path, seed: int | None) -> str:
     if worse := [name for name in failing if _passes(earlier, name, seed)]:
         raise NotKeptError(
             f"{', '.join(worse)} in {path.name}, which {'use' if worse[1:] else 'uses'} it, would "
-            "no longer pass"
+            "no longer pass: make it do for both, or write that one without it"
         )
     if broken:
         shutil.copyfile(path, broken)
     module.write(path, own)
     module.load(path)
-    return f"kept in {path.name}{aside}"
+    needs = sorted(module.packages(part.imports))
+    needed = f", which now needs {', '.join(needs)}" if needs else ""
+    return f"kept in {path.name}{needed}{aside}"
 
 
 def _passes(own: ModuleType, name: str, seed: int | None) -> bool:

@@ -8,7 +8,7 @@ import ast
 import linecache
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -257,6 +257,12 @@ def why_it_does_not_run(path: Path, error: BaseException) -> str:
     said = error.msg if isinstance(error, SyntaxError) else str(error)
     where = f"line {line} of {path.name}" if line else path.name
     return f"{where} does not run: {type(error).__name__}: {said}".rstrip(": ")
+
+
+def packages(imports: Iterable[str]) -> set[str]:
+    """What must be installed for these imports, besides Python, PyTorch and the course."""
+    roots = {line.split()[1].partition(".")[0] for line in imports}
+    return roots - {"torch", "transformer_lib"} - sys.stdlib_module_names
 
 
 def _bound(line: str) -> str:

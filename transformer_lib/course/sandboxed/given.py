@@ -184,46 +184,55 @@ class DecoderLayer(Part):
 class Speaker(Part):
     """Logits that say a fixed sentence, as long as the model is given back what it has said.
 
-    Its fields are the sentence and numbers to add to all logits.
+    Its fields are the sentence, sealed so that only who asks token by token learns it, and numbers
+    to add to all logits.
 
     Raises:
         TypeError: what it is given is no list.
         RuntimeError: it was asked more often than any search needs.
     """
 
-    def __init__(self, sentence: list[int], noise: Tensor):
-        super().__init__(sentence, noise)
+    def __init__(self, sealed: list[int], noise: Tensor):
+        super().__init__(sealed, noise)
         self.calls = 0
+
+    @classmethod
+    def saying(cls, sentence: list[int], noise: Tensor) -> "Speaker":
+        return cls(_sealed(sentence), noise)
 
     def forward(self, tokens: list[int]) -> Tensor:
         if not isinstance(tokens, list | tuple):
             got = type(tokens).__name__
             raise TypeError(f"the model takes the list of all tokens so far, and got a {got}")
         self.calls = _one_more(self.calls)
-        sentence, noise = self.fields
-        return _logits(tokens, sentence, noise)
+        sealed, noise = self.fields
+        return _logits(tokens, sealed, noise)
 
 
 class Speakers(Part):
     """A :class:`Speaker` for each row of tokens, (batch, length): logits are (batch, vocab_size).
 
-    Its fields are the sentences and numbers to add to all logits.
+    Its fields are the sealed sentences and numbers to add to all logits.
 
     Raises:
         RuntimeError: it was asked more often than any search needs, or for another batch.
     """
 
-    def __init__(self, sentences: list[list[int]], noise: Tensor):
-        super().__init__(sentences, noise)
+    def __init__(self, sealed: list[list[int]], noise: Tensor):
+        super().__init__(sealed, noise)
         self.calls = 0
+
+    @classmethod
+    def saying(cls, sentences: list[list[int]], noise: Tensor) -> "Speakers":
+        return cls([_sealed(sentence) for sentence in sentences], noise)
 
     def forward(self, tokens: Tensor) -> Tensor:
         self.calls = _one_more(self.calls)
-        sentences, noise = self.fields
+        sealed, noise = self.fields
         rows = [[int(token) for token in row] for row in tokens]
-        if len(rows) != len(sentences):
-            raise RuntimeError(f"the model has {len(sentences)} sources, and got {len(rows)} rows")
-        said = zip(rows, sentences, strict=True)
+        if len(rows) != len(sealed):
+            raise RuntimeError(f"the model has {len(sealed)} sources, and got {len(rows)} rows")
+        said = zip(rows, sealed, strict=True)
         logits = torch.stack([_logits(row, sentence, noise) for row, sentence in said])
         # One that has ended goes on with noise, and every other time with another end.
         again = [EOS in row and len(row) % 2 == 0 for row in rows]
@@ -237,14 +246,24 @@ def _one_more(calls: int) -> int:
     return calls + 1
 
 
-def _logits(tokens: list[int], sentence: list[int], noise: Tensor) -> Tensor:
+def _logits(tokens: list[int], sealed: list[int], noise: Tensor) -> Tensor:
     logits = noise.clone()
     said = len(tokens) - 1
-    if tokens == [BOS, *sentence[:said]] and said < len(sentence):
-        logits[sentence[said]] = noise.max() + 0.5
-    else:
-        logits[4 + sum(tokens) % 7] = noise.max() + 0.5
+    token = sealed[said] ^ _key(tokens) if 0 <= said < len(sealed) else -1
+    if not 0 <= token < len(noise):  # not what it has said so far, or after the end
+        token = 4 + int(sum(tokens)) % 7
+    logits[token] = noise.max() + 0.5
     return logits
+
+
+def _sealed(sentence: list[int]) -> list[int]:
+    """Each token, mixed with a key that only those before it give."""
+    return [token ^ _key([BOS, *sentence[:n]]) for n, token in enumerate(sentence)]
+
+
+def _key(tokens: list[int]) -> int:
+    text = ",".join(str(int(token)) for token in tokens)
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6])
 
 
 def _look(query: Tensor, memory: Tensor, mask: Tensor | None) -> Tensor:

@@ -179,7 +179,9 @@ _REFUSED = {
     "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41), "chroot": (161, 51),
     "open_tree": (428, 428), "move_mount": (429, 429), "fsopen": (430, 430),
     "fsmount": (432, 432), "fspick": (433, 433), "mount_setattr": (442, 442),
+    "open_tree_attr": (467, 467), "statmount": (457, 457), "listmount": (458, 458),
     "unshare": (272, 97), "setns": (308, 268),
+    "setsid": (112, 157),  # a session of one's own has its own share of the processors
     "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271),
     "kcmp": (312, 272), "pidfd_getfd": (438, 438),
     "bpf": (321, 280), "perf_event_open": (298, 241), "userfaultfd": (323, 282),

@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, as_completed
@@ -46,6 +47,7 @@ from transformer_lib.progress import progress_is_shown
 from transformer_lib.shown import line
 
 TIME = "%Y-%m-%d %H:%M:%S.%f"  # as nbgrader writes it, before the zone
+OUT_OF_TIME = re.compile(r"took more than \S+ seconds")
 
 
 @dataclass
@@ -285,13 +287,16 @@ def _judged(
             for future in as_completed(futures := {submit(executor, i): i for i in left}):
                 if isinstance(future.exception(), BrokenProcessPool):
                     break
-                left.remove(item := futures[future])
+                item = futures[future]
+                if _is_out_of_time(future) and len(futures) > 1:
+                    continue  # perhaps for what ran beside it: judged again, alone
+                left.remove(item)
                 if item.take(future, task):
                     yield item
         except BaseException:
             executor.shutdown(wait=False, cancel_futures=True)
             raise
-    # Where a process was killed its executor is broken: one by one, so that it is known by whom.
+    # One by one. Where a process was killed its executor is broken: so it is known by whom.
     while left:
         with make() as executor:
             while left:
@@ -300,3 +305,11 @@ def _judged(
                     yield item
                 if isinstance(future.exception(), BrokenProcessPool):
                     break
+
+
+def _is_out_of_time(future: Future) -> bool:
+    """Whether a test, or a call in it, took longer than it may."""
+    if future.exception():
+        return False
+    tests = future.result()["tests"].values()
+    return any(test["ended"] and OUT_OF_TIME.search(test["reason"]) for test in tests)

@@ -225,10 +225,13 @@ def _bound_by(statement: ast.stmt) -> Iterator[str]:
                 yield from node.names
         return
     for node in ast.walk(statement):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            yield node.id
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            yield from (alias.asname or alias.name.partition(".")[0] for alias in node.names)
+        match node:
+            case ast.Name(name, ctx=ast.Store()) | ast.FunctionDef(name) | ast.ClassDef(name):
+                yield name
+            case ast.MatchAs(name=str(name)) | ast.MatchStar(str(name)):
+                yield name
+            case ast.Import(aliases) | ast.ImportFrom(names=aliases):
+                yield from (alias.asname or alias.name.partition(".")[0] for alias in aliases)
 
 
 def touches(source: str, names: set[str]) -> bool:
@@ -242,16 +245,15 @@ def touches(source: str, names: set[str]) -> bool:
         touched.update(_bound_by(statement))
         if isinstance(statement, ast.FunctionDef | ast.ClassDef):
             continue
+        changes = False
         for node in ast.walk(statement):
             match node:
                 case ast.alias("*") | ast.Name("exec" | "eval" | "globals" | "get_ipython"):
                     return True
-                case ast.Attribute(owner, ctx=ast.Store()) | ast.Subscript(owner, ctx=ast.Store()):
-                    touched.update(names_in(owner))
-                case ast.Call(function, arguments):
-                    if isinstance(function, ast.Attribute):
-                        touched.update(names_in(function.value))
-                    touched.update(name for part in arguments for name in names_in(part))
+                case ast.Attribute(ctx=ast.Store()) | ast.Subscript(ctx=ast.Store()) | ast.Call():
+                    changes = True
+        if changes:
+            touched.update(names_in(statement))
     return bool(touched & names)
 
 

@@ -29,7 +29,9 @@ def rate_make(
     sentences: Annotated[int, typer.Option(min=1, help="how many sentences are rated")] = 30,
     test: TestName = "test",
     out: Annotated[Path, typer.Option(help="folder for the task")] = Path("rating"),
-    seed: Annotated[int, typer.Option(min=0, help="draws the sentences and their order")] = 1,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="draws the sentences and sides; the key has it [any]")
+    ] = None,
     device: DeviceOption = "auto",
     files: From = None,
 ) -> None:

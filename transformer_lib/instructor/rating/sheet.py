@@ -8,6 +8,7 @@ against the undamaged one.
 """
 
 import hashlib
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -93,7 +94,7 @@ def make_sheet(
     sentences: int = 30,
     repeated: int = 3,
     degraded: int = 3,
-    seed: int = 1,
+    seed: int | None = None,
     references: Sequence[Sequence[str]] | None = None,
 ) -> tuple[Sheet, Key]:
     """Draw sentences by lot, put the systems' outputs in random order, add control items.
@@ -117,6 +118,7 @@ def make_sheet(
             f"the systems translate only {len(different)} sentences differently, "
             f"{sentences} were asked for"
         )
+    seed = secrets.randbits(63) if seed is None else seed
     random = np.random.default_rng(seed)
     chosen = sorted(random.choice(different, sentences, replace=False).tolist())
 

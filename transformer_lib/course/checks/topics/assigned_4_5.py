@@ -58,9 +58,9 @@ def _batch_speaker_cases(random: torch.Generator) -> dict[str, Case]:
             [*torch.randint(4, 15, (length,), generator=random).tolist(), *[EOS] * ends]
             for length in lengths
         ]
-        return Speakers(sentences, torch.randn(15, generator=random))
+        return Speakers.saying(sentences, torch.randn(15, generator=random))
 
-    special = Speakers([[5, UNK, PAD, 7, EOS], [9, EOS]], torch.randn(15, generator=random))
+    special = Speakers.saying([[5, UNK, PAD, 7, EOS], [9, EOS]], torch.randn(15, generator=random))
     return {
         "values": Case(model(6, 2, 4), 3, 20),
         "an empty translation": Case(model(3, 0), 2, 20),

@@ -22,14 +22,15 @@ from transformer_lib.vocabulary import BOS, EOS, PAD, UNK
 def _greedy_cases(random: torch.Generator) -> dict[str, Case]:
     def model(length: int, ends: bool = True) -> Speaker:
         sentence = torch.randint(4, 15, (length,), generator=random).tolist()
-        return Speaker([*sentence, EOS] if ends else sentence, torch.randn(15, generator=random))
+        noise = torch.randn(15, generator=random)
+        return Speaker.saying([*sentence, EOS] if ends else sentence, noise)
 
     return {
         "values": Case(model(6), 20),
         "an empty translation": Case(model(0), 20),
         "a model that does not stop": Case(model(60, ends=False), 12),
         "special pieces": Case(
-            Speaker([5, UNK, PAD, 7, EOS], torch.randn(15, generator=random)), 20
+            Speaker.saying([5, UNK, PAD, 7, EOS], torch.randn(15, generator=random)), 20
         ),
     }
 
