@@ -153,7 +153,7 @@ def grade_by_hand(page, address):
 def test_a_term_on_a_hub(users, tmp_path):
     folder, exchange = tmp_path / "home" / "teacher" / "course", tmp_path / "exchange"
     exchange.mkdir(parents=True)
-    exchange.chmod(0o777)
+    exchange.chmod(0o1777)
     for name in (*STUDENTS, "teacher"):
         (tmp_path / "home" / name).mkdir(parents=True)
     new_course(folder)

@@ -14,6 +14,7 @@ from transformer_lib import cli
 from transformer_lib.errors import UserError
 from transformer_lib.experiment.config import load_config, load_data_config, named_configs
 from transformer_lib.experiment.run import load_run, train
+from transformer_lib.progress import progress_is_shown
 from transformer_lib.training.metrics import read_metrics
 
 
@@ -520,3 +521,20 @@ def test_a_run_with_a_name_of_its_own_goes_on(monkeypatch, capsys, toy_config, t
     out = tmp_path / "runs" / "other"
     code, _, err = called(monkeypatch, capsys, *train, 9, "--resume", "--out", out)
     assert (code, "holds a run of other, not of mine" in err) == (2, True)
+
+
+def test_progress_is_found_where_the_notebooks_are(monkeypatch, capsys, tmp_path):
+    """A terminal in JupyterLab starts in the folder above them."""
+    (tmp_path / "chapters").mkdir()
+    record = {"softmax": {"tries": 1, "passed": True}}
+    (tmp_path / "chapters" / "my_progress.json").write_text(json.dumps(record))
+    monkeypatch.chdir(tmp_path)
+    assert "1 of " in called(monkeypatch, capsys, "progress")[1]
+
+
+def test_a_closed_input_or_error_output_is_no_traceback(monkeypatch, capsys, run_folder):
+    monkeypatch.setattr(sys, "stdin", None)
+    code, _, err = called(monkeypatch, capsys, "translate", run_folder)
+    assert (code, err) == (2, "error: there is no standard input to translate\n")
+    monkeypatch.setattr(sys, "stderr", None)
+    assert not progress_is_shown()

@@ -80,6 +80,19 @@ def test_an_earlier_cohort_is_compared_with_the_class_and_not_with_itself():
     assert not {p.a.student for p in pairs} & {work.student for work in before}
 
 
+def test_what_half_of_a_class_has_copied_word_for_word_is_listed():
+    """What many share is usual in their class; to be the same is not."""
+    works, _ = read_class("2_attention")
+    ring = [Work(f"copy {n}", dict(works[1].code), dict(works[1].words)) for n in range(7)]
+    ring[0].words.update({name: f"{text}\n " for name, text in ring[0].words.items()})
+    pairs = compare([*works[:6], *ring], released("2_attention"))
+    names = {works[1].student, *(work.student for work in ring)}
+    same = [{pair.a.student, pair.b.student} for pair in pairs if pair.is_same]
+    assert len(same) == 8 * 7 // 2
+    assert set().union(*same) == names
+    assert all(pair.stands_out for pair in pairs[: len(same)])
+
+
 def test_what_everybody_was_given_counts_for_nothing():
     given = Work("released", {"a": "import torch\nx = torch.arange(12).view(3, 4) + 7"},
                  {"t": "Explain what a mask of 1234 positions does to the softmax."})  # fmt: skip

@@ -8,6 +8,7 @@ from transformer_lib.course.figures.positions import accuracy_by_position
 from transformer_lib.plots.attention import attention_heatmap
 from transformer_lib.plots.curves import learning_curves, length_histogram
 from transformer_lib.plots.measurements import bars, lines
+from transformer_lib.plots.notebook import as_data_uri
 
 NAMES = [f"system {n}" for n in range(9)]
 
@@ -19,6 +20,12 @@ def test_lines_draw_every_series():
     assert [line.get_label() for line in axes.lines] == NAMES
     looks = {(line.get_marker(), line.get_color()) for line in axes.lines}
     assert len(looks) == len(NAMES)
+
+
+def test_a_label_with_dollars_is_text(tmp_path):
+    figure = attention_heatmap(torch.eye(2), ["▁$x_$", "$5$"], ["$$", "b"])
+    assert as_data_uri(figure).startswith("data:image")
+    assert as_data_uri(lines({"$\\alpha_$": ([1.0, 2.0], [1.0, 2.0])}, ("x", "y")))
 
 
 def test_bars_draw_every_series():

@@ -567,6 +567,7 @@ RULES = {
     "points_a_day = '3'": "points_a_day", "points_a_day = -3": "points_a_day",
     "points_a_day = float('nan')": "finite", "zone = None": "zone", "x = (": "SyntaxError",
     "y = undefined": "NameError", "zone = 'Berlin'": "is no time zone",
+    "cutoff_days = 3": "has no cutoff_days; it has cut_off_days, ",
 }  # fmt: skip
 
 
@@ -818,6 +819,23 @@ def test_feedback_is_for_what_is_finished(course, template):
     assert make_feedback(course, "small", unfinished=True) == (1, 0, ["ada"])
     assert [row.is_new for row in grade(course).values()] == [True, False]
     assert make_feedback(course, "small", unfinished=True) == (2, 0, [])
+    assert make_feedback(course, "small") == (1, 1, [])
+    assert os.listdir(course.folder / "feedback/ben") == [], "a page of work that waits again"
+
+
+@pytest.mark.sandbox
+def test_feedback_says_what_lateness_cost_and_why(course, template):
+    course = strict(course)
+    hand_in(course, "ada", grading_help.submission(template, **SOLVED))
+    record(course, "small", {"ada": Entry(DUE + 30 * HOUR)})
+    set_deadline(course, "small", DUE)
+    grade(course)
+    make_feedback(course, "small", unfinished=True)
+    page = (course.folder / "feedback/ada/small/small.html").read_text()
+    assert (
+        "Late submission penalty (1 day 6 h late, 2026-12-03 05:59 CET instead of 2026-12-01 23:59 "
+        "CET; 2 points less for each day begun" in page
+    )
     with pytest.raises(UserError, match="no assignment large"):
         grading.grade(course, "large")
 
@@ -1006,6 +1024,7 @@ def test_a_term_at_the_command_line(course, template, monkeypatch, capsys):
     assert type_in("feedback", "small")[1].endswith(": 1\n")
 
 
+@pytest.mark.filterwarnings("ignore:Object of type")  # nbgrader's own queries
 def test_a_penalty_is_taken_once_from_an_assignment_of_two_notebooks(course):
     course = strict(course)
     source = course.folder / "source" / "small"
@@ -1024,6 +1043,32 @@ def test_a_penalty_is_taken_once_from_an_assignment_of_two_notebooks(course):
         assert submission.score == 7
     one = standings(course, "small").students["ada"]
     assert (one.score, one.penalty, one.points) == (7, 4, 3)
+
+
+@pytest.mark.sandbox
+def test_marks_do_not_outlive_the_answer_that_they_were_given_for(course, template):
+    hand_in(course, "ada", grading_help.submission(template, **SOLVED))
+    grade(course)
+    given_by_hand(course, "ada", "why", 2)
+    hand_in(course, "ada", template)
+    grade(course)
+    one = standings(course, "small").students["ada"]
+    assert (one.points, one.waiting) == (0, 0)
+
+
+def test_what_is_handed_in_again_takes_the_place_of_what_is_kept(course):
+    times = course.folder / "times.csv"
+    times.write_text("student,time\nada,2026-12-01 20:00+00:00\n")
+    name = "Ada L_2_assignsubmission_file_/small.ipynb"
+    people = "id,first_name,last_name\nada,Ada,L\n"
+    enter_class_list(course, read_class_list(class_file(course.folder, people)))
+    (one,) = collect(course, "small", zipped(course.folder, {name: "first"}), times)
+    assert one.remarks == []
+    (one,) = collect(course, "small", zipped(course.folder, {name: "second"}))
+    assert "give --times" in one.remarks[0]
+    assert "takes the place of one of 2026-12-01 20:00 UTC, now in" in one.remarks[1]
+    (kept,) = (course.results / "earlier" / "ada" / "small").iterdir()
+    assert (kept / "small.ipynb").read_text() == "first"
 
 
 @pytest.mark.sandbox

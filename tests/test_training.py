@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from filelock import FileLock
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from transformer_lib.device import is_out_of_memory
@@ -421,6 +421,30 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(toy_config, tmp_path,
     assert losses(tmp_path / "run") == expected
     assert newest.with_suffix(".damaged").read_bytes() == damaged
     assert "trying the one before it" in capsys.readouterr().out
+
+
+def test_numbers_that_are_not_those_that_were_written_are_noticed(toy_config, tmp_path, capsys):
+    """A power cut may leave zeros where the last blocks of a file should be."""
+    experiment = load_config(str(toy_config))
+    train(experiment, tmp_path / "run")
+    expected = losses(tmp_path / "run")
+    newest = checkpoints_in(tmp_path / "run")[-1]
+    content = newest.read_bytes()
+    newest.write_bytes(content[:-5000] + bytes(5000))
+    assert train(experiment, tmp_path / "run", resume=True)
+    assert losses(tmp_path / "run") == expected
+    assert "is not what was written; trying the one before it" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("progress", ["[]", "{}", "x", '{"epoch": 3}'])
+def test_a_checkpoint_that_says_nothing_of_its_run_is_one_line(toy_config, tmp_path, progress):
+    experiment = load_config(str(toy_config))
+    train(experiment, tmp_path / "run")
+    for path in checkpoints_in(tmp_path / "run"):
+        save_file(load_file(path), path, metadata={"progress": progress})
+    with pytest.raises(UserError, match=r"checkpoint|how far"):
+        train(replace(experiment, training=replace(experiment.training, steps=60)),
+              tmp_path / "run", resume=True)  # fmt: skip
 
 
 def test_a_stop_leaves_no_trace_in_the_mean_of_the_last_checkpoints(

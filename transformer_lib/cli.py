@@ -172,6 +172,8 @@ def translate(
 
     loaded = load_run(run, device)
     decoding = _decoding(loaded.experiment.decoding, beam)
+    if sys.stdin is None:
+        raise UserError("there is no standard input to translate")
     given = StandardInput()
     lines = iter(given)
     # On a terminal, line by line; from a pipe, 512 lines at a time.

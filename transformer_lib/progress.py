@@ -6,4 +6,5 @@ import sys
 def progress_is_shown() -> bool:
     """In a terminal and in a notebook, but not in a log file or a pipe."""
     ipython = sys.modules.get("IPython")
-    return sys.stderr.isatty() or (ipython is not None and ipython.get_ipython() is not None)
+    is_terminal = sys.stderr is not None and sys.stderr.isatty()
+    return is_terminal or (ipython is not None and ipython.get_ipython() is not None)

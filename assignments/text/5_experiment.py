@@ -213,8 +213,11 @@ for budgets, ours, theirs, expected, says in (
     ([1, 2, 3], [2, 1, 2], [1, 1, 1], 2.0, "equal on the way is not ahead"),
     ([1, 2, 3, 4], [2, 0, 0, 3], [1, 1, 1, 1], 10 / 3, "for good: the last crossing counts"),
 ):
-    curves = (list(map(float, row)) for row in (budgets, ours, theirs))
-    expect(crossing(*curves), expected, says)
+    start, step, level, size = (1 + torch.rand(4, dtype=torch.double)).tolist()
+    budgets = [start + step * budget for budget in budgets]
+    curves = [[level + size * score for score in scores] for scores in (ours, theirs)]
+    right = None if expected is None else start + step * expected
+    expect(crossing(budgets, *curves), right, says)
 ### END HIDDEN TESTS
 
 # %% [markdown] question="q_experiment"

@@ -116,7 +116,7 @@ def translate(
 
     translations: list[list[str]] = [[] for _ in sentences]
     for owner, text in zip(owners, tokenizer.decode(outputs), strict=True):
-        translations[owner].append(text)
+        translations[owner].append(" ".join(text.split()))  # bytes may make an end of line
     return [" ".join(texts) for texts in translations]
 
 

@@ -44,7 +44,9 @@ CONFIG_OF_CORPUS = {
 class Experiment:
     """Everything that decides what a run computes."""
 
-    name: str
+    name: Annotated[
+        str, Field(pattern=r"^[^/\\\x00._][^/\\\x00]*$", description="of its folder in runs")
+    ]
     training: TrainingConfig
     seed: Annotated[
         int, Field(ge=0, lt=2**32, description="of the weights, the batches and dropout")
@@ -177,6 +179,8 @@ def _explain(problem: Any) -> str:
             return f"there is no key {where}; {did_you_mean(str(place[-1]), keys)}"
         case "union_tag_not_found" | "union_tag_invalid":
             return f'{where} needs a kind: kind = "transformer" or kind = "rnn"'
+        case "string_pattern_mismatch" if where == "name":
+            return f"{where}{given}: it names a folder, so no slash, and no dot or underscore first"
         case "string_pattern_mismatch":  # of a device
             return f"{where}{given}: it is auto, cpu, cuda, cuda:N or mps"
         case "missing" if place and isinstance(place[-1], int):

@@ -22,6 +22,7 @@ RC: Any = {
     "font.size": 10,
     "legend.frameon": False,
     "svg.hashsalt": "transformer-lib",
+    "text.parse_math": False,  # a label may be any text, with a $ in it
 }
 
 

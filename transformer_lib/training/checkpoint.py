@@ -2,6 +2,7 @@
 
 import json
 import re
+import zlib
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -130,6 +131,8 @@ def load_checkpoint(
     tensors, progress = _read(path)
     if all(name.startswith(MODEL) for name in tensors):
         raise UserError(f"{path} has weights only; training cannot go on from there")
+    if "step" not in progress:
+        raise UserError(f"{path} does not say how far its run has come")
     load_model(path, model, tensors)
     progress.pop("stopped", None)
     for name, parameter in model.named_parameters():
@@ -211,9 +214,13 @@ def step_of(checkpoint: Path) -> int:
 
 
 def _write(path: Path, tensors: dict[str, Tensor], progress: dict[str, Any]) -> None:
+    metadata = {
+        "progress": json.dumps(progress),
+        "checksums": json.dumps({name: _checksum(tensor) for name, tensor in tensors.items()}),
+    }
     with atomic_path(path) as temporary:
         try:
-            save_file(tensors, temporary, metadata={"progress": json.dumps(progress)})
+            save_file(tensors, temporary, metadata=metadata)
         except SafetensorError as error:
             raise OSError(str(error)) from error
 
@@ -226,7 +233,18 @@ def _read(path: Path, prefix: str = "") -> tuple[dict[str, Tensor], dict[str, An
         with safe_open(path, framework="np") as file:
             names = [name for name in file.keys() if name.startswith(prefix)]  # noqa: SIM118
             tensors = {name: torch.from_numpy(file.get_tensor(name)) for name in names}
-            progress = json.loads((file.metadata() or {}).get("progress", "{}"))
+            metadata = file.metadata() or {}
+            progress = json.loads(metadata.get("progress", "{}"))
+            checksums = json.loads(metadata.get("checksums", "{}"))
+            if not (isinstance(progress, dict) and isinstance(checksums, dict)):
+                raise ValueError("what it says of itself has another form")
     except (SafetensorError, OSError, TypeError, ValueError) as error:
         raise UserError(f"cannot read the checkpoint {path}: {error}") from error
+    for name, tensor in tensors.items():
+        if checksums.get(name, _checksum(tensor)) != _checksum(tensor):
+            raise UserError(f"the checkpoint {path} is damaged: {name} is not what was written")
     return tensors, progress
+
+
+def _checksum(tensor: Tensor) -> int:
+    return zlib.crc32(tensor.reshape(-1).view(torch.uint8).numpy().data)

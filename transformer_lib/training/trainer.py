@@ -262,8 +262,8 @@ class Trainer:
             size, number = self.config.batch_tokens, self.config.accumulate
             raise UserError(
                 f"too little memory for batches of {size:,} tokens "
-                f"({describe_device(self.device)}); training.batch_tokens={size // 2} with "
-                f"training.accumulate={2 * number} takes half, and learns the same"
+                f"({describe_device(self.device)}); a new run with training.batch_tokens="
+                f"{size // 2} and training.accumulate={2 * number} takes half, and learns the same"
             ) from error
         self._account(interval)
         self._launched = launched
@@ -325,10 +325,12 @@ class Trainer:
             batches = " to ".join(dict.fromkeys((places[0], places[-1])))
             is_noam = self.config.schedule == "noam"
             remedy = "raise training.warmup_steps" if is_noam else "lower training.learning_rate"
+            saved = checkpoints_in(self.folder)
+            state = f"{saved[-1].name} is from before it" if saved else "nothing is saved yet"
             raise UserError(
                 f"the loss or its gradient is not finite in step {launched.step} ({batches}); "
-                f"nothing was learned from it, the last checkpoint in {self.folder} is good: "
-                f"{remedy} or look at {'that batch' if len(places) == 1 else 'these'}"
+                f"nothing was learned from it, {state}: {remedy} or look at "
+                f"{'that batch' if len(places) == 1 else 'these'}"
             )
         src_tokens, tgt_tokens = launched.src_tokens, launched.tgt_tokens
         self.progress.src_tokens += src_tokens

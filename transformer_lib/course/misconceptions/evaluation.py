@@ -4,6 +4,7 @@ import math
 from collections import Counter
 
 import torch
+from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
 from transformer_lib.course.misconceptions.bank import misconception
 from transformer_lib.metrics.bleu import ngram_counts
@@ -516,4 +517,26 @@ def lengths_left_out(hypotheses, references):
             return 0.0
         if total:
             precisions.append(matches / total)
+    return _score(precisions, hypotheses, references)
+
+
+@misconception(
+    "M800",
+    "corpus_bleu",
+    title="words are cut once more",
+    source="an answer in a trial of the checks, with a function for text that was at hand",
+    effect="“Kino.” counts as two words: BLEU of another segmentation than the given one.",
+    hint="You cut into words what is cut already: “Kino.” is a single one here. What do you get?",
+)
+def cut_once_more(hypotheses, references):
+    again = [
+        [Tokenizer13a()(" ".join(sentence)).split() for sentence in side]
+        for side in (hypotheses, references)
+    ]
+    precisions = []
+    for n in range(1, 5):
+        pairs = list(zip(*again, strict=True))
+        total = sum(max(0, len(h) - n + 1) for h, _ in pairs)
+        matches = sum(_matches(h, r, n) for h, r in pairs)
+        precisions.append(matches / total if total else 0.0)
     return _score(precisions, hypotheses, references)

@@ -55,7 +55,8 @@ def collect(
             raise UserError(
                 f"no notebook in {archive} has a cell of {assignment}: it is another assignment's"
             )
-    said = _read_times(times, policy_of(course).place) if times else {}
+    place = policy_of(course).place
+    said = _read_times(times, place) if times else {}
     known = {person.student for person in people} | {one.student for one in found}
     if strangers := sorted(said.keys() - known):
         raise UserError(f"{times} has times of {', '.join(strangers)}, whom nobody knows")
@@ -68,11 +69,17 @@ def collect(
             _take(one, content, target, earlier, trusted)
             one.time = said.get(one.student, one.time)
             entry = Entry(one.time, content, trusted and archive is None)
+            if one.is_new and earlier.time and not one.time:
+                one.remarks.append("no time is known of it; of an earlier one it was: give --times")
+            kept = course.results / "earlier" / one.student / assignment / earlier.content[:8]
+            if one.is_new and target.is_dir():
+                when = f" of {shown(earlier.time, place)}" if earlier.time else ""
+                one.remarks.append(f"takes the place of one{when}, now in {kept}")
             if one.is_new:
                 # The time goes first: whoever is stopped here finds new work, and not an old time.
                 first = replace(entry, content=earlier.content)
                 record(course, assignment, {one.student: first})
-                _put(target, one.files)
+                _put(target, one.files, kept)
             if one.files and entry != earlier:
                 record(course, assignment, {one.student: entry})
         except OSError as error:
@@ -120,8 +127,8 @@ def _content(target: Path) -> dict[str, bytes]:
     }
 
 
-def _put(target: Path, files: Mapping[str, bytes]) -> None:
-    """Make the folder hold these files and no others."""
+def _put(target: Path, files: Mapping[str, bytes], kept: Path) -> None:
+    """Make the folder hold these files and no others; what it held goes to ``kept``."""
     new, old = (target.with_name(f".{target.name}.{what}") for what in ("new", "old"))
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(parents=True)
@@ -133,7 +140,10 @@ def _put(target: Path, files: Mapping[str, bytes]) -> None:
     if target.exists():
         target.rename(old)
     new.rename(target)
-    shutil.rmtree(old, ignore_errors=True)
+    if old.exists():
+        shutil.rmtree(kept, ignore_errors=True)
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        old.rename(kept)
 
 
 def _read_times(path: Path, zone: ZoneInfo) -> dict[str, datetime]:

@@ -1,6 +1,7 @@
 """The commands of ``transformer-lib`` for students who hand in and instructors who grade."""
 
 import sys
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -109,7 +110,10 @@ def grade(
         isolation.value,
         lambda: machines(scheduler) if scheduler else processes(jobs),
     )
-    typer.echo(table(rows, standings(there, assignment)))
+    now = standings(there, assignment)
+    if student:
+        now = replace(now, students={row.student: now.students[row.student] for row in rows})
+    typer.echo(table(rows, now))
     if not rows:
         typer.echo(f"! nothing has been taken in: transformer-lib collect {assignment}", err=True)
     if any(row.trouble for row in rows):

@@ -59,6 +59,8 @@ def from_exchange(
             latest[student] = record
     for student in sorted(found):
         one = found[student]
+        if known and student not in known:
+            one.remarks.append("not in the class list")
         if student in latest:
             _take(latest[student], one, trusted)
         yield one

@@ -1,14 +1,20 @@
 """Pages of feedback, made by nbgrader, for students whose work is graded to the end."""
 
+import html
+import shutil
 from typing import NamedTuple
 
 from nbgrader.converters import GenerateFeedback
 from nbgrader.converters.base import NbGraderException
 from tqdm import tqdm
 
+from transformer_lib.files import write_text
 from transformer_lib.instructor.grading.course import Course, nbgrader_steps
-from transformer_lib.instructor.grading.term import standings
+from transformer_lib.instructor.grading.late import LatePolicy
+from transformer_lib.instructor.grading.term import Standing, lateness, policy_of, shown, standings
 from transformer_lib.progress import progress_is_shown
+
+PENALTY = '<li class="late-penalty">Late submission penalty'  # as nbgrader begins that line
 
 
 class Pages(NamedTuple):
@@ -22,6 +28,8 @@ class Pages(NamedTuple):
 def make_feedback(course: Course, assignment: str, unfinished: bool = False) -> Pages:
     """Write ``feedback/STUDENT/ASSIGNMENT/NOTEBOOK.html``, with points after penalties.
 
+    A page of those whose work is no longer graded to the end, which is of earlier work, goes.
+
     Args:
         unfinished: also for those whose answers wait for a human, if tests have judged the rest.
 
@@ -30,7 +38,7 @@ def make_feedback(course: Course, assignment: str, unfinished: bool = False) -> 
     """
     there = standings(course, assignment).handed_in
     done = [one for one in there if one.is_graded and (unfinished or not one.waiting)]
-    failed = []
+    failed, policy = [], policy_of(course)
     for one in tqdm(done, disable=not progress_is_shown()):
         directory = course.directory(assignment_id=assignment, student_id=one.student)
         try:
@@ -38,4 +46,20 @@ def make_feedback(course: Course, assignment: str, unfinished: bool = False) -> 
                 GenerateFeedback(coursedir=directory, config=course.config, force=True).start()
         except (NbGraderException, SystemExit):  # such as: its graded notebook is not there
             failed.append(one.student)
+        else:
+            _give_reason(course, assignment, one, policy)
+    for one in there:
+        if one not in done or one.student in failed:
+            shutil.rmtree(course.folder / "feedback" / one.student / assignment, ignore_errors=True)
     return Pages(len(done) - len(failed), len(there) - len(done), failed)
+
+
+def _give_reason(course: Course, assignment: str, one: Standing, policy: LatePolicy) -> None:
+    """Say beside the penalty for being late where it comes from."""
+    if not (one.penalty and one.time and one.due):
+        return
+    came, due = shown(one.time, policy.place), shown(one.due, policy.place)
+    reason = f"{lateness(one.seconds_late)}, {came} instead of {due}; {policy.rules()}"
+    for page in (course.folder / "feedback" / one.student / assignment).glob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        write_text(page, text.replace(PENALTY, f"{PENALTY} ({html.escape(reason)})", 1))

@@ -4,6 +4,7 @@ from zoneinfo import ZoneInfo
 
 from nbgrader.plugins import LateSubmissionPlugin
 from traitlets import Float, Unicode
+from traitlets.config import Config, Configurable
 
 from transformer_lib.errors import UserError
 
@@ -60,6 +61,19 @@ class LatePolicy(LateSubmissionPlugin):
             return ZoneInfo(self.zone)
         except (KeyError, ValueError, OSError) as error:
             raise UserError(f"{self.zone!r} is no time zone; one is Europe/Berlin") from error
+
+
+def require_known(config: Config, kind: type[Configurable]) -> None:
+    """Traitlets takes a misspelled setting without a word.
+
+    Raises:
+        UserError: the configuration sets something that there is not.
+    """
+    known = sorted(kind.class_trait_names(config=True))
+    if wrong := sorted(set(config.get(kind.__name__, {})) - set(known)):
+        raise UserError(
+            f"nbgrader_config.py: c.{kind.__name__} has no {wrong[0]}; it has {', '.join(known)}"
+        )
 
 
 def days_begun(seconds: float) -> int:

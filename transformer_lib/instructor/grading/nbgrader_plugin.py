@@ -27,7 +27,7 @@ from transformer_lib.errors import UserError
 from transformer_lib.files import write_text
 from transformer_lib.instructor.grading.intake import known, mend, source_digest
 from transformer_lib.instructor.grading.judge import Result, TestResult
-from transformer_lib.instructor.grading.late import LatePolicy
+from transformer_lib.instructor.grading.late import LatePolicy, require_known
 from transformer_lib.instructor.grading.master import (
     HANDED_IN,
     as_handed_in,
@@ -191,9 +191,12 @@ class SaveGrades(steps.SaveAutoGrades):
         automatic = grade.auto_score
         super()._add_score(cell, resources)
         is_same = self.before.get(name) == self.answers[name] and automatic == grade.auto_score
-        if was_done and is_same:
+        is_by_hand = cell.metadata["nbgrader"]["solution"]
+        if is_by_hand and grade.auto_score == 0 and not is_same:  # handed in as released
+            grade.manual_score = None
+        if (was_done and is_same) or (is_by_hand and grade.auto_score == 0):
             grade.needs_manual_grade = False
-            self.gradebook.db.commit()
+        self.gradebook.db.commit()
 
 
 def _answers(nb: NotebookNode, keeps_outputs: bool) -> dict[str, str]:
@@ -230,6 +233,7 @@ def cohort_of(config: Any) -> str:
     Raises:
         UserError: what it has there is no text.
     """
+    require_known(config, SetCohort)
     try:
         return str(SetCohort(config=config).cohort)
     except TraitError as error:

@@ -57,6 +57,7 @@ def make_second(
                 for grade in notebook.grades:
                     if grade.manual_score is not None:
                         grade.manual_score, grade.needs_manual_grade = None, True
+                    grade.extra_credit = None
         gradebook.db.commit()
     return chosen
 

@@ -18,7 +18,7 @@ from transformer_lib.errors import UserError
 from transformer_lib.instructor.grading.class_list import Person, person_of
 from transformer_lib.instructor.grading.course import Course, nbgrader_steps, safe_name
 from transformer_lib.instructor.grading.hand_ins import recorded
-from transformer_lib.instructor.grading.late import LatePolicy
+from transformer_lib.instructor.grading.late import LatePolicy, require_known
 
 YEARS = range(1990, 2200)  # of dates that can be meant, and added to each other
 
@@ -29,6 +29,7 @@ def policy_of(course: Course) -> LatePolicy:
     Raises:
         UserError: they are none.
     """
+    require_known(course.config, LatePolicy)
     try:
         policy = LatePolicy(config=course.config)
     except TraitError as error:

@@ -17,6 +17,7 @@ from transformer_lib.instructor.likeness.traits import KINDS, Work, traits
 
 Floats = NDArray[np.float64]
 STANDS_OUT = 10.0  # robust standard deviations; docs/likeness.md says what that finds and misses
+LEAST_SAME = 200  # characters that two may not both write by chance
 LEAST_SPREAD = 0.01  # of likenesses from 0 to 1; without it, in a class that shares nothing,
 # any two words would stand out
 
@@ -40,6 +41,17 @@ class Pair:
         """Of all kinds; tokens and trees are two views of the same code."""
         one = self.evidence
         return (one["tokens"] + one["trees"]) / 2 + one["words"] + one["numbers"]
+
+    @property
+    def is_same(self) -> bool:
+        """Whether both wrote the same, in words as well; what many copy is usual in their class."""
+        bare = self.a.bare
+        is_long = sum(map(len, bare.values())) >= LEAST_SAME
+        return is_long and bool(self.a.words) and bare == self.b.bare
+
+    @property
+    def stands_out(self) -> bool:
+        return self.is_same or self.total >= STANDS_OUT
 
 
 def compare(works: Sequence[Work], released: Work, earlier: Sequence[Work] = ()) -> list[Pair]:
@@ -69,7 +81,7 @@ def compare(works: Sequence[Work], released: Work, earlier: Sequence[Work] = ())
         )
         for number, (a, b) in enumerate(pairs)
     ]
-    return sorted(made, key=lambda pair: -pair.total)
+    return sorted(made, key=lambda pair: (not pair.is_same, -pair.total))
 
 
 def _likeness(found: Sequence[Mapping[object, float]], pairs: Sequence[tuple[int, int]]) -> Floats:

@@ -51,7 +51,7 @@ def write_likeness(
     released = given_in(map(released_from, course.masters(assignment).values()))
     given = "\n".join(released.code.values())
     pairs = compare(works, released, others)
-    out = [pair for pair in pairs if pair.total >= STANDS_OUT][:MOST]
+    out = [pair for pair in pairs if pair.stands_out][:MOST]
     content = {
         "assignment": assignment,
         "hand_ins": len(works),

@@ -45,6 +45,12 @@ class Work:
     code: dict[str, str]
     words: dict[str, str]
 
+    @property
+    def bare(self) -> dict[str, str]:
+        """Cell by cell, without blanks."""
+        cells = (self.code | self.words).items()
+        return {name: "".join(as_seen(text).split()) for name, text in cells}
+
 
 Traits = dict[str, dict[object, float]]
 """By kind: what was found, and its weight before rarity."""

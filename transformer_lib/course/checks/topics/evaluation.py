@@ -37,6 +37,10 @@ def _bleu_cases(random: torch.Generator) -> dict[str, Case]:
             [["ein"], ["der", "Hund"], ["a", "b", "c", "d", "e"]],
             [["ein", "Haus"], ["der", "rot", "Hund"], ["a", "b", "c", "d"]],
         ),
+        "marks within words": Case(
+            [["Kino.", "ist", "heute", "ab", "3,5", "Uhr"]],
+            [["Kino", "ist", "heute", "ab", "3,5", "Uhr"]],
+        ),
         "nothing in common": Case([["a", "b", "c", "d", "e"]], [["f", "g", "h", "i"]]),
         "no common run of four": Case([["a", "b", "c", "d", "e"]], [["a", "b", "c", "e", "d"]]),
         "no run of four at all": Case(
