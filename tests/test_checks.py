@@ -331,6 +331,8 @@ def test_a_result_of_another_kind_is_not_called_random():
 
 
 def test_what_the_function_is_called_with_is_not_given_to_check():
+    with pytest.raises(TypeError, match="no name of its own: write it with def"):
+        check(lambda scores: scores.softmax(-1))
     with pytest.raises(TypeError, match="takes the function alone"):
         check(torch.relu, torch.zeros(1), 20)
 

@@ -374,6 +374,10 @@ def noam_rate(step, d_model, warmup_steps):
     assert "kept" in repr(notebook(rate, "check(noam_rate)"))
 
 
+def test_a_cell_may_begin_with_its_time(notebook):
+    assert "kept" in repr(notebook(f"%%time\n{SOFTMAX}", "check(softmax)"))
+
+
 def test_what_a_part_needs_besides_torch_is_said(notebook):
     weights = WEIGHTS.replace("math.", "numpy.").replace("softmax(scores)", "scores.softmax(-1)")
     said = repr(notebook("import numpy", weights, "check(attention_weights)"))

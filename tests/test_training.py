@@ -370,7 +370,9 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_checkpoint(
 
     monkeypatch.setattr(module, "output_loss", poisoned)
     experiment = load_config(str(toy_config), [f"training.schedule={schedule}"])
-    told = rf"not finite in step \d+ \(batch \d+ of epoch \d+\).* is good: {remedy} or look at that"
+    told = (
+        rf"not finite in step \d+ \(batch \d+ of epoch \d+\).* from before it: {remedy} or look at"
+    )
     with pytest.raises(UserError, match=told):
         train(experiment, tmp_path / "run")
     weights = load_file(checkpoints_in(tmp_path / "run")[-1])
@@ -384,7 +386,7 @@ def test_too_little_memory_for_a_batch_says_what_to_set(toy_config, tmp_path, mo
     monkeypatch.setattr(Trainer, "_states", lambda *rest: torch.empty(2**60, dtype=torch.uint8))
     config = load_config(str(toy_config))
     half = config.training.batch_tokens // 2
-    told = f"training.batch_tokens={half} with training.accumulate=2 takes half"
+    told = f"training.batch_tokens={half} and training.accumulate=2 takes half"
     with pytest.raises(UserError, match=told):
         train(config, tmp_path / "run")
 

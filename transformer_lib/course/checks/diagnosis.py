@@ -2,6 +2,7 @@
 
 import contextlib
 import dis
+import functools
 import inspect
 import io
 import random
@@ -64,6 +65,9 @@ def check(
     """
     if name is not None and not isinstance(name, str):
         raise TypeError("check takes the function alone, not what it is to be called with")
+    is_partial = isinstance(candidate, functools.partial)
+    if name is None and (is_partial or getattr(candidate, "__name__", "") == "<lambda>"):
+        raise TypeError("this function has no name of its own: write it with def")
     if name is None and not hasattr(candidate, "__name__"):
         raise TypeError(
             f"check takes the function itself, not its result: check(attention), not "

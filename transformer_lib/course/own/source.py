@@ -145,6 +145,8 @@ def _bindings(cell: str) -> Iterator[tuple[str, str]]:
         elif isinstance(node, ast.FunctionDef | ast.ClassDef):
             first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
             yield node.name, "\n".join(cell.splitlines()[first - 1 : node.end_lineno])
+        elif text := _below_a_magic(node):
+            yield from _bindings(text)
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             text = ast.get_source_segment(cell, node) or ast.unparse(node)
@@ -152,6 +154,19 @@ def _bindings(cell: str) -> Iterator[tuple[str, str]]:
                 for inner in ast.walk(target):
                     if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
                         yield inner.id, text
+
+
+def _below_a_magic(node: ast.AST) -> str:
+    """The cell below ``%%time`` or ``%%capture``, of which IPython keeps a call; or nothing."""
+    match node:
+        case ast.Expr(
+            ast.Call(
+                ast.Attribute(attr="run_cell_magic"),
+                [ast.Constant("time" | "capture"), _, ast.Constant(str(text))],
+            )
+        ):
+            return text
+    return ""
 
 
 def imports_of(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str]]:
