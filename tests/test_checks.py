@@ -409,3 +409,17 @@ def test_autograd_in_another_process_is_said_to_be_off():
     verdict = repr(judge(Elsewhere(), EXERCISES["rms_norm_backward"], trial("rms_norm_backward")))
     assert "autograd is off here: write the gradient as a formula" in verdict
     assert "not attempted" not in verdict
+
+
+def test_an_argument_that_the_code_never_looks_at_is_named():
+    """As where a name of the notebook was used for it."""
+
+    def encode_text(text, pieces):
+        return [len(word) for word in text.split()]
+
+    assert "your code never looks at pieces" in repr(check(encode_text, seed=1))
+
+    def looks(text, pieces):
+        return [number for number, _ in enumerate(text) if [x for x in [0] if number in pieces]]
+
+    assert "never looks" not in repr(check(looks, "encode_text", seed=1))

@@ -49,6 +49,11 @@ def choose_dtype(device: torch.device, precision: Precision = "auto") -> torch.d
     return {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]
 
 
+def autocast(device: torch.device, dtype: torch.dtype) -> torch.autocast:
+    """Matrix products in this type; with float32, all stays as it is."""
+    return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)
+
+
 def _multiplies_bfloat16(device: torch.device) -> bool:
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)

@@ -210,6 +210,6 @@ def compare_runs(
         UserError: they were trained on different data, so that ``test`` means two things.
     """
     test_set = find_common_test_set(run_a, run_b, test, files)
-    a, b = (evaluate_run(run, test, files=files) for run in (run_a, run_b))
+    a, b = (evaluate_run(run, test_set) for run in (run_a, run_b))
     difference = paired_bootstrap(a.hypotheses, b.hypotheses, test_set.references)
     return Comparison((run_a, run_b), test_set, (a, b), difference, human)

@@ -75,10 +75,13 @@ def describe_cost(cost: Cost) -> str:
 
 
 def evaluate_run(
-    run: Run, test: str = "test", decoding: DecodingConfig | None = None, files: Path | None = None
+    run: Run,
+    test: str | TestSet = "test",
+    decoding: DecodingConfig | None = None,
+    files: Path | None = None,
 ) -> Evaluation:
-    """Translate ``test`` (see :func:`find_test_set`) and score it."""
-    test_set = find_test_set(run, test, files)
+    """Translate ``test`` (by its name, see :func:`find_test_set`) and score it."""
+    test_set = find_test_set(run, test, files) if isinstance(test, str) else test
     cost = training_cost(run)  # before the work: what cannot be read shows at once
     decoding = decoding or run.experiment.decoding
     started = time.perf_counter()

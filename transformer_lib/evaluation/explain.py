@@ -126,13 +126,13 @@ def explain(run: Run, test: str = "test", files: Path | None = None) -> Explanat
         lines.append(searched("without a length penalty", unpenalized))
         greedy = run.translate(test_set.sources, replace(decoding, beam_size=1))
         lines.append(searched("greedy", greedy))
-    if averaged_checkpoints(run) > 1 and (last := last_weights(run)) is not None:
+    averaged = averaged_checkpoints(run)
+    if averaged > 1 and (last := last_weights(run)) is not None:
         lines.append(
             searched("last checkpoint alone, not averaged", last.translate(test_set.sources))
         )
 
     recipe = _recipe(run.experiment)
-    averaged = averaged_checkpoints(run)
     differences, agreeing = _compare(
         run.experiment, load_config(recipe), training_progress(run), averaged
     )

@@ -211,21 +211,31 @@ def describe_training(
     )
 
 
-def load_run(folder: Path | str, device: str = "auto") -> Run:
+def load_run(folder: Path | str, device: str = "auto", weights: Path | None = None) -> Run:
     """Open a run to translate with it, on any device, whichever it was trained on.
+
+    Args:
+        weights: a checkpoint; by default what training ended with.
 
     Raises:
         UserError: the folder is not a run, is damaged or of another version, or has no weights yet;
             or there is no such device.
     """
-    return _open_run(Path(folder), device)
+    folder = Path(folder)
+    info = _read_info(folder)
+    experiment = _read_experiment(folder)
+    tokenizer = Tokenizer.load(folder / "tokenizer.model")
+    model = build_model(experiment, len(tokenizer))
+    load_model(weights or _weights(folder), model)
+    model.to(choose_device(device)).eval()
+    return Run(folder, experiment, tokenizer, model, info)
 
 
 def last_weights(run: Run) -> Run | None:
     """The same run with its last checkpoint instead of an average, if that is still there."""
     paths = checkpoints_in(run.folder)
     device = str(run.model.output_weight.device)
-    return _open_run(run.folder, device, paths[-1]) if paths else None
+    return load_run(run.folder, device, paths[-1]) if paths else None
 
 
 def averaged_checkpoints(run: Run) -> int:
@@ -246,16 +256,6 @@ def training_progress(run: Run) -> Record:
     if records:
         return records[-1]
     raise UserError(f"{run.folder} does not say how long it was trained: it has no metrics.jsonl")
-
-
-def _open_run(folder: Path, device: str, weights: Path | None = None) -> Run:
-    info = _read_info(folder)
-    experiment = _read_experiment(folder)
-    tokenizer = Tokenizer.load(folder / "tokenizer.model")
-    model = build_model(experiment, len(tokenizer))
-    load_model(weights or _weights(folder), model)
-    model.to(choose_device(device)).eval()
-    return Run(folder, experiment, tokenizer, model, info)
 
 
 def average_checkpoints(folder: Path, last: int) -> Path:

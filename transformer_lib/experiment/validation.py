@@ -8,7 +8,7 @@ from transformer_lib.data.batching import Batch, shift_right
 from transformer_lib.data.preparation import PreparedData
 from transformer_lib.decoding.search import pad_sequences
 from transformer_lib.decoding.translation import DecodingConfig, translate
-from transformer_lib.device import choose_dtype
+from transformer_lib.device import autocast, choose_dtype
 from transformer_lib.metrics.bleu import bleu
 from transformer_lib.model.seq2seq import Seq2Seq, evaluating
 from transformer_lib.training.config import TrainingConfig
@@ -50,8 +50,7 @@ def reference_loss(
             for side in (sources, targets)
         )
         batch = Batch(src, shift_right(labels), labels).to(device)
-        enabled = dtype != torch.float32
-        with evaluating(model), torch.autocast(device.type, dtype=dtype, enabled=enabled):
+        with evaluating(model), autocast(device, dtype):
             states = model.decode(batch.tgt_input, model.encode(batch.src))
             loss = output_loss(states, model.output_weight, batch.labels)
         total, tokens = total + loss.nll.item(), tokens + loss.tokens

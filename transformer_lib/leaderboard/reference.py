@@ -5,7 +5,7 @@ import time
 
 import torch
 
-from transformer_lib.device import choose_device, choose_dtype, synchronize
+from transformer_lib.device import autocast, choose_device, choose_dtype, synchronize
 from transformer_lib.model.transformer import TransformerConfig, build_transformer
 from transformer_lib.randomness import seeded
 from transformer_lib.training.loss import output_loss
@@ -30,7 +30,7 @@ def reference_step() -> float:
         taken = []
         for _ in range(STEPS):
             started = time.perf_counter()
-            with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
+            with autocast(device, dtype):
                 states = model.decode(labels, model.encode(src))
                 loss = output_loss(states, model.output_weight, labels, 0.1)
             (loss.smoothed / loss.tokens).backward()

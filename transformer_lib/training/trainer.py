@@ -17,6 +17,7 @@ from transformer_lib.data.batching import Batch
 from transformer_lib.data.store import PairStore
 from transformer_lib.device import (
     LateNumbers,
+    autocast,
     choose_device,
     choose_dtype,
     describe_device,
@@ -276,7 +277,7 @@ class Trainer:
             if item.batch is None:
                 continue
             batch = item.batch.to(self.device)
-            with self._autocast():
+            with autocast(self.device, self.dtype):
                 states = self._states(batch)
                 loss = output_loss(
                     states,
@@ -376,11 +377,6 @@ class Trainer:
         if self.config.compile:
             return compiled_layers(self.model)
         return compiling() if self._compiles_loss else nullcontext()
-
-    def _autocast(self) -> torch.autocast:
-        return torch.autocast(
-            self.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32
-        )
 
     def _record_training(self, interval: Interval, rate: float) -> None:
         self._record(

@@ -28,7 +28,7 @@ from transformer_lib.course.checks.parts import parts_say
 from transformer_lib.course.checks.patterns import close
 from transformer_lib.course.checks.repair import Repair, Workshop
 from transformer_lib.course.checks.verdict import Finding, Verdict
-from transformer_lib.course.checks.whatif import what_if, without_influence
+from transformer_lib.course.checks.whatif import never_read, what_if, without_influence
 from transformer_lib.course.misconceptions.bank import Misconception, wrong_answers
 from transformer_lib.course.sandboxed.explain import explain_error, shapes_there
 from transformer_lib.errors import did_you_mean
@@ -342,6 +342,10 @@ def _notes(
         both = exercise.use(candidate), reference
         unused = without_influence(*both, names, list(trial.cases.values()), exercise.tolerance)
         said = [f"{name} does not influence your result" for name in unused]
+    if not said and not known:
+        needed = never_read(exercise.reference)
+        unread = never_read(candidate).items()
+        said = [f"your code never looks at {x}" for place, x in unread if place not in needed]
     return said
 
 

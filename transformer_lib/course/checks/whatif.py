@@ -1,6 +1,7 @@
 """What the right answer would give for other arguments: “yours is what comes out if …”."""
 
 import copy
+import dis
 import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
@@ -79,6 +80,17 @@ def without_influence(
         except Exception:  # whatever the candidate may do
             continue
     return found
+
+
+def never_read(function: Callable[..., Any]) -> dict[int, str]:
+    """The arguments, by their places, that a function's code does not look at."""
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return {}
+    steps = [step for step in dis.get_instructions(code) if "LOAD" in step.opname]
+    read = {x for s in steps for x in (s.argval if isinstance(s.argval, tuple) else [s.argval])}
+    names = enumerate(code.co_varnames[: code.co_argcount])
+    return {place: x for place, x in names if x not in read and x not in code.co_cellvars}
 
 
 def _moved(value: Any) -> list[Any]:

@@ -184,7 +184,7 @@ class DecoderLayer(Part):
 class Speaker(Part):
     """Logits that say a fixed sentence, as long as the model is given back what it has said.
 
-    Its fields are the sentence, sealed so that only who asks token by token learns it, and numbers
+    Its fields are the sentence, sealed, so that only asking token by token reveals it, and numbers
     to add to all logits.
 
     Raises:

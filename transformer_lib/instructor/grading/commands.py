@@ -13,12 +13,13 @@ from transformer_lib.errors import UserError, require
 if TYPE_CHECKING:
     from transformer_lib.instructor.grading.course import Course
 
+WITH_THE_PROJECT = Path("assignments")
 Assignment = Annotated[str, typer.Argument(metavar="ASSIGNMENT", help="e.g. 2_attention")]
 
 
 def _course() -> Path:
     """The folder we are in, if it is a course; else the one that comes with the project."""
-    places = (Path(), Path("assignments"))
+    places = (Path(), WITH_THE_PROJECT)
     return next((place for place in places if (place / "nbgrader_config.py").exists()), Path())
 
 
@@ -27,6 +28,8 @@ def _opened(folder: Path) -> "Course":
     require("nbgrader", "grading")
     from transformer_lib.instructor.grading.course import Course
 
+    if folder == WITH_THE_PROJECT:
+        typer.echo(f"in {folder}; go to another course, or name it with --course", err=True)
     return Course(folder)
 
 
