@@ -1056,6 +1056,13 @@ def test_marks_do_not_outlive_the_answer_that_they_were_given_for(course, templa
     assert (one.points, one.waiting) == (0, 0)
 
 
+def test_a_text_typed_in_moodle_is_said_not_to_be_taken(course):
+    name = "Ada L_2_assignsubmission_onlinetext_/onlinetext.html"
+    (one,) = collect(course, "small", zipped(course.folder, {name: "<p>see mail</p>"}))
+    assert one.files == {}
+    assert "a text typed in Moodle is not taken" in one.remarks
+
+
 def test_what_is_handed_in_again_takes_the_place_of_what_is_kept(course):
     times = course.folder / "times.csv"
     times.write_text("student,time\nada,2026-12-01 20:00+00:00\n")

@@ -19,7 +19,9 @@ MAX_ENTRIES = 100_000
 UNPACKING = (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error,
              lzma.LZMAError)  # fmt: skip
 MOODLE = re.compile(
-    r"(?P<name>[^/]+?)_(?P<number>\d+)_assignsubmission_file_?/?(?P<file>[^/].*)", re.DOTALL
+    r"(?P<name>[^/]+?)_(?P<number>\d+)_assignsubmission_(?P<kind>file|onlinetext)_?/?"
+    r"(?P<file>[^/].*)",
+    re.DOTALL,
 )
 CANVAS = re.compile(
     r"(?P<name>[^/_]+)_(?P<late>LATE_)?(?P<number>\d+)_\d+_(?P<file>[^/]+)", re.DOTALL
@@ -83,6 +85,9 @@ def _hand_ins(
             one.remarks.append(hint if known else "not in the class list")
         if match.groupdict().get("late") and "marked as late" not in one.remarks:
             one.remarks.append("marked as late")
+        if match.groupdict().get("kind") == "onlinetext":
+            one.remarks.append("a text typed in Moodle is not taken")
+            continue
         if not one.fits(entry.file_size):
             continue
         try:
