@@ -123,7 +123,8 @@ def train(
     """Prepare the data, train, and leave a run in ``folder``; False if it was interrupted.
 
     Under ``torchrun`` its processes train together, and after a restart they go on from the last
-    checkpoint. All of them must see ``folder``.
+    checkpoint. All of them must see ``folder``. PyTorch's global random numbers are those of the
+    last step afterwards.
 
     Args:
         resume: go on with the run in ``folder``; ``experiment`` may differ from it in the device

@@ -48,7 +48,7 @@ def output_loss(
 
     The vocabulary is the widest dimension of the model: here its logits exist for some
     thousand positions at a time, and never for padding. Their gradient is made on the
-    spot, since softmax's is known: p − q.
+    spot, since softmax's is known: p − q. Both are computed in float32, whatever the states are.
 
     Args:
         compiled: let torch.compile join all passes over the logits, which on a GPU is worth its
