@@ -15,7 +15,7 @@ import transformer_lib
 PACKAGE = Path(transformer_lib.__file__).parent
 # From the ground up: each may import what stands above it in this list, and its own.
 FLOORS = [
-    {"errors", "vocabulary", "randomness", "options", "personal"},
+    {"errors", "vocabulary", "randomness", "options", "personal", "shown"},
     {"device", "files", "progress"},
     {"timing", "pages"},
     {"plots", "metrics", "model"},
