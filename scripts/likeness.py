@@ -22,22 +22,22 @@ LEVELS = ("renamed", "light", "medium", "heavy")
 BARS = (5.0, STANDS_OUT, 20.0)
 
 INTRODUCTION = """\
-# How well likeness is recognized
+# How well copying is recognized
 
 `transformer-lib likeness` lists pairs of hand-ins that are more alike than pairs of their class
-usually are. The likeness of a pair is measured for several kinds of traits (tokens, trees of the
-code, words, numbers). Its score is the number of robust standard deviations by which it
-lies above the class, summed over the kinds (tokens and trees, two views of the same code, count
-half each), and the pairs above a **bar** are listed.
+usually are. The likeness of a pair is measured for several kinds of traits (tokens, syntax trees,
+words, numbers). Its score is the number of robust standard deviations by which it lies above the
+class, summed over the kinds (tokens and trees, two views of the same code, count half each), and
+the pairs above a **bar** are listed.
 
-It was tried on made-up classes, whose hand-ins are in `tests/likeness.jsonl`. Language models wrote
-them, in seven separate conversations, four or five students each, told to be different people: 20
-hand-ins of assignment 2 and 12 of assignment 3, with the mistakes that students make. Another one
-then made copies without knowing the method, as somebody would who has a friend's notebook and does
-not want to be noticed:
+It was tried on made-up classes, whose hand-ins are in `tests/likeness.jsonl`. Language models
+wrote them, in seven separate conversations, four or five students each, told to be different
+people: 20 hand-ins of assignment 2 and 12 of assignment 3, with the mistakes that students make.
+Another one then made copies without knowing the method, as somebody would who has a friend's
+notebook and does not want to be noticed:
 
 - **light**: names, comments and some words are changed;
-- **medium**: all names, the order of statements and equivalent calls as well, every sentence is
+- **medium**: all names and the order of statements as well, equivalent calls swapped, sentences
   reworded; the numbers that the friend had found stay;
 - **heavy**: every answer is written anew along the friend's approach, with its mistakes; figures
   use the copier's own seed.
@@ -45,11 +45,16 @@ not want to be noticed:
 **Renamed** copies were made by a program: all names of variables and parameters are changed,
 comments are gone, independent assignments change places, and so do paragraphs.
 
-Every pair but those of a copy and its original counts as **independent**: two originals, and also a
-copy and the hand-in of somebody else.
+Every pair but those of a copy and its original counts as **independent**: two originals, and also
+a copy and the hand-in of somebody else.
 
-The method was made while looking at assignment 2; assignment 3 was written afterwards and tried
-once, with a bar of 20. The bar was then lowered to {bar:g}, with both in view.
+The method was developed on assignment 2; assignment 3 was written afterwards and tried once, with
+a bar of 20. The bar was then lowered to {bar:g}, with both in view.
+
+Text is compared as it looks: what has no width is left out, letters that look like Latin ones
+count as these, and code within a text, which `exec` could run, counts as code. Two hand-ins that
+are the same, in words as well, are listed whatever their score: where half a class has copied,
+that is what is usual in it.
 """
 
 
@@ -172,8 +177,8 @@ def as_markdown() -> str:
             lines.append(_row(f"copies, {level}: found", found[level]))
         lines.append(_row("independent: listed wrongly", [pair.total for pair in independent]))
         worst = independent[0]
-        lines.append(f"\nThe independent pair that stands out furthest has {worst.total:.0f}, most "
-                     f"of it for {max(worst.evidence, key=worst.evidence.get)}.")  # fmt: skip
+        lines.append(f"\nThe independent pair that stands out most scores {worst.total:.0f}, "
+                     f"mostly for {max(worst.evidence, key=worst.evidence.get)}.")  # fmt: skip
     lines.append(CONCLUSION)
     return "\n".join(lines)
 
@@ -185,10 +190,10 @@ def _row(name: str, totals: list[float]) -> str:
 
 CONCLUSION = """
 So a student who renames and rewords is found, mostly by what was not worth changing, such as the
-numbers and the three-word runs that only two have. One who writes everything anew is not found, and
-by this method cannot be: what is left is the approach, which others have as well. Independent
-hand-ins are listed as well, those of people who write alike; that is why the page shows both, and
-judges nothing. In a larger class there are more pairs, so more of them stand out by chance: of 200
+numbers and the three-word runs that only two have. One who writes everything anew is rarely found
+(one in seven): what is left is the approach, which others have as well. Independent hand-ins are
+listed as well, those of people who write alike; that is why the page shows both, and judges
+nothing. In a larger class there are more pairs, so more of them stand out by chance: of 200
 hand-ins there are 19,900 pairs. The page lists forty at most, the most alike first. These classes
 are small, and their authors were language models: real students may be more alike, or less.
 """
