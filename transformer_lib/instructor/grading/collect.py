@@ -7,6 +7,7 @@ end to everything.
 
 import csv
 import io
+import os
 import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
@@ -74,7 +75,9 @@ def collect(
             kept = course.results / "earlier" / one.student / assignment / earlier.content[:8]
             if one.is_new and target.is_dir():
                 when = f" of {shown(earlier.time, place)}" if earlier.time else ""
-                one.remarks.append(f"takes the place of one{when}, now in {kept}")
+                one.remarks.append(
+                    f"takes the place of one{when}, now in {os.path.relpath(kept, course.folder)}"
+                )
             if one.is_new:
                 # The time goes first: whoever is stopped here finds new work, and not an old time.
                 first = replace(entry, content=earlier.content)
