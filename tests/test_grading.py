@@ -664,6 +664,8 @@ def test_a_damaged_result_is_graded_again(tmp_path):
         assert not stored.is_entered(key)
         result = Result(tests={"test": TestResult(1.0, 2.0)})
         assert stored.write_test(key, result, "test") == result == stored.read(key)
+        other = Result(tests={"test": TestResult(0.0, 2.0)})
+        assert stored.write_test(key, other, "of another notebook").tests == result.tests
 
 
 ODD_NAMES = [

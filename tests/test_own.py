@@ -269,6 +269,26 @@ def test_what_stands_below_the_parts_stays_below_them(notebook):
     assert kept().endswith(f"    return softmax(scores)\n\n\n{mine_too}")
 
 
+def test_what_stands_between_two_parts_stays_before_the_later_one(notebook):
+    notebook(SOFTMAX, "check(softmax)", WEIGHTS, "check(attention_weights)")
+    text = kept().replace("# ---- attention", "SCALE = 1.0\n\n\n# ---- attention")
+    text = text.replace("(query, key)", "(query, key, scale=SCALE)").replace(
+        "(scores)\n", "(scale * scores)\n"
+    )
+    Path("my_transformer.py").write_text(text)
+    assert "kept" in repr(notebook(BY_LOGARITHMS, "check(softmax)"))
+    assert kept().index("logsumexp") < kept().index("SCALE = 1.0") < kept().index("scale=SCALE")
+    run_alone("import my_transformer")
+
+
+@pytest.mark.parametrize("odd", ["\f", "\v", "\x1c", "\x85", "\u2028"])
+def test_odd_ends_of_lines_in_a_comment_cut_nothing_off(notebook, odd):
+    answer = SOFTMAX.replace("    exp", f"    # first{odd}second\n    exp", 1)
+    assert "kept" in repr(notebook(answer, "check(softmax)"))
+    assert "kept" in repr(notebook(WEIGHTS, "check(attention_weights)"))
+    assert kept().count("return exponentials") == 1
+
+
 def test_helpers_that_differ_in_what_they_use_do_not_meet(notebook):
     helper = "def soft(s):\n    return torch.softmax(s, dim=AXIS)"
     weights = WEIGHTS.replace("softmax(scores)", "soft(scores)")

@@ -3,9 +3,12 @@
 import math
 
 import torch
+from matplotlib.text import Text
 
+from transformer_lib.course.figures.lstm import lstm_step_drawn
 from transformer_lib.course.figures.positions import accuracy_by_position
-from transformer_lib.plots.attention import attention_heatmap
+from transformer_lib.course.figures.wirings import seq2seq_wirings
+from transformer_lib.plots.attention import attention_heads, attention_heatmap
 from transformer_lib.plots.curves import learning_curves, length_histogram
 from transformer_lib.plots.measurements import bars, lines
 from transformer_lib.plots.notebook import as_data_uri
@@ -23,9 +26,17 @@ def test_lines_draw_every_series():
 
 
 def test_a_label_with_dollars_is_text(tmp_path):
-    figure = attention_heatmap(torch.eye(2), ["▁$x_$", "$5$"], ["$$", "b"])
-    assert as_data_uri(figure).startswith("data:image")
-    assert as_data_uri(lines({"$\\alpha_$": ([1.0, 2.0], [1.0, 2.0])}, ("x", "y")))
+    pieces = ["▁$x_$", "$5$"], ["$$", "b"]
+    record = {"kind": "validation", "seconds": 60.0, "tokens": 1e6, "flops": 1e12, "bleu": 3.0}
+    for figure in (
+        attention_heatmap(torch.eye(2), *pieces),
+        attention_heads(torch.eye(2).expand(2, 2, 2), *pieces),
+        learning_curves({"$\\alpha_$": [record]}),
+    ):
+        assert as_data_uri(figure).startswith("data:image")
+    for figure in (seq2seq_wirings(), lstm_step_drawn()):
+        assert as_data_uri(figure).startswith("data:image")
+        assert all(text.get_parse_math() for text in figure.findobj(Text)), "formulas are drawn"
 
 
 def test_bars_draw_every_series():

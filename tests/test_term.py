@@ -542,7 +542,7 @@ def test_a_name_that_two_have_is_neither_s(course):
              "Ada L_2_assignsubmission_file_/a\nb.ipynb": "a"}  # fmt: skip
     found = {one.student: one for one in collect(course, "small", zipped(course.folder, files))}
     assert list(found) == ["Ben B 1", "Ben B 9", "ada", "ada 3"]
-    hint = "two have this name: give 1 as lms_user_id in the class list"
+    hint = "two have this name: give the number of each as lms_user_id in the class list"
     assert found["Ben B 1"].remarks == [hint]
     assert found["ada"].files["a%0Ab.ipynb"] == b"a"
     more = people.replace("ben,Ben,B,", "ben,Ben,B,\nberta,Ben,B,9")
@@ -554,6 +554,9 @@ def test_a_name_that_two_have_is_neither_s(course):
     }
     assert list(found) == ["ada", "ada 3", "ben", "berta"], "the number that is known tells"
     assert recorded_times(course, "small")["berta"] is not None
+    stranger = f"Cy C_9_{suffix}"
+    assert [one.student for one in collect(course, "small", zipped(course.folder, {stranger: "c"}))
+            ] == ["Cy C 9"], "a number that another one has in another assignment"  # fmt: skip
     times.write_text("student,time\nberta,2026-12-01 20:00\n")
     last = collect(course, "small", zipped(course.folder, {f"ada_3_{suffix}": "y"}), times)[-1]
     assert (last.student, last.files, last.is_new) == ("berta", {}, False)

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from transformer_lib.plots.measurements import heat_map
-from transformer_lib.plots.style import RC, SEQUENTIAL, new_figure
+from transformer_lib.plots.style import RC, SEQUENTIAL, literal, new_figure
 
 if TYPE_CHECKING:
     import altair
@@ -40,8 +40,8 @@ def attention_heatmap(
             "attention weight",
             vmin=0.0,
             vmax=1.0,
-            xticklabels=list(src_pieces),
-            yticklabels=list(tgt_pieces),
+            xticklabels=list(map(literal, src_pieces)),
+            yticklabels=list(map(literal, tgt_pieces)),
         )
         axes.tick_params(axis="x", rotation=60)
         axes.set_ylabel(labels[0])
@@ -64,8 +64,9 @@ def attention_heads(
             axes.imshow(weights[head].numpy(), vmin=0.0, vmax=1.0, cmap=SEQUENTIAL)
             axes.grid(visible=False)
             axes.set_title(f"head {head + 1}")
-            axes.set_xticks(range(len(src_pieces)), src_pieces, rotation=90, fontsize=8)
-            axes.set_yticks(range(len(tgt_pieces)), tgt_pieces, fontsize=8)
+            sides = [list(map(literal, pieces)) for pieces in (src_pieces, tgt_pieces)]
+            axes.set_xticks(range(len(src_pieces)), sides[0], rotation=90, fontsize=8)
+            axes.set_yticks(range(len(tgt_pieces)), sides[1], fontsize=8)
         figure.supylabel(labels[0], fontsize="medium")
         figure.supxlabel(labels[1], fontsize="medium")
         image = figure.axes[0].images[0]

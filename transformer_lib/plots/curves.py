@@ -8,7 +8,7 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from transformer_lib.plots.measurements import bars
-from transformer_lib.plots.style import MARKERS, RC, new_figure
+from transformer_lib.plots.style import MARKERS, RC, literal, new_figure
 
 Against = Literal["seconds", "tokens", "flops"]
 AXES: dict[Against, tuple[str, float]] = {
@@ -32,7 +32,7 @@ def learning_curves(
             for (run, lines), marker in zip(records.items(), cycle(MARKERS), strict=False):
                 points = [line for line in lines if line["kind"] == "validation"]
                 x = [point[quantity] / unit for point in points]
-                axes.plot(x, [point[value] for point in points], marker=marker, label=run)
+                axes.plot(x, [point[value] for point in points], marker=marker, label=literal(run))
             axes.set_xlabel(name)
             axes.set_xlim(left=0)
         figure.axes[0].set_ylabel(label)

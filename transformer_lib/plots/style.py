@@ -22,8 +22,12 @@ RC: Any = {
     "font.size": 10,
     "legend.frameon": False,
     "svg.hashsalt": "transformer-lib",
-    "text.parse_math": False,  # a label may be any text, with a $ in it
 }
+
+
+def literal(text: str) -> str:
+    """The text itself as a label, in which matplotlib would read what is between two $ as TeX."""
+    return text.replace("$", r"\$")
 
 
 def new_figure(width: float = 6.0, height: float = 3.6, columns: int = 1, rows: int = 1) -> Figure:

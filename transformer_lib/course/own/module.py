@@ -21,6 +21,7 @@ from transformer_lib.course.own.source import (
     Part,
     definitions,
     imports_of,
+    lines_of,
     names_needed,
     names_needed_at_once,
     renamed,
@@ -36,12 +37,22 @@ RULE = re.compile(r"^# -{4} (\w+) -{4,}$", re.MULTILINE)
 
 @dataclass
 class OwnModule:
-    """The file, read: what stands above the parts, the imports, each part's code, and the rest."""
+    """The file, read: what is above the parts, the imports, each part's code, and what is below.
+
+    What a student wrote between two parts goes with the one above; what is below the last one stays
+    at the end.
+    """
 
     head: str = HEAD
     imports: list[str] = field(default_factory=list)
     parts: dict[str, str] = field(default_factory=dict)
+    below: dict[str, str] = field(default_factory=dict)
     tail: str = ""
+
+    @property
+    def own(self) -> list[str]:
+        """What is no part: the student's alone."""
+        return [self.head, *self.below.values(), self.tail]
 
     def keep(self, part: Part, order: list[str]) -> None:
         """Add a part, or put it in the place of an older one; ``order`` is that of the course."""
@@ -75,7 +86,10 @@ class OwnModule:
     def _sort(self, place: Mapping[str, int]) -> None:
         """In the order of the course; but what one needs when the file is run comes before it."""
         left = sorted(self.parts, key=lambda name: place.get(name, len(place)))
-        needs = {name: names_needed_at_once(self.parts[name]) for name in left}
+        needs = {
+            name: names_needed_at_once(f"{self.parts[name]}\n\n{self.below.get(name, '')}")
+            for name in left
+        }
         done: list[str] = []
         while left:
             free = (name for name in left if not needs[name] & (set(left) - {name}))
@@ -90,27 +104,23 @@ class OwnModule:
     def _means_something_else(self, name: str, statement: str, of: str) -> bool:
         """Whether another part, the head or an import has this name for something else."""
         others = [definitions(code) for part, code in self.parts.items() if part != of]
-        others += [
-            definitions(self.head),
-            definitions(self.tail),
-            {_bound(line): line for line in self.imports},
-        ]
+        others += [*map(definitions, self.own), {_bound(line): line for line in self.imports}]
         return any(other.get(name, statement) != statement for other in others)
 
     def _drop_unused_imports(self) -> None:
         """Those that nothing uses, and those of what is now a part of one's own."""
-        body = "\n".join([self.head, *self.parts.values(), self.tail])
+        body = "\n".join([*self.own, *self.parts.values()])
         used = names_needed(body) - set(self.parts)
         self.imports = [line for line in self.imports if _bound(line) in used]
 
     def __str__(self) -> str:
         above = [self.head.strip(), "\n".join(self.imports)]
-        parts = [
-            f"\n{f'# ---- {name} '.ljust(80, '-')}\n{code.strip()}"
-            for name, code in self.parts.items()
-        ]
-        below = f"\n{self.tail}" if self.tail else ""
-        return "\n\n".join(filter(None, [*above, *parts, below])) + "\n"
+        parts = []
+        for name, code in self.parts.items():
+            parts.append(f"\n{f'# ---- {name} '.ljust(80, '-')}\n{code.strip()}")
+            parts += [f"\n{self.below[name]}"] if name in self.below else []
+        tail = f"\n{self.tail}" if self.tail else ""
+        return "\n\n".join(filter(None, [*above, *parts, tail])) + "\n"
 
 
 def parse(text: str) -> OwnModule:
@@ -121,19 +131,19 @@ def parse(text: str) -> OwnModule:
     """
     ast.parse(text)
     head, *rest = RULE.split(text)
-    lines = head.splitlines(keepends=True)
+    lines = lines_of(head)
     imports = []
     for node in ast.parse(head).body:
         if isinstance(node, ast.Import | ast.ImportFrom):
             imports += [line for _, line in imports_of(node)]
             for row in range(node.lineno - 1, node.end_lineno or node.lineno):
                 lines[row] = ""
-    parts, below = {}, []
+    parts, below = {}, {}
     for name, code in zip(rest[::2], rest[1::2], strict=True):
-        parts[name], tail = _split(code, name)
-        below.append(tail)
-    tail = "\n\n\n".join(filter(None, below))
-    return OwnModule("".join(lines).strip() or HEAD, imports, parts, tail)
+        parts[name], below[name] = _split(code, name)
+    tail = below.pop(rest[-2]) if rest else ""
+    below = {name: text for name, text in below.items() if text}
+    return OwnModule("\n".join(lines).strip() or HEAD, imports, parts, below, tail)
 
 
 def _split(code: str, name: str) -> tuple[str, str]:
@@ -143,7 +153,7 @@ def _split(code: str, name: str) -> tuple[str, str]:
         for node in ast.parse(code).body
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name
     ]
-    lines = code.splitlines()
+    lines = lines_of(code)
     end = ends[-1] if ends else len(lines)
     return "\n".join(lines[:end]).strip(), "\n".join(lines[end:]).strip()
 
@@ -170,7 +180,7 @@ def _that_runs(code: str, names: dict[str, Any], only_calls: bool) -> str:
         body = ast.parse(code).body
     except SyntaxError:
         return ""
-    kept, lines = [], code.splitlines()
+    kept, lines = [], lines_of(code)
     for node in body:
         first = min([node.lineno, *(x.lineno for x in getattr(node, "decorator_list", []))])
         source = "\n".join(lines[first - 1 : node.end_lineno])

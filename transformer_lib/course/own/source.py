@@ -94,6 +94,11 @@ def _constant(statement: str) -> str:
     return f"{found[2]} = {value!r}" if found and isinstance(value, int | float | str) else ""
 
 
+def lines_of(code: str) -> list[str]:
+    """As Python counts them; ``splitlines`` also ends a line at a form feed and at some others."""
+    return re.split("\r\n|\r|\n", code)
+
+
 def names_needed(code: str) -> set[str]:
     """Names that a piece of code takes from outside of itself, builtin ones among them.
 
@@ -144,7 +149,7 @@ def _bindings(cell: str) -> Iterator[tuple[str, str]]:
             yield from imports_of(node)
         elif isinstance(node, ast.FunctionDef | ast.ClassDef):
             first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
-            yield node.name, "\n".join(cell.splitlines()[first - 1 : node.end_lineno])
+            yield node.name, "\n".join(lines_of(cell)[first - 1 : node.end_lineno])
         elif text := _below_a_magic(node):
             yield from _bindings(text)
         elif isinstance(node, ast.Assign | ast.AnnAssign):
@@ -208,7 +213,7 @@ def renamed(code: str, old: str, new: str) -> str:
 
     So are functions in which the name is that of an argument.
     """
-    lines = code.splitlines(keepends=True)
+    lines = lines_of(code)
     places = set()
     for node in _without_own(ast.parse(code), old):
         if isinstance(node, ast.Name) and node.id == old:
@@ -226,4 +231,4 @@ def renamed(code: str, old: str, new: str) -> str:
         line = lines[row - 1].encode()
         after = line[column + len(old.encode()) :]
         lines[row - 1] = (line[:column] + new.encode() + after).decode()
-    return "".join(lines)
+    return "\n".join(lines)

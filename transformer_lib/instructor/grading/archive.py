@@ -81,7 +81,7 @@ def _hand_ins(
         student = known[0] if is_sure else safe_name(f"{match['name']} {match['number']}")
         one = found.setdefault(student, HandIn(student))
         if not is_sure and not one.remarks:
-            hint = f"two have this name: give {match['number']} as lms_user_id in the class list"
+            hint = "two have this name: give the number of each as lms_user_id in the class list"
             one.remarks.append(hint if known else "not in the class list")
         if match.groupdict().get("late") and "marked as late" not in one.remarks:
             one.remarks.append("marked as late")
@@ -113,7 +113,10 @@ def _content(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
 
 
 def _of_moodle(match: re.Match[str], people: Sequence[Person]) -> list[str]:
-    """By Moodle's number, where the class list has it, or else by both names in either order."""
+    """By first and last name, in either order; of two, by Moodle's number if the list has it.
+
+    The number is that of a participant in this assignment, so another one's may have it there.
+    """
     wanted = _letters(match["name"])
     named = [
         one
@@ -122,7 +125,7 @@ def _of_moodle(match: re.Match[str], people: Sequence[Person]) -> list[str]:
         and wanted
         in (_letters(one.first_name + one.last_name), _letters(one.last_name + one.first_name))
     ]
-    numbered = [one for one in people if one.lms_id == match["number"]]
+    numbered = [one for one in named if one.lms_id == match["number"]]
     found = numbered or [one for one in named if not one.lms_id] or named
     return [one.student for one in found]
 

@@ -132,21 +132,18 @@ def _content(target: Path) -> dict[str, bytes]:
 
 def _put(target: Path, files: Mapping[str, bytes], kept: Path) -> None:
     """Make the folder hold these files and no others; what it held goes to ``kept``."""
-    new, old = (target.with_name(f".{target.name}.{what}") for what in ("new", "old"))
+    new = target.with_name(f".{target.name}.new")
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(parents=True)
     for name, content in files.items():
         path = new / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
-    shutil.rmtree(old, ignore_errors=True)
     if target.exists():
-        target.rename(old)
-    new.rename(target)
-    if old.exists():
         shutil.rmtree(kept, ignore_errors=True)
         kept.parent.mkdir(parents=True, exist_ok=True)
-        old.rename(kept)
+        shutil.move(target, kept)
+    new.rename(target)
 
 
 def _read_times(path: Path, zone: ZoneInfo) -> dict[str, datetime]:

@@ -237,7 +237,7 @@ class _Item:
         except Exception as error:
             self.give_up("could not be judged", error)
             return False
-        if task in result.tests:
+        if task is not None:
             result = self.stored.write_test(self.key, result, task)
         else:
             self.stored.write(self.key, result)

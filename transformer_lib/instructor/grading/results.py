@@ -92,8 +92,9 @@ class StoredResult:
         if earlier is None or data.get("cells") != key.cells:
             self.write(key, result)
             return result
-        merged = replace(result, tests=earlier.tests | {test: result.tests[test]})
-        self._write(key, merged, data["judged"] | {test: key.tests[test]})
+        there = [test] if test in result.tests else []  # or it is another notebook's
+        merged = replace(result, tests=earlier.tests | {name: result.tests[name] for name in there})
+        self._write(key, merged, data["judged"] | {name: key.tests[name] for name in there})
         return merged
 
     def _write(self, key: Key, result: Result, judged: Mapping[str, str]) -> None:
