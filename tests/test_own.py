@@ -281,6 +281,25 @@ def test_what_stands_between_two_parts_stays_before_the_later_one(notebook):
     run_alone("import my_transformer")
 
 
+def test_what_a_student_imports_below_leaves_the_imports_above(notebook):
+    notebook(
+        WEIGHTS.replace("softmax(scores)", "torch.softmax(scores, -1)"), "check(attention_weights)"
+    )
+    below = "if __name__ == '__main__':\n    import math, torch\n    print(math, torch)\n"
+    Path("my_transformer.py").write_text(f"{kept()}\n\n{below}")
+    assert "kept" in repr(notebook(SOFTMAX, "check(softmax)"))
+    assert "\nimport torch\n" in kept()
+
+
+def test_two_parts_of_one_name_lose_nothing(notebook):
+    notebook(SOFTMAX, "check(softmax)")
+    rule = kept()[kept().index("# ----") :]
+    Path("my_transformer.py").write_text(f"{kept()}\nHELPER = 3\n\n{rule}")
+    notebook(WEIGHTS, "check(attention_weights)")
+    assert kept().count("def softmax") == 2
+    assert "HELPER = 3" in kept()
+
+
 @pytest.mark.parametrize("odd", ["\f", "\v", "\x1c", "\x85", "\u2028"])
 def test_odd_ends_of_lines_in_a_comment_cut_nothing_off(notebook, odd):
     answer = SOFTMAX.replace("    exp", f"    # first{odd}second\n    exp", 1)

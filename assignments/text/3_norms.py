@@ -99,7 +99,7 @@ expect(got, expected, "not what PyTorch's group_norm gives", atol=1e-2)
 # $y = \gamma\, x / r$ with $r = \sqrt{\frac1d \sum_i x_i^2 + \varepsilon}$; `scale` is $\gamma$,
 # and `upstream` is $\partial L/\partial y$; like `x` it is (batch, length, d_model). Return the
 # gradients with respect to `x`, of its shape, and to `scale`, (d_model,), without autograd, which
-# is off while your function runs and stays off.
+# is off while your function runs; do not turn it on.
 
 # %% answer="rms_norm_backward" ready_made="rms_norm layer_norm"
 def rms_norm_backward(x, upstream, scale, eps):

@@ -46,7 +46,7 @@ class DataConfig:
         int, Field(ge=8, le=1_000_000, description="pieces of the vocabulary of both languages")
     ] = 4000
     max_len: Annotated[
-        int, Field(ge=1, description="longer sentences, in tokens with </s>, are not trained on")
+        int, Field(ge=1, description="longer sentences, in tokens with `</s>`, are not trained on")
     ] = 128
     max_words: Annotated[
         int, Field(ge=1, description="longer sentences, in words, are dropped before that")

@@ -134,11 +134,27 @@ def verify(
         for seed in seeds:
             _check_claim(entry, claimed[seed], test)
         bare = replace(entry, folder=Path(above) / entry.name)
-        results = shutil.ignore_patterns("outputs", "result.json", "log.txt")
-        shutil.copytree(entry.folder, bare.folder, ignore=results)
+        _copy_program(entry.folder, bare.folder)
         for seed in seeds:
             again, _ = run_seed(bare, seed, text, test, entry.folder / "log.txt")
             yield Verified(claimed[seed], again)
+
+
+def _copy_program(folder: Path, target: Path) -> None:
+    """An entry without what came of it.
+
+    Raises:
+        UserError: something in the folder cannot be copied.
+    """
+    results = {"outputs", "result.json", "log.txt"}
+
+    def ignored(place: str, names: list[str]) -> set[str]:
+        return results & set(names) if Path(place) == folder else set()
+
+    try:
+        shutil.copytree(folder, target, symlinks=True, ignore=ignored)
+    except shutil.Error as error:
+        raise UserError(f"{folder} cannot be copied: {error.args[0][0][2]}") from error
 
 
 def _check_claim(entry: Entry, claimed: Try, test: TestSet) -> None:

@@ -241,7 +241,7 @@ def _read(path: Path, prefix: str = "") -> tuple[dict[str, Tensor], dict[str, An
     except (SafetensorError, OSError, TypeError, ValueError) as error:
         raise UserError(f"cannot read the checkpoint {path}: {error}") from error
     for name, tensor in tensors.items():
-        if checksums.get(name, _checksum(tensor)) != _checksum(tensor):
+        if name in checksums and checksums[name] != _checksum(tensor):
             raise UserError(f"the checkpoint {path} is damaged: {name} is not what was written")
     return tensors, progress
 

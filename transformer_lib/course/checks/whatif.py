@@ -2,6 +2,7 @@
 
 import copy
 import dis
+import inspect
 import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
@@ -85,7 +86,7 @@ def without_influence(
 def never_read(function: Callable[..., Any]) -> dict[int, str]:
     """The arguments, by their places, that a function's code does not look at."""
     code = getattr(function, "__code__", None)
-    if code is None:
+    if code is None or inspect.ismethod(function) or "locals" in code.co_names:
         return {}
     steps = [step for step in dis.get_instructions(code) if "LOAD" in step.opname]
     read = {x for s in steps for x in (s.argval if isinstance(s.argval, tuple) else [s.argval])}

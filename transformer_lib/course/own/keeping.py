@@ -126,7 +126,7 @@ def _write(part: Part, path: Path, seed: int | None) -> str:
     if worse := [name for name in failing if _passes(earlier, name, seed)]:
         raise NotKeptError(
             f"{', '.join(worse)} in {path.name}, which {'use' if worse[1:] else 'uses'} it, would "
-            "no longer pass: make it do for both, or write that one without it"
+            "no longer pass: make it work for both, or write that one without it"
         )
     if broken:
         shutil.copyfile(path, broken)

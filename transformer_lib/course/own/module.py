@@ -109,8 +109,7 @@ class OwnModule:
 
     def _drop_unused_imports(self) -> None:
         """Those that nothing uses, and those of what is now a part of one's own."""
-        body = "\n".join([*self.own, *self.parts.values()])
-        used = names_needed(body) - set(self.parts)
+        used = set().union(*map(names_needed, [*self.own, *self.parts.values()])) - set(self.parts)
         self.imports = [line for line in self.imports if _bound(line) in used]
 
     def __str__(self) -> str:
@@ -140,7 +139,8 @@ def parse(text: str) -> OwnModule:
                 lines[row] = ""
     parts, below = {}, {}
     for name, code in zip(rest[::2], rest[1::2], strict=True):
-        parts[name], below[name] = _split(code, name)
+        again = [parts[name], below[name]] if name in parts else []  # two of one name
+        parts[name], below[name] = _split("\n\n".join([*again, code]), name)
     tail = below.pop(rest[-2]) if rest else ""
     below = {name: text for name, text in below.items() if text}
     return OwnModule("\n".join(lines).strip() or HEAD, imports, parts, below, tail)

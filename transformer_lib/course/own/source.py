@@ -224,9 +224,9 @@ def renamed(code: str, old: str, new: str) -> str:
             if found:
                 places.add((node.lineno, len(text[: found.start(1)].encode())))
         if isinstance(node, ast.Global | ast.Nonlocal) and old in node.names:
-            text = lines[node.lineno - 1]
-            for found in re.finditer(rf"\b{re.escape(old)}\b", text):
-                places.add((node.lineno, len(text[: found.start()].encode())))
+            for row in range(node.lineno, (node.end_lineno or node.lineno) + 1):
+                for found in re.finditer(rf"\b{re.escape(old)}\b", lines[row - 1]):
+                    places.add((row, len(lines[row - 1][: found.start()].encode())))
     for row, column in sorted(places, reverse=True):
         line = lines[row - 1].encode()
         after = line[column + len(old.encode()) :]

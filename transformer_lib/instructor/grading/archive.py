@@ -126,8 +126,7 @@ def _of_moodle(match: re.Match[str], people: Sequence[Person]) -> list[str]:
         in (_letters(one.first_name + one.last_name), _letters(one.last_name + one.first_name))
     ]
     numbered = [one for one in named if one.lms_id == match["number"]]
-    found = numbered or [one for one in named if not one.lms_id] or named
-    return [one.student for one in found]
+    return [one.student for one in numbered or named]
 
 
 def _of_canvas(match: re.Match[str], people: Sequence[Person]) -> list[str]:

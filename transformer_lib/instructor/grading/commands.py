@@ -29,7 +29,7 @@ def _opened(folder: Path) -> "Course":
     from transformer_lib.instructor.grading.course import Course
 
     if folder == WITH_THE_PROJECT:
-        typer.echo(f"in {folder}; go to another course, or name it with --course", err=True)
+        typer.echo(f"the course in {folder}; for another one, go there or give --course", err=True)
     return Course(folder)
 
 
@@ -236,7 +236,10 @@ def feedback(
         typer.echo(said, err=True)
     if pages.failed:
         names = ", ".join(pages.failed)
-        typer.echo(f"! no page, grade them again (see {there.log}): {names}", err=True)
+        typer.echo(
+            f"! no page could be made for these, grade them again (see {there.log}): {names}",
+            err=True,
+        )
 
 
 def verify_submission(

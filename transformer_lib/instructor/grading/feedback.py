@@ -39,6 +39,9 @@ def make_feedback(course: Course, assignment: str, unfinished: bool = False) -> 
     there = standings(course, assignment).handed_in
     done = [one for one in there if one.is_graded and (unfinished or not one.waiting)]
     failed, policy = [], policy_of(course)
+    for one in there:
+        if one not in done:
+            shutil.rmtree(course.folder / "feedback" / one.student / assignment, ignore_errors=True)
     for one in tqdm(done, disable=not progress_is_shown()):
         directory = course.directory(assignment_id=assignment, student_id=one.student)
         try:
@@ -46,11 +49,9 @@ def make_feedback(course: Course, assignment: str, unfinished: bool = False) -> 
                 GenerateFeedback(coursedir=directory, config=course.config, force=True).start()
         except (NbGraderException, SystemExit):  # such as: its graded notebook is not there
             failed.append(one.student)
+            shutil.rmtree(course.folder / "feedback" / one.student / assignment, ignore_errors=True)
         else:
             _give_reason(course, assignment, one, policy)
-    for one in there:
-        if one not in done or one.student in failed:
-            shutil.rmtree(course.folder / "feedback" / one.student / assignment, ignore_errors=True)
     return Pages(len(done) - len(failed), len(there) - len(done), failed)
 
 

@@ -47,6 +47,7 @@ from transformer_lib.progress import progress_is_shown
 from transformer_lib.shown import line
 
 TIME = "%Y-%m-%d %H:%M:%S.%f"  # as nbgrader writes it, before the zone
+MOST_AGAIN = 10  # of those that run out of time; in a class with more, endless loops are usual
 OUT_OF_TIME = re.compile(r"took more than \S+ seconds")
 
 
@@ -276,6 +277,7 @@ def _judged(
     yield from (item for item in work if item.row.result is not None and not fresh)
     left = [item for item in work if item.row.result is None or fresh]
     seed = random.SystemRandom().randrange(2**31)
+    slow = 0
     notebooks = {item.path: dict(nbformat.read(item.path, as_version=4)) for item in left}
 
     def submit(executor: Executor, item: _Item) -> Future:
@@ -288,7 +290,8 @@ def _judged(
                 if isinstance(future.exception(), BrokenProcessPool):
                     break
                 item = futures[future]
-                if _is_out_of_time(future) and len(futures) > 1:
+                if _is_out_of_time(future) and len(futures) > 1 and slow < MOST_AGAIN:
+                    slow += 1
                     continue  # perhaps for what ran beside it: judged again, alone
                 left.remove(item)
                 if item.take(future, task):

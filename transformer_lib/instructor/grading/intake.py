@@ -264,11 +264,11 @@ def find_notebook(folder: Path, name: str, released: NotebookNode) -> tuple[Path
         return None, ["the folder is a link to another place"]
     is_there = wanted.exists() or wanted.is_symlink()
     others = [path for path in _files(folder) if path.suffix == ".ipynb" and path != wanted]
-    counted = [(path, *_familiar(path, released)) for path in sorted(others)]
+    counted = [(path, *_familiar(path, released, name)) for path in sorted(others)]
     found = [one for one in counted if one[1]]
     if is_there:
         answered = [path for path, _, answers in found if answers]
-        if answered and not (wanted.is_symlink() or _familiar(wanted, released)[1]):
+        if answered and not (wanted.is_symlink() or _familiar(wanted, released, name)[1]):
             path = max(found, key=lambda one: one[2])[0]
             return path, [f"{wanted.name} has no answer; {path.relative_to(folder)} was taken"]
         return wanted, [
@@ -293,11 +293,16 @@ def _files(folder: Path) -> Iterator[Path]:
             return
 
 
-def _familiar(path: Path, released: NotebookNode) -> tuple[int, int]:
-    """How many of the assignment's answer cells a file has, and how many are not as released."""
+def _familiar(path: Path, released: NotebookNode, name: str) -> tuple[int, int]:
+    """How many of a notebook's answer cells a file has, and how many are not as released.
+
+    None, if it says that it is another notebook of the assignment.
+    """
     try:
         notebook = read_submission(path)
     except UnreadableError:
+        return 0, 0
+    if notebook.metadata.transformer_lib.name not in ("", name):
         return 0, 0
     wanted = {_grade_id(cell): cell.source.strip() for cell in released.cells if _is_answer(cell)}
     there = {_grade_id(cell): cell.source.strip() for cell in notebook.cells}

@@ -190,17 +190,19 @@ class SaveGrades(steps.SaveAutoGrades):
         was_done = grade.manual_score is not None and not grade.needs_manual_grade
         automatic = grade.auto_score
         super()._add_score(cell, resources)
-        is_same = self.before.get(name) == self.answers[name] and automatic == grade.auto_score
+        before, now = self.before.get(name, ""), self.answers[name]
+        is_same = before == now and automatic == grade.auto_score
+        is_new = before.partition("/")[0] != now.partition("/")[0]
         is_by_hand = cell.metadata["nbgrader"]["solution"]
-        if is_by_hand and grade.auto_score == 0 and not is_same:  # handed in as released
-            grade.manual_score = None
+        if is_by_hand and grade.auto_score == 0 and is_new:  # handed in as released
+            grade.manual_score = grade.extra_credit = None
         if (was_done and is_same) or (is_by_hand and grade.auto_score == 0):
             grade.needs_manual_grade = False
         self.gradebook.db.commit()
 
 
 def _answers(nb: NotebookNode, keeps_outputs: bool) -> dict[str, str]:
-    """By grade cell, a digest of what a human looks at who gives points for it, and of how many."""
+    """By grade cell, a digest of what a human looks at who gives points for it, and how many."""
     cells = [read_cell(node) for node in nb.cells]
     code = [cell.source for cell in cells if cell.is_answer]
     written = [
@@ -208,7 +210,7 @@ def _answers(nb: NotebookNode, keeps_outputs: bool) -> dict[str, str]:
         for node in nb.cells
     ]
     return {
-        cell.grade_id: source_digest(repr((cell.points, code if cell.is_test else answer)))
+        cell.grade_id: f"{source_digest(repr(code if cell.is_test else answer))}/{cell.points:g}"
         for cell, answer in zip(cells, written, strict=True)
         if cell.is_grade
     }
