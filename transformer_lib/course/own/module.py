@@ -137,7 +137,8 @@ def parse(text: str) -> OwnModule:
             imports += [line for _, line in imports_of(node)]
             for row in range(node.lineno - 1, node.end_lineno or node.lineno):
                 lines[row] = ""
-    parts, below = {}, {}
+    parts: dict[str, str] = {}
+    below: dict[str, str] = {}
     for name, code in zip(rest[::2], rest[1::2], strict=True):
         again = [parts[name], below[name]] if name in parts else []  # two of one name
         parts[name], below[name] = _split("\n\n".join([*again, code]), name)
