@@ -321,7 +321,7 @@ assert judged.sentences == 20
 ### END SOLUTION
 
 # %% [markdown] manual="people_words" points=4
-# The stand-in answers repeated items alike, as a program must, but overlooks damaged sentences: it
+# The stand-in answers repeated items alike, as a program must, but may overlook a damaged one: it
 # only counts letters. A human who did so would not be counted, and this judgment is worth no more
 # than its rater. Twenty sentences give an interval of about ± 0.3 around the difference in
 # preference, so only a large difference could be sure. The interval shrinks with the root of the
