@@ -87,5 +87,5 @@ def _name(text: str) -> str:
 
 
 def _cell(text: str) -> str:
-    """What others wrote, as text alone: no HTML, link or end of the cell."""
+    """What others wrote, as text: without HTML, Markdown's links and the end of the cell."""
     return re.sub(r"[|\[\]\\]", r"\\\g<0>", html.escape(line(text, 200), quote=False))

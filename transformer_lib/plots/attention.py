@@ -57,6 +57,7 @@ def attention_heads(
 ) -> Figure:
     """All heads of a layer, two in a row, on one scale from 0 to 1."""
     rows = -(-weights.size(0) // 2)
+    sides = [list(map(literal, pieces)) for pieces in (src_pieces, tgt_pieces)]
     with matplotlib.rc_context(RC):
         size = 0.9 + 0.24 * len(src_pieces), 0.8 + 0.24 * len(tgt_pieces)
         figure = new_figure(2 * size[0], rows * size[1], 2, rows)
@@ -64,7 +65,6 @@ def attention_heads(
             axes.imshow(weights[head].numpy(), vmin=0.0, vmax=1.0, cmap=SEQUENTIAL)
             axes.grid(visible=False)
             axes.set_title(f"head {head + 1}")
-            sides = [list(map(literal, pieces)) for pieces in (src_pieces, tgt_pieces)]
             axes.set_xticks(range(len(src_pieces)), sides[0], rotation=90, fontsize=8)
             axes.set_yticks(range(len(tgt_pieces)), sides[1], fontsize=8)
         figure.supylabel(labels[0], fontsize="medium")

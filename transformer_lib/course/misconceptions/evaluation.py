@@ -28,11 +28,15 @@ def _bleu(hypotheses, references, matches=_matches, total=_total, most=4, brevit
     return _score(precisions, hypotheses, references, brevity, mean)
 
 
+def _brevity(length, reference_length):
+    return 1.0 if length > reference_length else math.exp(1 - reference_length / length)
+
+
 def _score(precisions, hypotheses, references, brevity=None, mean=None):
     if min(precisions) == 0:
         return 0.0
     length, reference_length = sum(map(len, hypotheses)), sum(map(len, references))
-    brevity = brevity or (lambda c, r: 1.0 if c > r else math.exp(1 - r / c))
+    brevity = brevity or _brevity
     mean = mean or (lambda p: math.exp(sum(map(math.log, p)) / len(p)))
     return 100 * brevity(length, reference_length) * mean(precisions)
 
@@ -529,14 +533,9 @@ def lengths_left_out(hypotheses, references):
     hint="You cut into words what is cut already: “Kino.” is a single one here. What do you get?",
 )
 def cut_once_more(hypotheses, references):
-    again = [
+    said, wanted = (
         [Tokenizer13a()(" ".join(sentence)).split() for sentence in side]
         for side in (hypotheses, references)
-    ]
-    precisions = []
-    for n in range(1, 5):
-        pairs = list(zip(*again, strict=True))
-        total = sum(max(0, len(h) - n + 1) for h, _ in pairs)
-        matches = sum(_matches(h, r, n) for h, r in pairs)
-        precisions.append(matches / total if total else 0.0)
-    return _score(precisions, hypotheses, references)
+    )
+    given = [sum(map(len, side)) for side in (hypotheses, references)]
+    return _bleu(said, wanted, brevity=lambda *_: _brevity(*given))

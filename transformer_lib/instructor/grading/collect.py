@@ -70,16 +70,16 @@ def collect(
             _take(one, content, target, earlier, trusted)
             one.time = said.get(one.student, one.time)
             entry = Entry(one.time, content, trusted and archive is None)
-            if one.is_new and earlier.time and not one.time:
-                one.remarks.append(
-                    "its time is not known, that of the earlier one was: give --times"
-                )
-            kept = course.results / "earlier" / one.student / assignment / earlier.content[:8]
-            if one.is_new and target.is_dir():
-                when = f" of {shown(earlier.time, place)}" if earlier.time else ""
-                there = os.path.relpath(kept, course.folder)
-                one.remarks.append(f"replaces the one{when}, which is now in {there}")
             if one.is_new:
+                if earlier.time and not one.time:
+                    one.remarks.append(
+                        "its time is not known, that of the earlier one was: give --times"
+                    )
+                kept = course.results / "earlier" / one.student / assignment / earlier.content[:8]
+                if target.is_dir():
+                    when = f" of {shown(earlier.time, place)}" if earlier.time else ""
+                    there = os.path.relpath(kept, course.folder)
+                    one.remarks.append(f"replaces the one{when}, which is now in {there}")
                 # The time goes first: whoever is stopped here finds new work, and not an old time.
                 first = replace(entry, content=earlier.content)
                 record(course, assignment, {one.student: first})

@@ -2,6 +2,7 @@
 
 import html
 import shutil
+from pathlib import Path
 from typing import NamedTuple
 
 from nbgrader.converters import GenerateFeedback
@@ -39,9 +40,10 @@ def make_feedback(course: Course, assignment: str, unfinished: bool = False) -> 
     there = standings(course, assignment).handed_in
     done = [one for one in there if one.is_graded and (unfinished or not one.waiting)]
     failed, policy = [], policy_of(course)
+    pages = {one.student: course.folder / "feedback" / one.student / assignment for one in there}
     for one in there:
         if one not in done:
-            shutil.rmtree(course.folder / "feedback" / one.student / assignment, ignore_errors=True)
+            shutil.rmtree(pages[one.student], ignore_errors=True)
     for one in tqdm(done, disable=not progress_is_shown()):
         directory = course.directory(assignment_id=assignment, student_id=one.student)
         try:
@@ -49,18 +51,18 @@ def make_feedback(course: Course, assignment: str, unfinished: bool = False) -> 
                 GenerateFeedback(coursedir=directory, config=course.config, force=True).start()
         except (NbGraderException, SystemExit):  # such as: its graded notebook is not there
             failed.append(one.student)
-            shutil.rmtree(course.folder / "feedback" / one.student / assignment, ignore_errors=True)
+            shutil.rmtree(pages[one.student], ignore_errors=True)
         else:
-            _give_reason(course, assignment, one, policy)
+            _give_reason(pages[one.student], one, policy)
     return Pages(len(done) - len(failed), len(there) - len(done), failed)
 
 
-def _give_reason(course: Course, assignment: str, one: Standing, policy: LatePolicy) -> None:
+def _give_reason(pages: Path, one: Standing, policy: LatePolicy) -> None:
     """Say beside the penalty for being late where it comes from."""
     if not (one.penalty and one.time and one.due):
         return
     came, due = shown(one.time, policy.place), shown(one.due, policy.place)
     reason = f"{lateness(one.seconds_late)}, {came} instead of {due}; {policy.rules()}"
-    for page in (course.folder / "feedback" / one.student / assignment).glob("*.html"):
+    for page in pages.glob("*.html"):
         text = page.read_text(encoding="utf-8")
         write_text(page, text.replace(PENALTY, f"{PENALTY} ({html.escape(reason)})", 1))

@@ -266,11 +266,11 @@ def find_notebook(folder: Path, name: str, released: NotebookNode) -> tuple[Path
     others = [path for path in _files(folder) if path.suffix == ".ipynb" and path != wanted]
     counted = [(path, *_familiar(path, released, name)) for path in sorted(others)]
     found = [one for one in counted if one[1]]
+    best = max(found, key=lambda one: (one[2], one[1]), default=(wanted, 0, 0))[0]
     if is_there:
         answered = [path for path, _, answers in found if answers]
         if answered and not (wanted.is_symlink() or _familiar(wanted, released, name)[1]):
-            path = max(found, key=lambda one: one[2])[0]
-            return path, [f"{wanted.name} has no answer; {path.relative_to(folder)} was taken"]
+            return best, [f"{wanted.name} has no answer; {best.relative_to(folder)} was taken"]
         return wanted, [
             f"{path.relative_to(folder)} has answers, too; {wanted.name} counts"
             for path in answered[:3]
@@ -280,8 +280,7 @@ def find_notebook(folder: Path, name: str, released: NotebookNode) -> tuple[Path
         remarks = [f"there is no {wanted.name}, and {what} in its place"]
         packed = [path.name for path in _files(folder) if path.suffix in PACKED]
         return None, remarks + [f"{name} was not unpacked" for name in packed[:3]]
-    path = max(found, key=lambda one: (one[2], one[1]))[0]
-    return path, [f"there is no {wanted.name}; {path.relative_to(folder)} was taken for it"]
+    return best, [f"there is no {wanted.name}; {best.relative_to(folder)} was taken for it"]
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -296,7 +295,7 @@ def _files(folder: Path) -> Iterator[Path]:
 def _familiar(path: Path, released: NotebookNode, name: str) -> tuple[int, int]:
     """How many of a notebook's answer cells a file has, and how many are not as released.
 
-    None, if it says that it is another notebook of the assignment.
+    None of either, if it says that it is another notebook of the assignment.
     """
     try:
         notebook = read_submission(path)

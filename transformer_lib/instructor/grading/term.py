@@ -146,10 +146,10 @@ def standings(course: Course, assignment: str) -> Standings:
         UserError: the gradebook does not know the assignment.
     """
     there = course.hand_ins(assignment)
-    # nbgrader's own autograding takes the time from the hand-in.
     times = {student: one.time for student, one in recorded(course, assignment).items()}
-    enter_times(course, assignment, times)
     with course.gradebook() as gradebook:
+        _set_times(gradebook, assignment, times)  # nbgrader's autograding takes the hand-in's own
+        apply_policy(course, gradebook, assignment)
         known = known_assignment(gradebook, assignment)
         submissions = {s.student.id: s for s in known.submissions}
         found = [
@@ -233,14 +233,18 @@ def _penalty(policy: LatePolicy, submission: SubmittedAssignment, seconds: float
 def enter_times(course: Course, assignment: str, times: Mapping[str, datetime | None]) -> None:
     """Put into the gradebook when students handed in; None: it is not known."""
     with course.gradebook() as gradebook:
-        for student, time in times.items():
-            try:
-                submission = gradebook.find_submission(assignment, student)
-            except MissingEntry:
-                continue
-            submission.timestamp = time and time.astimezone(UTC).replace(tzinfo=None)
-        gradebook.db.commit()
+        _set_times(gradebook, assignment, times)
         apply_policy(course, gradebook, assignment)
+
+
+def _set_times(gradebook: Gradebook, assignment: str, times: Mapping[str, datetime | None]) -> None:
+    for student, time in times.items():
+        try:
+            submission = gradebook.find_submission(assignment, student)
+        except MissingEntry:
+            continue
+        submission.timestamp = time and time.astimezone(UTC).replace(tzinfo=None)
+    gradebook.db.commit()
 
 
 def set_deadline(course: Course, assignment: str, when: datetime) -> None:

@@ -45,7 +45,7 @@ class Work:
     code: dict[str, str]
     words: dict[str, str]
 
-    @property
+    @functools.cached_property  # each is compared with everybody else's
     def bare(self) -> dict[str, str]:
         """Cell by cell, without blanks."""
         cells = (self.code | self.words).items()
