@@ -354,14 +354,15 @@ expect(model(src, tgt), expected, "with the grader's weights, not its logits", a
 # returns the translations of `new_sources`, by `greedy_decode_batch`. Token numbers are below 30;
 # sentences have up to eight tokens, and `BOS` and `EOS` are not among them.
 #
-# The grader makes up a language: every word has a secret counterpart, and the order is
-# reversed. It shows you 2,000 pairs, gives you 400 steps and 100 new sentences, and counts the
-# translations that are right to the last token. Eighty of them give all seven points, fewer give
-# their share, and fewer than ten give none. You have three minutes on one core. A warm-up helps. It
-# must be the training that does it: after 20 steps, few translations should be right yet. Luck
-# plays a part: when fewer than 80 are right, the grader tries again with new languages, three in
-# all, and the best one counts. The test below only looks at the form of what you return: make up a
-# language of your own, and count.
+# The grader makes up a language: every word has a secret counterpart, and the order changes by one
+# rule for all sentences, which is simple and secret as well. It shows you 2,000 pairs, gives you 400
+# steps and 100 new sentences, and counts the translations that are right to the last token. Eighty
+# of them give all seven points, fewer give their share, and fewer than ten give none. You have
+# three minutes on one core. A warm-up helps. It must be the training that does it: after 20 steps,
+# few translations should be right yet. Luck plays a part: when fewer than 80 are right, the grader
+# tries again with new languages, three in all, and the best one counts. The test below only looks
+# at the form of what you return: make up a language of your own (reverse the words, for example),
+# and count.
 
 # %% answer="learn"
 def learn(sources, targets, steps, new_sources):
@@ -416,22 +417,27 @@ def sentences(count):
 
 def right_of_100(steps=400):
     secret = (torch.randperm(20) + 4).tolist()
+    first = (-1, 1, 2)[torch.randint(3, ()).item()]
 
     def translated(sources):
-        return [[secret[token - 4] for token in reversed(source)] for source in sources]
+        return [
+            [secret[token - 4] for token in source[first:] + source[:first]] for source in sources
+        ]
 
     shown, new = sentences(2000), sentences(100)
     answers = learn(shown, translated(shown), steps, new)
     return agreeing(answers, translated(new))
 
 
-expect(right_of_100(steps=20) < 50, True, "most are right after 20 steps: no model learns so fast")
+soon = right_of_100(steps=20)
+expect(soon < 50, True, "most are right after 20 steps: no model learns so fast")
 right = 0
 for _ in range(3):
     right = max(right, right_of_100())
     if right >= 80:
         break
-7 * min(1.0, right / 80) if right >= 10 else 0.0
+expect(right >= 10, True, "of 100 new sentences, fewer than ten are right in all three languages")
+7 * min(1.0, right / 80)
 ### END HIDDEN TESTS
 
 # %% [markdown] question="q_german"
