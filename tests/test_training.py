@@ -349,6 +349,16 @@ def test_a_longer_training_that_was_stopped_is_what_is_opened(toy_config, tmp_pa
         assert torch.equal(parameter, stored[f"model.{name}"]), name
 
 
+def test_what_weights_cost_is_not_what_lost_ones_cost(toy_config, tmp_path):
+    run = tmp_path / "run"
+    train(load_config(str(toy_config)), run)
+    (run / "model.safetensors").unlink()
+    checkpoints_in(run)[-1].unlink()
+    (*_, last) = checkpoints_in(run)
+    assert step_of(last) < 40
+    assert training_progress(load_run(run))["step"] == step_of(last)
+
+
 @pytest.mark.parametrize(
     ("schedule", "remedy"),
     [("budget", "lower training.learning_rate"), ("noam", "raise training.warmup_steps")],
@@ -881,14 +891,15 @@ def test_a_longer_budget_continues_a_finished_run(toy_config, tmp_path):
 
 
 def test_of_two_trainings_into_one_folder_the_second_one_is_turned_away(toy_config, tmp_path):
-    """FileLock counts within a process, so the second one is another process."""
+    """FileLock counts within a process, so the second one is another process; its cache differs."""
     arguments = [sys.executable, "-m", "transformer_lib", "train", str(toy_config)]
     second = []
 
     def start_another(trainer, record):
         if not second:
             also = [*arguments, "--out", tmp_path / "run"]
-            second.append(subprocess.run(also, capture_output=True, text=True))
+            env = {**os.environ, "TRANSFORMER_LIB_CACHE": str(tmp_path / "cache")}
+            second.append(subprocess.run(also, capture_output=True, text=True, env=env))
 
     assert train(load_config(str(toy_config)), tmp_path / "run", on_validation=start_another)
     assert second[0].returncode == 2
@@ -896,7 +907,7 @@ def test_of_two_trainings_into_one_folder_the_second_one_is_turned_away(toy_conf
     assert len(second[0].stderr.splitlines()) == 1
 
 
-def test_a_cache_that_cannot_be_locked_does_not_keep_anybody_from_training(
+def test_a_folder_that_cannot_be_locked_does_not_keep_anybody_from_training(
     toy_config, tmp_path, monkeypatch
 ):
     train(load_config(str(toy_config), ["training.steps=20"]), tmp_path / "run")

@@ -23,10 +23,6 @@ def cache_folder() -> Path:
     return Path(chosen) if chosen else user_cache_path("transformer-lib", appauthor=False)
 
 
-def _lock(name: str) -> FileLock:
-    return FileLock(cache_folder() / "locks" / f"{name}.lock")
-
-
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """One process at a time makes ``path``; others wait here. Its folder is made if need be.
@@ -37,7 +33,7 @@ def locked(path: Path) -> Iterator[None]:
     Raises:
         UserError: a folder cannot be written.
     """
-    lock = _lock(path.name)
+    lock = FileLock(cache_folder() / "locks" / f"{path.name}.lock")
     try:
         for folder in (path.parent, Path(lock.lock_file).parent):
             folder.mkdir(parents=True, exist_ok=True)
@@ -53,17 +49,17 @@ def locked(path: Path) -> Iterator[None]:
 
 @contextmanager
 def claimed(folder: Path) -> Iterator[None]:
-    """One process of this machine at a time writes into ``folder``; others are turned away.
+    """One process at a time writes into ``folder``, which is made; others are turned away.
 
-    Where the cache cannot be written, or its file system has no locks, nobody is.
+    The lock is a hidden file in it, so that it holds for all who see the folder. Where the file
+    system has no locks, nobody is turned away.
 
     Raises:
         UserError: another process has it.
     """
-    key = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:12]
-    lock = _lock(f"{folder.name}-{key}")
+    lock = FileLock(folder / ".lock")
     try:
-        Path(lock.lock_file).parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         lock.acquire(blocking=False)
     except Timeout as error:
         raise UserError(

@@ -245,12 +245,14 @@ def averaged_checkpoints(run: Run) -> int:
 
 
 def training_progress(run: Run) -> Record:
-    """Step, seconds, tokens and FLOPs at the end of training, or as far as it came.
+    """Step, seconds, tokens and FLOPs of the weights in use: at the end, or as far as it came.
 
     Raises:
         UserError: the run has neither metrics nor checkpoints any more.
     """
-    records, paths = read_metrics(run.folder), checkpoints_in(run.folder)
+    paths, of_weights = checkpoints_in(run.folder), read_progress(_weights(run.folder))
+    last = of_weights.get("step", math.inf)
+    records = [record for record in read_metrics(run.folder) if record["step"] <= last]
     if paths and (not records or step_of(paths[-1]) > records[-1]["step"]):  # it was interrupted
         progress = read_progress(paths[-1])
         return {**progress, "tokens": progress["src_tokens"] + progress["tgt_tokens"]}
