@@ -42,6 +42,7 @@ from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
 from transformer_lib.checks import check, mine, solution
+from transformer_lib.course import judged as judged_blindly
 from transformer_lib.data.corpora import DataConfig, load_corpus
 from transformer_lib.metrics import bleu as scores
 from transformer_lib.plots.measurements import histogram
@@ -49,7 +50,10 @@ from transformer_lib.plots.notebook import show
 from transformer_lib.course.trained import load_trained
 
 # %% [markdown]
-# The outputs of both. From here on only text counts.
+# Here are the translations of both. From here on we look at nothing but these texts. (Their models
+# differ in size, 2.5 against 1.5 million parameters, and in how long they were trained. Whether one
+# *architecture* is better is a question for chapter 15, which gives both the same means; here it is
+# whether one *output* is.)
 
 # %% tags=["nbval-ignore-output"]
 test = load_corpus(DataConfig()).test
@@ -103,9 +107,9 @@ for n in (1, 2, 3, 4):
 #
 # `hypotheses` and `references` are lists of sentences, each a list of words. One reference each;
 # counts are clipped sentence by sentence and summed over all; if there is no match of some length,
-# BLEU is 0. Return a number from 0 to 100. What passes its `check` is kept in `my_transformer.py`
-# beside this notebook. After a first try, `solution("corpus_bleu")` in a cell of its own shows one
-# way.
+# BLEU is 0, as in the paper. (sacreBLEU smooths there, which matters for a few sentences only.)
+# Return a number from 0 to 100. What passes its `check` is kept in `my_transformer.py` beside this
+# notebook. After a first try, `solution("corpus_bleu")` in a cell of its own shows one way.
 
 # %%
 def corpus_bleu(hypotheses, references):
@@ -176,8 +180,8 @@ assert same > 95, "not the library's translations: has every part passed its che
 #
 # ## One output, many scores
 #
-# “We reach 28.4 BLEU”: of which text? Here is *one* output, that of the Transformer, scored in ways
-# that are all found in papers:
+# “We reach 28.4 BLEU”: on which text, and counted how? Here is *one* output, that of the
+# Transformer, scored in ways that are all found in papers:
 
 # %%
 def pieces_of(texts):
@@ -228,16 +232,18 @@ apart.style.format({"BLEU": "{:.1f}"})
 # entirely different measure; and the mean of the sentences' scores is not BLEU.
 #
 # A score without a **signature** says little. sacreBLEU ([Post
-# 2018](https://aclanthology.org/W18-6319/)) takes text as a person would read it, tokenizes it
-# itself, and prints what it did: number of references, case, tokenizer, smoothing, version. Compare
-# scores with equal signatures only. The paper's 28.4 was computed on tokenized text in which
-# compound words with hyphens had been split, which adds points; it cannot be compared with yours
-# (`transformer-lib evaluate --explain` computes both).
+# 2018](https://aclanthology.org/W18-6319/)) takes the finished text, as people read it, tokenizes
+# it itself, and prints what it did: number of references, case, tokenizer, smoothing, version.
+# Compare scores with equal signatures only. That is necessary and not enough: two pairs of rows
+# above have the same signature, since it cannot know what was done to a text before it came in. The
+# paper's 28.4 was computed on tokenized text in which compound words with hyphens had been split,
+# which adds points; it cannot be compared with yours (`transformer-lib evaluate --explain` computes
+# both).
 #
 # ### Several references
 #
 # There is more than one right translation. Many of our test sentences have several; an n-gram may
-# match any of them:
+# match any of them, and $r$ adds up the lengths that are nearest to the output's:
 
 # %%
 many = sum(len(german) > 1 for german in test.references)
@@ -254,14 +260,14 @@ print(every.signature)
 # %% [markdown]
 # ### A second opinion
 #
-# ●●● · 40 minutes · the metric that most papers report beside BLEU
+# ●●● · 40 minutes · a metric that is often reported beside BLEU
 #
 # **chrF** ([Popović 2015](https://aclanthology.org/W15-3049/)) counts runs of one to six
 # *characters* instead of words. *Autos* for *Auto* is wrong for BLEU and nearly right for chrF,
 # which is fairer to languages with many endings. And it counts what is missing (**recall**, matches
 # divided by the runs of the reference) as well as what is superfluous (**precision**, matches
 # divided by the runs of the output). With $P$ and $R$, the means of the six precisions and of the
-# six recalls, and with $\beta = 2$, so that recall weighs more,
+# six recalls, and with $\beta = 2$, sacreBLEU's default, so that recall weighs more,
 #
 # $$\text{chrF} = 100 \cdot (1 + \beta^2) \frac{P R}{\beta^2 P + R}$$
 #
@@ -315,7 +321,7 @@ for name, texts in outputs.items():
 #
 # To begin with, let each sentence have a score of its own: `scores_a` and `scores_b` are tensors of
 # (sentences,), and each row of `indices`, (samples, sentences), is one draw. In what share of the
-# draws is A's mean *above* B's?
+# draws is A's mean *above* B's? Return one number, from 0 to 1.
 
 # %%
 def bootstrap_wins(scores_a, scores_b, indices):
@@ -405,7 +411,7 @@ def differences(sentences, samples=1000):
 drawn = differences(1000)
 low, high = np.percentile(drawn, [2.5, 97.5])
 show(
-    histogram(drawn, ("difference in BLEU", "draws of 1,000"), mark=0.0),
+    histogram(drawn, ("difference in BLEU", "number of draws, of 1,000"), mark=0.0),
     "Histogram of the difference over a thousand draws: a bell around 3.5, none below zero.",
 )
 print(f"95% of the draws: {low:+.1f} to {high:+.1f}; the RNN is ahead in {(drawn <= 0).mean():.1%}")
@@ -438,9 +444,10 @@ sizes
 # draw does. Remember this when somebody shows you three examples.
 #
 # sacreBLEU has a near relative of this, `--paired-bs`, which the library uses. It counts the draws
-# in which the difference is as far above the mean of all draws as the measured one is above zero;
-# the share of these says how often chance alone does as much in one direction. Either system may be
-# ahead, so the library's p is twice that. Here with all references of each sentence:
+# whose difference exceeds the mean of all draws by at least as much as the measured difference
+# exceeds zero. Their share estimates how often chance alone would give one of the systems such a
+# lead. Either system may be ahead, so the library's p is twice that. Here with all references of
+# each sentence:
 
 # %% tags=["nbval-ignore-output"]
 difference = scores.paired_bootstrap(outputs["transformer"], outputs["rnn"], test.references)
@@ -451,14 +458,14 @@ print(f"p = {difference.p_value:.3f}")
 assert difference.p_value < 0.05, "not as on our machines: restart the kernel and run all cells"
 
 # %% [markdown]
-# (That, 2/1,001, is the smallest p of a thousand draws: one is added to both counts.) ± is
-# half a 95% interval of each system by itself. These intervals may overlap although the difference
-# is real: hard draws are hard for both.
+# (2/1,001 is the smallest p that a thousand draws can give, since one is added to both counts.) The
+# number after ± is half the width of that system's own 95% interval. These intervals may overlap
+# although the difference is real: hard draws are hard for both.
 #
 # ## What BLEU misses
 #
-# It counts strings. A right translation in other words is wrong, and a wrong one in the right words
-# is right:
+# It counts strings. A right translation in other words counts as wrong, and a wrong one in the
+# right words as nearly right:
 
 # %% tags=["nbval-ignore-output"]
 rows = []
@@ -514,11 +521,11 @@ for name, texts in damaged.items():
 # and reference, and was trained to predict what people thought of translations. Metrics of this
 # kind agree with people better than BLEU and chrF do, on whole systems and on single sentences
 # ([Kocmi et al. 2021](https://arxiv.org/abs/2107.10821), [Freitag et al.
-# 2022](https://aclanthology.org/2022.wmt-1.2/), who gave their paper the title “Stop Using BLEU”).
-# They have weak points of their own: they are as good as their training data, a score cannot be
-# explained, and it means something only with the name of the model. The usual one takes about two
-# gigabytes, which is why none is used here. For a paper of today report a learned metric, chrF and
-# BLEU, with signatures.
+# 2022](https://aclanthology.org/2022.wmt-1.2/), whose title says it: “Stop Using BLEU – Neural
+# Metrics Are Better and More Robust”). They have weak points of their own: they are as good as
+# their training data, a score cannot be explained, and it means something only with the name of the
+# model. The usual one takes about two gigabytes, which is why none is used here. In a paper written
+# today, report a learned metric, chrF and BLEU, with signatures.
 #
 # ## Let people judge
 #
@@ -530,23 +537,19 @@ for name, texts in damaged.items():
 #   \text{standard deviation}_{rater}$. The mean over all of them is the score.
 # - **Pairwise judgment**: two translations side by side, which one is better, or neither? Easier
 #   to answer, and insensitive to generosity.
-#
 # - **Marked errors** (MQM, [Freitag et al. 2021](https://arxiv.org/abs/2104.14478)): professional
 #   translators mark each error with its kind and its weight, and the score is what the errors add
-#   up to. It takes the most time, and today's learned metrics are measured by it.
+# up to. It takes the most time, and learned metrics have long been measured by it. A quicker form,
+# in which raters mark the places and then give one number (ESA, [Kocmi et al.
+# 2024](https://arxiv.org/abs/2406.11580)), is WMT's now.
 #
 # In all cases raters must not know which system said what, and the order must be random. Here are
 # 30 sentences of our test set, at regular distances among those that the two systems translate
 # differently:
 
 # %% tags=["nbval-ignore-output"]
-CHOSEN = (
-    "0 30 58 87 122 154 178 213 248 289 317 340 367 401 441 481 521 557 595 627 663 700 734 769 "
-    "807 830 856 893 930 963"
-)
-ORDER = "100011110101110011100000001010"  # drawn by lot: where it says 1, the RNN is A
 blind = []
-for sentence, flip in zip(map(int, CHOSEN.split()), ORDER):
+for sentence, flip in zip(judged_blindly.SENTENCES, judged_blindly.RNN_IS_A):
     pair = [outputs["transformer"][sentence], outputs["rnn"][sentence]]
     a, b = pair[::-1] if flip == "1" else pair
     blind.append([test.sources[sentence], a, b])
@@ -554,21 +557,31 @@ assert len(blind) == 30, "not as on this page: restart the kernel and run all ce
 pd.DataFrame(blind, columns=["English", "A", "B"], index=range(1, 31))
 
 # %% [markdown]
-# A large language model, which also helped to write this course, has judged them without knowing
-# which was which: A is better, B is better, or `=`, both are about as good (or as bad). That is one
-# judge, and not a person. If you know German, judge yourself, before you read on: a letter for each
-# pair.
+# If you know German, judge yourself before you read on: a letter for each pair, A or B for the
+# better translation, `=` if both are about as good (or as bad). Who is A was drawn by lot for each
+# pair; neither that nor anybody else's verdicts stand on this page above your own.
 
 # %%
-MODEL = "==AA====BBAB==AA==AA==AA=A===="
 yours = ""  # 30 letters
 
+yours = yours.upper()
 assert len(yours) in (0, 30), f"30 letters, please, one for each pair; these are {len(yours)}"
-names = {"0": {"A": "transformer", "B": "rnn"}, "1": {"A": "rnn", "B": "transformer"}}
+assert set(yours) <= set("AB="), "only the letters A and B, and ="
+print(f"{len(yours)} pairs judged")
+
+# %% [markdown]
+# A large language model (Claude, of Anthropic; note the version, too, which we did not) has judged
+# them without knowing which was which. It also helped to write this course; it is one judge, and
+# not a person.
+
+# %%
+MODEL = judged_blindly.FIRST
+systems = {"0": {"A": "transformer", "B": "rnn"}, "1": {"A": "rnn", "B": "transformer"}}
 
 
 def preferred(judgments):
-    return Counter(names[flip].get(letter, "=") for letter, flip in zip(judgments, ORDER))
+    names = zip(judgments, judged_blindly.RNN_IS_A)
+    return Counter("neither" if letter == "=" else systems[flip][letter] for letter, flip in names)
 
 
 print("the language model:", dict(preferred(MODEL)))
@@ -593,19 +606,35 @@ if yours:
     print(f"you:                p = {sign_test(yours):.3f}")
 
 # %% [markdown]
-# By this judge the Transformer is ahead, at the usual 5% level. It is one judge and thirty
-# sentences: what you learned above about small samples holds for judgments, too. And a judge that
-# is a language model has preferences of its own; only people can tell whether they agree.
+# By this judge the Transformer is ahead, at the usual 5% level. But could it simply like what comes
+# first? Language models are known to ([Zheng et al. 2023](https://arxiv.org/abs/2306.05685)), and
+# here the lot has made the Transformer A in most of the pairs in which anything was preferred. So
+# it was asked again, in a new conversation, with A and B exchanged:
+
+# %%
+turned_back = judged_blindly.EXCHANGED.translate(str.maketrans("AB", "BA"))
+says = {letter: MODEL.count(letter) for letter in "AB"}
+in_both = [(a, b) for a, b in zip(MODEL, turned_back) if a != "="]
+print(f"at first it said A {says['A']} times and B {says['B']} times")
+print(f"exchanged, it keeps {sum(a == b for a, b in in_both)} of these {len(in_both)} preferences")
+print("then:              ", dict(preferred(turned_back)), f"p = {sign_test(turned_back):.3f}")
+
+# %% [markdown]
+# It is the translations that it prefers, not the place. Ask twice, in both orders, and count what
+# holds in both. It remains one judge and thirty sentences: what you learned above about small
+# samples holds for judgments, too. And a judge that is a language model has other preferences of
+# its own, such as for its own style or for longer answers; only people can tell whether they agree.
 #
 # ### Do judges agree?
 #
-# If two judges do not agree, at least one of them measures something else. The share of equal
-# judgments $p_o$ says too little, since some agreement comes by chance: two judges who say `=`
-# nine times out of ten agree at 82% without looking. **Cohen's kappa** takes that off:
+# If two judges do not agree, at least one of them judges something other than what was asked. The
+# share of equal judgments $p_o$ says too little, since some agreement comes by chance: two judges
+# who say `=` nine times out of ten agree at 82% without looking. **Cohen's kappa** takes that off:
 #
 # $$\kappa = \frac{p_o - p_e}{1 - p_e}, \qquad p_e = \sum_k p_1(k)\,p_2(k)$$
 #
-# $p_1(k)$ is how often the first judge says $k$, as a share. 1 is perfect, 0 is chance.
+# $p_1(k)$ is how often the first judge says $k$, as a share. 1 is perfect, 0 is chance. (If both
+# always say the same one letter, $\kappa$ is undefined.)
 #
 # ### Cohen's kappa
 #
@@ -639,7 +668,8 @@ def judged_by_chrf(sentence, a, b):
     return "=" if abs(score_a - score_b) < 5 else "A" if score_a > score_b else "B"
 
 # %% tags=["nbval-ignore-output"]
-machine = "".join(judged_by_chrf(i, a, b) for i, (_, a, b) in zip(map(int, CHOSEN.split()), blind))
+shown = zip(judged_blindly.SENTENCES, blind)
+machine = "".join(judged_by_chrf(i, a, b) for i, (_, a, b) in shown)
 judges = {"the model's and chrF's": (MODEL, machine)}
 if yours:
     judges |= {"yours and chrF's": (yours, machine), "yours and the model's": (yours, MODEL)}
@@ -681,8 +711,8 @@ for name, sample in {"paired": differences(1000), "not paired": (only_a - only_b
 assert width["not paired"] > 1.3 * width["paired"], "not as on our machines: run all cells"
 
 # %% [markdown]
-# Twice as wide, and it reaches zero. You would notice it when a clear difference is “not
-# significant”: each system by itself moves by as much as its own interval says.
+# Twice as wide, and it reaches zero. The symptom is a clear difference that comes out as “not
+# significant”: drawn separately, the ups and downs of the two systems no longer cancel.
 #
 # **The test set is looked at too often.** Try twenty variants, report the best. Here are twenty
 # that are equally good by construction: each takes every translation from the Transformer or from
@@ -705,20 +735,21 @@ lead = {name: (each[chosen] - each.mean()).item() for name, each in bleu_of.item
 assert lead["first half"] > lead["second half"], "not as on this page: run all cells"
 
 # %% [markdown]
-# Where it was chosen, the winner is ahead; on other sentences the lead is gone, or what chance
-# makes of it. So choose on validation sentences, and test once. (The same goes for training
-# sentences in the test set: the library removes every training pair whose English side is in it,
-# chapter 1.)
+# On the half on which it was chosen, the winner leads; on the other half, whatever lead is left is
+# chance. So choose on validation sentences, and test once. (The same goes for training sentences in
+# the test set: the library removes every training pair whose English side is in it, chapter 1. For
+# a language model that was trained on the web nobody can promise that, since published test sets
+# are there, with their translations. WMT makes a new one every year.)
 #
-# The mean of the sentences' BLEU, and scores with different signatures side by side, you have seen
-# above. What else `check` knows about these exercises is in the [list of
+# You have met two more above: the mean of the sentences' BLEU, and scores with different signatures
+# side by side. What else `check` knows about these exercises is in the [list of
 # mistakes](../docs/misconceptions.md).
 #
 # ## Summary
 #
 # 1. BLEU is clipped n-gram precision, summed over the test set, times a penalty for being short.
-# 2. A score means what its signature says; compare equal signatures only. chrF counts characters,
-#    and is the second opinion that costs nothing.
+# 2. A score without its signature says little; compare equal signatures only, of texts that were
+#    treated alike. chrF counts characters, and is the second opinion that costs nothing.
 # 3. A paired bootstrap says whether a difference would survive other sentences. It takes at least a
 #    few hundred of them.
 # 4. BLEU sees strings: a right paraphrase scores low, a lost *nicht* hardly costs anything.

@@ -19,8 +19,9 @@
 # - put another implementation beside yours, part by part, with the same weights,
 # - read five published descriptions, and say what is odd in each and what it costs,
 # - find a bug in code that runs, has the right shapes and learns,
-# - say what has changed since 2017, mend a layer of Llama, and compute GPT-2 from its weights,
-# - look at a translator whose parts are all yours.
+# - say what has changed since 2017, mix experts, mend a layer of Llama, and compute GPT-2 from its
+#   weights,
+# - see how much of your translator is your own by now.
 #
 # Reading takes about forty minutes, computing a few seconds.
 #
@@ -131,7 +132,7 @@ show(
 # as fast, and many more of its channels hardly change within a sentence.
 #
 # NiuTensor also adds its mask *before* it divides by $\sqrt{d_k}$. With −10⁹ nobody notices. With a
-# timid value one does:
+# smaller one everybody does:
 
 # %%
 torch.manual_seed(0)
@@ -185,7 +186,7 @@ pd.DataFrame(rows, columns=["d", "smaller by", "1 − √((d−1)/d)"])
 # The lecture's residual connection is the norm on the branch, $x + \text{LN}(f(x))$, which it calls
 # “adjusted”. The illustrated documentation prints neither norm nor residual: it says “add &
 # normalize after each sub-module”, which is post-norm, and calls classes of The Annotated
-# Transformer, which are pre-norm. We take the classes. These are the two largest fields in the row
+# Transformer, which are pre-norm. We take the classes. These are the two largest values in the row
 # “residual around f” of the map. The documentation's position table is computed column by column.
 # Is it the same table?
 
@@ -249,9 +250,10 @@ check(query_key_value)
 #
 # ## Find the bug
 #
-# Now without a guide. Ten functions, each as it could occur in somebody's program, each wrong; you
-# have met some of them before. All run; all have the right shapes. Find out what is wrong *before*
-# you open the folds below: read, then write a small test. Five tests find nearly everything:
+# Now without a guide. Ten functions, each as you might find it in somebody's program; nine are
+# wrong, and one is a trap that does nothing as yet. You have met some of them before. All run; all
+# have the right shapes. Find out what is wrong *before* you open the folds below: read, then write
+# a small test. Five tests find nearly everything:
 #
 # 1. **Compare** with a formula, or with PyTorch, on small random input.
 # 2. **Change the future**, look whether the past changes.
@@ -478,7 +480,7 @@ def suspect_10(scores, log_p, beam_size):
 #
 # </details>
 #
-# And `check`? It should know them all:
+# And `check`? All ten are in its bank. Can it tell them apart by what they compute?
 
 # %%
 suspects = {
@@ -511,11 +513,11 @@ print(
 # | | paper (2017) | GPT-2 (2019) | T5 (2020) | Llama (2023) | in chapter |
 # |---|---|---|---|---|---|
 # | halves | encoder and decoder | decoder only | encoder and decoder | decoder only | 10; 7 trains a decoder alone |
-# | norm | post-norm, LayerNorm | pre-norm, LayerNorm, one more at the end | pre-norm, RMSNorm | pre-norm, RMSNorm | 8, 9 |
+# | norm | post-norm, LayerNorm | pre-norm and one at the end, LayerNorm | the same, RMSNorm | the same, RMSNorm | 8, 9 |
 # | positions | sinusoids | learned | a bias for each distance | rotary | 4 |
 # | heads | queries, keys, values alike | alike | alike, no division by √d_k | grouped in Llama 2 70B and Llama 3 | 6 |
 # | feed-forward | ReLU | GELU | ReLU, later gated GELU | SwiGLU | 10, and below |
-# | biases | yes | yes | no | no | |
+# | biases | in the feed-forward network | everywhere | no | no | |
 # | output table | that of the input | that of the input | that of the input, later its own | its own | 3 |
 # | pieces | 37,000, BPE | 50,257, BPE on bytes | 32,000, unigram | 32,000, BPE with bytes | 3 |
 #
@@ -523,7 +525,7 @@ print(
 # 2019](https://cdn.openai.com/better-language-models/language_models_are_unsupervised_multitask_learners.pdf),
 # [Raffel et al. 2020](https://arxiv.org/abs/1910.10683), [Touvron et al.
 # 2023](https://arxiv.org/abs/2302.13971); “later” is T5 v1.1.) Nothing in it is out of your reach.
-# One part is still missing:
+# One part of it is still missing, and one that came later:
 #
 # ### SwiGLU
 #
@@ -550,13 +552,64 @@ check(swiglu)
 #
 # </details>
 #
+# ### A mixture of experts
+#
+# ●●○ · 20 minutes · more parameters for the same computing
+#
+# Many of the largest open models have several feed-forward networks in each layer, the **experts**,
+# and ask only a few of them about each token ([Shazeer et al.
+# 2017](https://arxiv.org/abs/1701.06538); in Mixtral, [Jiang et al.
+# 2024](https://arxiv.org/abs/2401.04088), two of eight). One more matrix, the **router**, gives each
+# token a score for each expert, $xW^T$. The `k` experts with the highest scores answer, and the
+# softmax of these `k` scores says how much each answer counts. `router` is (experts, d_model);
+# `gate`, `up` and `down` hold the matrices of all experts, (experts, d_ff, d_model) and (experts,
+# d_model, d_ff). Return the mixture for `x`, (batch, length, d_model). `swiglu` is there.
+
+# %%
+swiglu = mine("swiglu")
+
+
+def mixture_of_experts(x, router, gate, up, down, k):
+    ...  # your code
+
+
+check(mixture_of_experts)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# `topk` returns the highest scores and whose they are. A loop over the experts is good enough: for
+# which tokens is this one among the chosen, and with which weight?
+#
+# </details>
+#
+# What does Mixtral save, and does a router that has learned nothing deal out the work evenly?
+
+# %%
+mixture_of_experts = mine("mixture_of_experts")
+EXPERTS, ASKED, WIDE, INNER, LAYERS = 8, 2, 4096, 14_336, 32  # Jiang et al. 2024, table 1
+billions = 3 * WIDE * INNER * LAYERS / 1e9
+print(f"Mixtral's experts: {EXPERTS * billions:.1f} billion parameters, of which a token meets "
+      f"{ASKED * billions:.1f}")  # fmt: skip
+
+torch.manual_seed(0)
+tokens, router = torch.randn(1000, 32), torch.randn(EXPERTS, 32) / 32**0.5
+chosen = (tokens @ router.T).topk(ASKED).indices
+load = chosen.flatten().bincount(minlength=EXPERTS).sort().values
+print(f"of 1,000 tokens the experts get {load.tolist()}, evenly it would be {2000 // EXPERTS}")
+
+# %% [markdown]
+# Shazeer et al. found that training makes this worse: who is asked more often learns more, and is
+# asked still more often. So a second loss is added that keeps the load even ([Fedus et al.
+# 2021](https://arxiv.org/abs/2101.03961)).
+#
 # ### A layer of Llama, with four faults
 #
 # This is somebody's layer of Llama, with the names of its published weights. It runs with all
 # numbers of heads and of groups, and trains. Four things are wrong with it:
 
 # %%
-swiglu, rotary, rms_norm = mine("swiglu"), mine("rotary"), mine("rms_norm")
+rotary, rms_norm = mine("rotary"), mine("rms_norm")
 
 
 def broken_block(x, weights, position, num_heads):
@@ -598,9 +651,9 @@ check(mended_block)
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# The five tests from above find all four. Change the last token. Move all positions by the same
-# number: does the result change? Try one group, then as many groups as heads, then something
-# between.
+# Two of the four show themselves: change the last token; move all positions by the same number. For
+# the other two read what its author wanted, and print what is compared with what: which of eight
+# heads share the first group? Mend one at a time; `check` says how many are left.
 #
 # </details>
 #
@@ -620,13 +673,13 @@ for name, block in {"broken": broken_block, "mended": mended_block}.items():
     out = block(x, llama, places, 8)
     past = (block(last_changed, llama, places, 8) - out)[:, :-1].abs().max()
     moved = (block(x, llama, places + 100, 8) - out).abs().max()
-    sizes = [f"{x:.1f}" if x > 1e-3 else "rounding at most" for x in (past, moved)]
+    sizes = [f"{it:.1f}" if it > 1e-3 else "rounding at most" for it in (past, moved)]
     print(f"{name}: the past changes by {sizes[0]}, with moved positions {sizes[1]}")
     assert (past < 1e-5) == (moved < 1e-3) == (name == "mended"), "has yours passed its check?"
 
 # %% [markdown]
-# Stack such layers between an embedding and a last norm, and you have Llama. For the other famous
-# decoder you will write all of it.
+# Stack such layers between an embedding and a last norm, multiply by a table for the output, and
+# you have Llama. For the other famous decoder you will write all of it.
 #
 # ### GPT-2 from its weights
 #
@@ -648,8 +701,9 @@ for name, block in {"broken": broken_block, "mended": mended_block}.items():
 # | `h.0.mlp.c_proj.weight`, `.bias` | (4 · d_model, d_model) | its second |
 # | `ln_f.weight`, `.bias` | (d_model) | LayerNorm after the last layer |
 #
-# The matrices are stored the other way round than `nn.Linear` does it. Attention is causal, scores
-# are divided by $\sqrt{d_k}$, there is no dropout. Return logits, (batch, length, vocab_size).
+# The matrices are stored transposed, compared with `nn.Linear`: (in, out). Attention is causal,
+# scores are divided by $\sqrt{d_k}$, there is no dropout. Return logits, (batch, length,
+# vocab_size).
 
 # %%
 def gpt2_logits(tokens, weights, num_heads):
@@ -666,21 +720,6 @@ check(gpt2_logits)
 # heads.
 #
 # </details>
-#
-# The real weights (548 MB) have to be downloaded once; if `transformers` is installed, this is all
-# it takes to let yours speak:
-#
-# ```python
-# from transformers import GPT2LMHeadModel, GPT2Tokenizer
-# published = GPT2LMHeadModel.from_pretrained("gpt2").state_dict()
-# weights = {name.removeprefix("transformer."): tensor for name, tensor in published.items()}
-# tokenizer = GPT2Tokenizer.from_pretrained("gpt2")
-# tokens = tokenizer("Attention is all you", return_tensors="pt").input_ids
-# for _ in range(20):
-#     best = gpt2_logits(tokens, weights, num_heads=12)[:, -1].argmax(dim=-1)
-#     tokens = torch.cat([tokens, best[:, None]], dim=1)
-# print(tokenizer.decode(tokens[0]))
-# ```
 #
 # How large would it be? The sizes that were published, counted without a weight:
 
@@ -699,6 +738,21 @@ for name, (width, layers) in SIZES_OF_GPT2.items():
     print(f"GPT-2 {name:7}{layers} layers of {width}: {millions:7.1f} million parameters")
 
 # %% [markdown]
+# The real weights (548 MB) have to be downloaded once; if `transformers` is installed, this is all
+# it takes to let yours speak:
+#
+# ```python
+# from transformers import GPT2LMHeadModel, GPT2Tokenizer
+# published = GPT2LMHeadModel.from_pretrained("gpt2").state_dict()
+# weights = {name.removeprefix("transformer."): tensor for name, tensor in published.items()}
+# tokenizer = GPT2Tokenizer.from_pretrained("gpt2")
+# tokens = tokenizer("Attention is all you", return_tensors="pt").input_ids
+# for _ in range(20):
+#     best = gpt2_logits(tokens, weights, num_heads=12)[:, -1].argmax(dim=-1)
+#     tokens = torch.cat([tokens, best[:, None]], dim=1)
+# print(tokenizer.decode(tokens[0]))
+# ```
+#
 # ## Common mistakes
 #
 # **A matrix that is square hides its orientation.** Three of GPT-2's four matrices give an error
@@ -718,13 +772,13 @@ for mistake in bank():
 # %% [markdown]
 # The first you notice at once, if you compare; the second only if you compare in numbers, and not
 # by reading what the model writes. In reading code: **to trust a shape**; **to trust a loss that
-# falls** (models with the first nine bugs above can be trained); **to trust a comment**; to take a
-# difference for a mistake (halves instead of interleaved), and a mistake for a difference.
+# falls** (models with the first nine suspects above can be trained); **to trust a comment**; to
+# take a difference for a mistake (halves instead of interleaved), and a mistake for a difference.
 #
 # ## What you have built
 #
-# In chapter 1 a translator that was not yours said its first sentence. These are the parts that
-# your own one consists of, and whose each of them is now:
+# In chapter 1 a translator that was not yours said its first sentence. Here are the parts of your
+# own, and whose version of each is in use:
 
 # %%
 PARTS = (
@@ -757,13 +811,13 @@ for sentence in ("I wrote this myself.", "Nobody helped me.", "That is all."):
 # ## Summary
 #
 # 1. Same weights, same input, part by part: that is how two implementations are compared.
-# 2. Every description departs from the paper somewhere; most departures are harmless if you train
-#    with them, and fatal if you copy weights.
+# 2. Every description departs from the paper somewhere. What a model can get used to in training is
+#    fatal when its weights are copied.
 # 3. Shapes and falling losses prove nothing. Change the future, change the padding, compare with a
 #    formula.
-# 4. Since 2017 every part has changed a little and none has gone: norms before the sublayers,
-#    rotary positions, shared keys and values, gates. You can write today's models from their
-#    weights.
+# 4. Since 2017 nearly every part has changed: norms before the sublayers, rotary positions, shared
+#    keys and values, gates. Some have gone: in most large models the encoder, cross-attention and
+#    the biases. You can write GPT-2 and Llama from their weights.
 #
 # **In the paper:** compare its own sections 3.1 and 5.4 with its program, tensor2tensor. **Read
 # on:** the code of a library that you use; now you can.

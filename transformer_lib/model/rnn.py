@@ -140,10 +140,14 @@ class LSTM(nn.LSTM):
         if state is None:
             empty = x.new_zeros(1, x.size(0), self.hidden_size)
             state = empty, empty
+        # In one piece, as cuDNN wants them: else PyTorch warns, and puts them together by itself.
+        weights = [w for w in self._flat_weights if w is not None]
         with torch.autocast(kind, enabled=False):
+            flat = torch.cat([w.flatten() for w in weights]).to(dtype)
+            parts = flat.split([w.numel() for w in weights])
             output, hidden, cell = torch._VF.lstm(
                 x.to(dtype), [s.to(dtype) for s in state],
-                [w.to(dtype) for w in self._flat_weights if w is not None],
+                [part.view_as(w) for part, w in zip(parts, weights, strict=True)],
                 self.bias, self.num_layers, self.dropout, self.training, self.bidirectional,
                 self.batch_first,
             )  # fmt: skip

@@ -85,7 +85,8 @@ def compiling() -> Iterator[None]:
 
     try:
         with (
-            torch._dynamo.config.patch(fail_on_recompile_limit_hit=True),
+            # A layer's eps and dropout are constants, and no tensors made at each call.
+            torch._dynamo.config.patch(fail_on_recompile_limit_hit=True, specialize_float=True),
             shapes.patch(use_duck_shape=False),  # type: ignore[attr-defined]
         ):
             yield

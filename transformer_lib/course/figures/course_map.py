@@ -49,13 +49,14 @@ NOTEBOOKS = {
 }
 NEXT = (
     (1, 2), (1, 3), (2, 5), (3, 4), (4, 6), (5, 6), (6, 7), (7, 8), (8, 9), (9, 10), (10, 11),
-    (11, 12), (12, 13), (13, 15), (10, 14), (10, 16), (11, 15),
+    (11, 12), (12, 13), (13, 15), (10, 14), (14, 16), (11, 15),
 )  # fmt: skip
 ALTERNATIVE = (
     "Map of the course. Chapter 1 leads to 2 (RNN to attention) and 3 (tokens); 3 leads to 4 "
     "(positions), 2 to 5 (attention), both to 6 (multi-head), then 7 (masks), 8 (norms), 9 "
     "(residuals) and 10 (the whole model). From there 11 (training), 12 (decoding), 13 "
-    "(evaluation) and 15 (scaling); 14 (what it learned) and 16 (others' code) need only 10."
+    "(evaluation) and 15 (scaling); 14 (what it learned) needs only 10; 16 (others' code) is"
+    " the last."
 )
 
 

@@ -1,6 +1,7 @@
 """Mistakes in rebuilding models that came after the paper: SwiGLU, a layer of Llama, GPT-2."""
 
 import math
+from itertools import combinations
 
 import torch
 from torch.nn import functional as F
@@ -110,6 +111,163 @@ def exponential_of_its_own(x, gate, up, down):
     return (z / (1 + (-z).exp()) * (x @ up.T)) @ down.T
 
 
+def _mixed(
+    x, router, gate, up, down, k,
+    weighed=lambda scores, chosen: chosen.softmax(dim=-1), largest=True, expert=swiglu,
+    on_input=False, routed=lambda x: x, in_order=False, how_many=lambda k, experts: k,
+):  # fmt: skip
+    """As it should be, but for what is switched."""
+    scores = routed(x) @ router.T
+    best, chosen = scores.topk(how_many(k, len(router)), dim=-1, largest=largest)
+    weights = weighed(scores, best)
+    if in_order:
+        chosen = chosen.sort(dim=-1).values
+    out = torch.zeros_like(x)
+    for number in range(len(router)):
+        weight = (weights * (chosen == number)).sum(dim=-1, keepdim=True)
+        if on_input:
+            out = out + expert(weight * x, gate[number], up[number], down[number])
+        else:
+            out = out + weight * expert(x, gate[number], up[number], down[number])
+    return out
+
+
+@misconception(
+    "M813",
+    "mixture_of_experts",
+    title="a softmax over all experts, of which k are kept",
+    source="another variant: Switch Transformer (Fedus et al. 2021), GShard without its division",
+    effect="The weights of a token add up to less than 1: the sublayer adds less the less sure its "
+    "router is.",
+    hint="With all experts you are right. With fewer, do the weights of the chosen ones add up "
+    "to 1?",
+)
+def softmax_over_all(x, router, gate, up, down, k):
+    def weighed(scores, best):
+        return scores.softmax(dim=-1).topk(k, dim=-1).values
+
+    return _mixed(x, router, gate, up, down, k, weighed)
+
+
+@misconception(
+    "M814",
+    "mixture_of_experts",
+    title="the chosen experts count alike",
+    source="a plausible slip: a mean over the k",
+    effect="The router learns nothing: no gradient reaches it.",
+    hint="Your router decides who is asked, and not how much each one counts.",
+)
+def count_alike(x, router, gate, up, down, k):
+    return _mixed(x, router, gate, up, down, k, lambda _, best: torch.full_like(best, 1 / k))
+
+
+@misconception(
+    "M815",
+    "mixture_of_experts",
+    title="a sigmoid of each score",
+    source="another variant: DeepSeek-V3 (2024), which then divides by the sum",
+    effect="The weights of a token add up to anything between 0 and k.",
+    hint="Your weights do not add up to 1. Which function makes shares of k scores?",
+)
+def sigmoid_weights(x, router, gate, up, down, k):
+    return _mixed(x, router, gate, up, down, k, lambda _, best: best.sigmoid())
+
+
+@misconception(
+    "M816",
+    "mixture_of_experts",
+    title="every expert is asked",
+    source="a plausible slip: the softmax over all, and no top-k (Jacobs et al. 1991)",
+    effect="Right where k is all; the computing that was to be saved is done.",
+    hint="With all experts you are right. What becomes of the experts that are not among the k "
+    "best?",
+)
+def all_are_asked(x, router, gate, up, down, k):
+    return _mixed(x, router, gate, up, down, k, how_many=lambda k, experts: experts)
+
+
+@misconception(
+    "M817",
+    "mixture_of_experts",
+    title="only the best expert",
+    source="a plausible slip: argmax for topk(k)",
+    effect="Right where k is 1.",
+    hint="With k = 1 you are right. How many experts answer for each token?",
+)
+def only_the_best(x, router, gate, up, down, k):
+    return _mixed(x, router, gate, up, down, k, how_many=lambda k, experts: 1)
+
+
+@misconception(
+    "M818",
+    "mixture_of_experts",
+    title="one choice for a whole sequence",
+    source="a plausible slip: the router reads the mean over the positions",
+    effect="A token's result depends on all others, the future and the padding included.",
+    hint="With one token you are right. Who chooses the experts: each token, or all together?",
+)
+def one_choice_for_all(x, router, gate, up, down, k):
+    def routed(x):
+        return x.mean(dim=1, keepdim=True).expand_as(x)
+
+    return _mixed(x, router, gate, up, down, k, routed=routed)
+
+
+@misconception(
+    "M819",
+    "mixture_of_experts",
+    title="the worst experts are chosen",
+    source="a plausible slip: largest=False, or the first k of a rising sort",
+    effect="The router learns to give its best experts low scores.",
+    hint="With all experts you are right. Which end of the sorted scores do you take?",
+)
+def worst_are_chosen(x, router, gate, up, down, k):
+    return _mixed(x, router, gate, up, down, k, largest=False)
+
+
+@misconception(
+    "M820",
+    "mixture_of_experts",
+    title="weights in another order than the experts",
+    source="a plausible slip: the chosen numbers are sorted, their weights are not",
+    effect="The larger weight goes to the expert with the lower number.",
+    hint="With k = 1 you are right. Does each weight still belong to its expert?",
+)
+def other_order(x, router, gate, up, down, k):
+    return _mixed(x, router, gate, up, down, k, in_order=True)
+
+
+@misconception(
+    "M821",
+    "mixture_of_experts",
+    title="the input is weighed, not the output",
+    source="a plausible slip: expert(weight · x)",
+    effect="An expert is no linear function: with half of the input it says something else than "
+    "half.",
+    hint="With k = 1 you are right. What is multiplied by the weight: what goes into an expert, or "
+    "what comes out?",
+)
+def input_weighed(x, router, gate, up, down, k):
+    return _mixed(x, router, gate, up, down, k, on_input=True)
+
+
+@misconception(
+    "M822",
+    "mixture_of_experts",
+    title="the weights are a softmax over the tokens",
+    source="a plausible slip: the wrong axis",
+    effect="Tokens compete with each other; in training, they look into the future.",
+    hint="Over which axis do your weights add up to 1?",
+)
+def softmax_over_tokens(x, router, gate, up, down, k):
+    return _mixed(x, router, gate, up, down, k, lambda _, best: best.softmax(dim=1))
+
+
+@also("M723", "mixture_of_experts")
+def other_branch_of_each(x, router, gate, up, down, k):
+    return _mixed(x, router, gate, up, down, k, expert=other_branch)
+
+
 def _turned(query, key, value, position):
     return rotary(query, position), rotary(key, position), value
 
@@ -121,11 +279,11 @@ def _by_neighbors(part, heads):
 def _block(
     x, weights, position, num_heads,
     turned=_turned, shared=_by_neighbors, gated=swiglu, diagonal=0, norm=rms_norm, roots=1,
-    from_the_norm=False, parallel=False,
+    from_the_norm=False, parallel=False, eps=EPS, blocked=-math.inf,
 ):  # fmt: skip
     """As it should be, but for what is switched."""
     length, d_k = x.size(1), x.size(-1) // num_heads
-    came_in, y = x, norm(x, weights["attention_norm"], EPS)
+    came_in, y = x, norm(x, weights["attention_norm"], eps)
     parts = [
         (y @ weights[name].T).unflatten(-1, (-1, d_k)).transpose(1, 2)
         for name in ("wq", "wk", "wv")
@@ -134,9 +292,9 @@ def _block(
     key, value = (shared(part, num_heads) for part in (key, value))
     scores = query @ key.mT / math.sqrt(d_k) ** roots
     seen = torch.ones(length, length, dtype=torch.bool).tril(diagonal)
-    attended = scores.masked_fill(~seen, -torch.inf).softmax(dim=-1) @ value
+    attended = scores.masked_fill(~seen, blocked).softmax(dim=-1) @ value
     x = (y if from_the_norm else x) + attended.transpose(1, 2).flatten(2) @ weights["wo"].T
-    y = norm(came_in if parallel else x, weights["ffn_norm"], EPS)
+    y = norm(came_in if parallel else x, weights["ffn_norm"], eps)
     return (y if from_the_norm else x) + gated(y, weights["w1"], weights["w3"], weights["w2"])
 
 
@@ -223,6 +381,66 @@ def gate_exchanged(x, weights, position, num_heads):
 )
 def one_token_ahead(x, weights, position, num_heads):
     return _left(x, weights, position, num_heads, "turned", "shared", "gated")
+
+
+_IN_WORDS = {
+    "turned": "values rotated",
+    "shared": "groups in turn",
+    "gated": "SiLU in the other branch",
+    "diagonal": "one token of the future",
+}
+
+
+def _some_are_left(number, faults):
+    @misconception(
+        f"M{number}",
+        "mended_block",
+        title=f"not all is mended: {', '.join(_IN_WORDS[fault] for fault in faults)}",
+        source="the program, half mended",
+        effect=f"{len(faults)} of its four faults are still in it.",
+        hint=f"{4 - len(faults)} of the four faults {'is' if len(faults) == 3 else 'are'} mended, "
+        f"{len(faults)} are still there: one of them is in "
+        f"{'the feed-forward network' if 'gated' in faults else 'attention'}. Mend one at a time "
+        "and check again.",
+    )
+    def half_mended(x, weights, position, num_heads):
+        return _left(x, weights, position, num_heads, *(FAULTS.keys() - faults))
+
+
+for _number, _faults in enumerate((*combinations(FAULTS, 2), *combinations(FAULTS, 3)), start=801):
+    _some_are_left(_number, _faults)
+
+
+@misconception(
+    "M811",
+    "mended_block",
+    title="places in x for positions",
+    source="an answer in a trial of the checks: rotary by arange(length)",
+    effect="Right for a text without gaps, wherever it begins, because rotary positions are "
+    "relative.",
+    hint="You never use position. Rotary positions are relative, so a text without gaps does not "
+    "show it: try the positions 0, 1 and 10.",
+)
+def places_for_positions(x, weights, position, num_heads):
+    return _block(x, weights, torch.arange(x.size(1)), num_heads)
+
+
+@misconception(
+    "M812",
+    "mended_block",
+    title="a smaller ε in the norms",
+    source="an answer in a trial of the checks: 10⁻⁶, as in other models of this family",
+    effect="Where the numbers of a token are near zero, its norm comes out too large.",
+    hint="Where the numbers in x are near zero, you are off. What do your norms add to the mean "
+    "square?",
+)
+def smaller_epsilon(x, weights, position, num_heads):
+    return _block(x, weights, position, num_heads, eps=1e-6)
+
+
+@also("M432", "mended_block")
+def blocked_with_a_number(x, weights, position, num_heads):
+    return _block(x, weights, position, num_heads, blocked=-30.0)
 
 
 @also("M31", "mended_block")
@@ -340,7 +558,7 @@ def _gpt2(
     split=_thirds, activation=lambda x: F.gelu(x, approximate="tanh"), causal=True, scale=None,
     positions=True, embedding_scale=1.0, final_norm=True, transposed=False, bias=True,
     post_norm=False, from_the_norm=False, parallel=False, norms=("ln_1", "ln_2"),
-    order=int,
+    order=int, blocked=None,
 ):  # fmt: skip
     """As it should be, but for what is switched."""
 
@@ -357,6 +575,10 @@ def _gpt2(
     def attend(x, layer):
         query, key, value = split(linear(x, f"{layer}.attn.c_attn"), num_heads)
         out = F.scaled_dot_product_attention(query, key, value, is_causal=causal, scale=scale)
+        if blocked is not None:
+            scores = query @ key.mT / math.sqrt(query.size(-1))
+            future = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+            out = scores.masked_fill(future, blocked).softmax(dim=-1) @ value
         return linear(out.transpose(1, 2).flatten(2), f"{layer}.attn.c_proj")
 
     def think(x, layer):
@@ -559,6 +781,11 @@ def unscaled_scores(tokens, weights, num_heads):
 )
 def norms_exchanged(tokens, weights, num_heads):
     return _gpt2(tokens, weights, num_heads, norms=("ln_2", "ln_1"))
+
+
+@also("M432", "gpt2_logits")
+def gpt2_blocked_with_a_number(tokens, weights, num_heads):
+    return _gpt2(tokens, weights, num_heads, blocked=-20.0)
 
 
 @also("M31", "gpt2_logits")

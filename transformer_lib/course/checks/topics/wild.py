@@ -1,6 +1,7 @@
 """Exercises on models that came after the paper: GPT-2 and Llama, with their published names."""
 
 import math
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -14,6 +15,7 @@ from transformer_lib.course.checks.topics.positions import rotary
 
 Weights = dict[str, Tensor]
 EPS = 1e-5  # of the norms of both
+OPPOSED = 25.0  # keys against queries: a token's own score is far below zero, where −100 is not −∞
 LATER = 100  # where the positions of a sequence begin that is the rest of a longer one
 
 
@@ -48,6 +50,49 @@ def swiglu(
     return (F.silu(x @ gate.T) * (x @ up.T)) @ down.T
 
 
+def _mixed_cases(random: torch.Generator) -> dict[str, Case]:
+    def arguments(
+        *shape: int, experts: int, k: int, d_ff: int = 6, sure: float = 1.0
+    ) -> tuple[Any, ...]:
+        d_model = shape[-1]
+        x = torch.randn(shape, generator=random)
+        router = sure * _matrix(random, experts, d_model)
+        gate, up = (
+            torch.stack([2 * _matrix(random, d_ff, d_model) for _ in range(experts)])
+            for _ in range(2)
+        )
+        down = torch.stack([_matrix(random, d_model, d_ff) for _ in range(experts)])
+        return x, router, gate, up, down, k
+
+    return {
+        "values": Case(*arguments(2, 5, 4, experts=6, k=2), gradient=True),
+        "one expert for each token": Case(*arguments(2, 4, 6, experts=4, k=1)),
+        "all experts": Case(*arguments(2, 3, 4, experts=3, k=3)),
+        "three of eight": Case(*arguments(1, 7, 5, experts=8, k=3)),
+        "one token": Case(*arguments(1, 1, 4, experts=4, k=2)),
+        "a router that is sure": Case(*arguments(2, 4, 4, experts=4, k=2, sure=60.0)),
+    }
+
+
+@exercise("feed-forward", _mixed_cases)
+def mixture_of_experts(
+    x: Float[Tensor, "batch length d_model"],
+    router: Float[Tensor, "experts d_model"],
+    gate: Float[Tensor, "experts d_ff d_model"],
+    up: Float[Tensor, "experts d_ff d_model"],
+    down: Float[Tensor, "experts d_model d_ff"],
+    k: int,
+) -> Float[Tensor, "batch length d_model"]:
+    """Σ over the k best experts e of a token: softmax of their k scores, times SwiGLUₑ(x)."""
+    scores, chosen = (x @ router.T).topk(k, dim=-1)
+    weights = scores.softmax(dim=-1)
+    out = torch.zeros_like(x)
+    for expert in range(router.size(0)):
+        weight = (weights * (chosen == expert)).sum(dim=-1, keepdim=True)
+        out = out + weight * swiglu(x, gate[expert], up[expert], down[expert])
+    return out
+
+
 def _block_cases(random: torch.Generator) -> dict[str, Case]:
     def arguments(
         length: int, heads: int, groups: int, first: int = 0, batch: int = 2
@@ -67,8 +112,14 @@ def _block_cases(random: torch.Generator) -> dict[str, Case]:
         x = torch.randn(batch, length, d_model, generator=random)
         return x, weights, torch.arange(first, first + length), heads
 
+    gaps, opposed = arguments(6, heads=4, groups=2), arguments(2, heads=2, groups=2, batch=8)
+    small, *others = arguments(4, heads=4, groups=2)
+    opposed[1]["wk"] = -OPPOSED * opposed[1]["wq"]
     return {
         "values": Case(*arguments(5, heads=4, groups=2)),
+        "a text with gaps": Case(*gaps[:2], torch.tensor([0, 1, 2, 10, 11, 12]), gaps[3]),
+        "numbers near zero": Case(0.005 * small, *others),
+        "scores far below zero": Case(*opposed),
         "as many groups as heads": Case(*arguments(4, heads=3, groups=3)),
         "one group": Case(*arguments(4, heads=4, groups=1)),
         "six heads in two groups": Case(*arguments(3, heads=6, groups=2)),
@@ -133,6 +184,10 @@ def _gpt2_cases(random: torch.Generator) -> dict[str, Case]:
     weights["h.0.mlp.c_fc.weight"] *= 0.2
     weights["h.0.mlp.c_fc.bias"] -= 2.4
     weights["h.0.mlp.c_proj.weight"] *= 50.0
+    opposed = arguments(8, 2, layers=1, heads=2)
+    for name in ("weight", "bias"):
+        query, key, _ = opposed[1][f"h.0.attn.c_attn.{name}"].chunk(3, dim=-1)
+        key.copy_(-OPPOSED * query)
     return {
         "values": Case(*arguments(2, 5, layers=2, heads=3)),
         "one layer": Case(*arguments(2, 4, layers=1, heads=2)),
@@ -140,6 +195,7 @@ def _gpt2_cases(random: torch.Generator) -> dict[str, Case]:
         "one token": Case(*arguments(2, 1, layers=1, heads=2)),
         "as long as the table": Case(*arguments(1, 9, layers=1, heads=2)),
         "hidden units near zero": Case(tokens, weights, heads),
+        "scores far below zero": Case(*opposed),
         "eleven layers": Case(*arguments(1, 3, layers=11, heads=1)),
     }
 
