@@ -57,6 +57,9 @@ def test_between_the_rule_of_thumb_and_certainty_both_answers_are_right():
     [
         ([0.5, 0.6], "a table is expected"),
         (table(0.6, 0.4).drop(columns="seed"), "there is no column seed"),
+        (table(0.6, 0.4, seeds=0).reindex(columns=["case", "seed", "accuracy"]), "no runs in it"),
+        (table(0.6, 0.4).assign(accuracy="60 %"), "accuracy must be numbers: could not convert"),
+        (table(0.6, 0.4).assign(accuracy=None), "accuracy must be numbers: float() argument"),
         (table(0.6, 0.4).replace("forwards", "as is"), "the cases are “backwards” and “forwards”"),
         (table(0.6, 0.4, seeds=2), "at least 3 seeds"),
         (table(60, 40), "accuracy lies between 0 and 1"),

@@ -7,7 +7,15 @@ from pathlib import Path
 import pytest
 
 from transformer_lib.course.checks import EXERCISES
-from transformer_lib.course.checks.mutation import BAR, mutants, passes, reason, report, score
+from transformer_lib.course.checks.mutation import (
+    BAR,
+    EQUIVALENT,
+    mutants,
+    passes,
+    reason,
+    report,
+    score,
+)
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -21,6 +29,13 @@ def test_wrong_answers_are_caught():
     assert sum(s.caught for s in scores) >= BAR * sum(s.mutants for s in scores)
     assert passes(scores)
     assert report(scores) == (DOCS / "mutation.md").read_text(encoding="utf-8"), "run `make docs`"
+
+
+def test_every_reason_is_needed():
+    """One that explains no survivor of the page could hide a new one."""
+    lines = (DOCS / "mutation.md").read_text(encoding="utf-8").splitlines()
+    survivors = [line.partition(" → ")[2] for line in lines if " → " in line]
+    assert not [part for part, _ in EQUIVALENT if not any(part in one for one in survivors)]
 
 
 def test_a_mutant_differs_in_one_place_and_works():

@@ -250,8 +250,8 @@ check(query_key_value)
 #
 # ## Find the bug
 #
-# Now without a guide. Ten functions, each as you might find it in somebody's program; nine are
-# wrong, and one is a trap that does nothing as yet. You have met some of them before. All run; all
+# Now without a guide. Ten functions, each as you might find it in somebody's program, each wrong
+# (one of them is a trap that has no effect as yet). You have met some of them before. All run; all
 # have the right shapes. Find out what is wrong *before* you open the folds below: read, then write
 # a small test. Five tests find nearly everything:
 #
@@ -562,8 +562,9 @@ check(swiglu)
 # 2024](https://arxiv.org/abs/2401.04088), two of eight). One more matrix, the **router**, gives each
 # token a score for each expert, $xW^T$. The `k` experts with the highest scores answer, and the
 # softmax of these `k` scores says how much each answer counts. `router` is (experts, d_model);
-# `gate`, `up` and `down` hold the matrices of all experts, (experts, d_ff, d_model) and (experts,
-# d_model, d_ff). Return the mixture for `x`, (batch, length, d_model). `swiglu` is there.
+# `gate` and `up` hold the matrices of all experts, (experts, d_ff, d_model), and so does `down`,
+# (experts, d_model, d_ff). Return the mixture for `x`, (batch, length, d_model), without a residual
+# connection. `swiglu`, for the matrices of one expert, is there.
 
 # %%
 swiglu = mine("swiglu")
@@ -599,9 +600,9 @@ load = chosen.flatten().bincount(minlength=EXPERTS).sort().values
 print(f"of 1,000 tokens the experts get {load.tolist()}, evenly it would be {2000 // EXPERTS}")
 
 # %% [markdown]
-# Shazeer et al. found that training makes this worse: who is asked more often learns more, and is
-# asked still more often. So a second loss is added that keeps the load even ([Fedus et al.
-# 2021](https://arxiv.org/abs/2101.03961)).
+# Nearly, and not quite. Shazeer et al. found that training makes it worse: who is asked more often
+# learns more, and is asked still more often. So a second loss is added that keeps the load even
+# ([Fedus et al. 2021](https://arxiv.org/abs/2101.03961)).
 #
 # ### A layer of Llama, with four faults
 #
@@ -637,9 +638,9 @@ def broken_block(x, weights, position, num_heads):
 # ●●○ · 30 minutes · find the bugs of a layer that trains
 #
 # What its author wanted: pre-norm with RMSNorm (ε = 10⁻⁵); rotary positions for what is compared;
-# grouped queries, where neighboring heads share a group; a causal mask; SwiGLU, whose gate is `w1`
-# and whose other branch is `w3` in Llama's names. `x` is (batch, length, d_model), `position` the
-# positions of its tokens, (length,).
+# grouped queries, where neighboring heads share a group; a causal mask; SwiGLU, `swiglu(x, gate,
+# up, down)` from above, whose gate is `w1` and whose other branch is `w3` in Llama's names. `x` is
+# (batch, length, d_model), `position` the positions of its tokens, (length,).
 
 # %%
 def mended_block(x, weights, position, num_heads):

@@ -45,65 +45,16 @@ def compare(
         sizes: of the arguments' axes, by name; what the numbers say of themselves is said only if
             these are given.
     """
-    if isinstance(expected, dict):
-        if not isinstance(got, dict):
+    for kind in (dict, tuple | list, Tensor):
+        if isinstance(expected, kind) and not isinstance(got, kind):
             return Mismatch("shape", _other_kind(names[0], expected, got))
+    if isinstance(expected, dict):
         return _compare_named(expected, got, names[0], tolerance, sizes)
     if isinstance(expected, tuple | list):
-        if not isinstance(got, tuple | list):
-            return Mismatch("shape", _other_kind(names[0], expected, got))
         if len(got) != len(expected):
-            if isinstance(expected, list):
-                says = f"{names[0]}: expected {_number(expected)}, got {_number(got)}"
-                if more := _more_or_less(expected, list(got)):
-                    return Mismatch("shape", f"{says}: {more}", telling=True)
-                return Mismatch("shape", says)
-            return Mismatch("shape", f"expected {len(expected)} results, got {len(got)}")
-        if isinstance(expected, list) and isinstance(got, list):
-            for i, (one, other) in enumerate(zip(expected, got, strict=True)):
-                if isinstance(one, int | float) and isinstance(other, Tensor):
-                    said = f"{names[0]}[{i}]: expected a number, got a tensor"
-                    return Mismatch("dtype", f"{said}: item() makes a number of it", telling=True)
-        mismatches = [
-            compare(
-                one,
-                other,
-                names[i : i + 1] if len(names) == len(expected) else (f"{names[0]}[{i}]",),
-                axes[i : i + 1] if len(axes) == len(expected) else (),
-                tolerance=tolerance,
-                sizes=sizes,
-            )
-            for i, (one, other) in enumerate(zip(expected, got, strict=True))
-        ]
-        found = [mismatch for mismatch in mismatches if mismatch]
-        if found and sizes is not None and len(names) == len(expected):
-            few = len(expected) <= MOST_EXCHANGED
-            for order in permutations(range(len(expected))) if few else ():
-                exchanged = [expected[i] for i in order]
-                if compare(exchanged, list(got), tolerance=tolerance) is None:
-                    yours = ", ".join(names[i] for i in order)
-                    says = f"{found[0].message}; yours are the right ones in another order: {yours}"
-                    return Mismatch(found[0].aspect, says, telling=True)
-            if other := _shape_of_another(expected, got, names):
-                return Mismatch("shape", f"{found[0].message}; {other}", telling=True)
-        first = min(found, key=lambda m: (ASPECTS.index(m.aspect), not m.telling), default=None)
-        moved, wrong = "", next((i for i, mismatch in enumerate(mismatches) if mismatch), 0)
-        if first and sizes is not None and isinstance(expected, list):
-            moved = _moved(expected, got, wrong)
-        if first and _is_short_text(expected) and _is_short_text(got):
-            said = f"{names[0]}: expected {expected!r}, got {got!r}"
-            return replace(first, message=f"{said}: {moved}" if moved else said)
-        if moved:
-            ours, theirs = _number(expected[wrong]), _number(got[wrong])
-            said = f"{names[0]}[{wrong}]: expected {ours}, got {theirs}"
-            return Mismatch("values", f"{said}: {moved}", telling=True)
-        right = [n for n, m in zip(names, mismatches, strict=False) if m is None]
-        if first and sizes is not None and len(names) == len(expected) > len(found):
-            return replace(first, message=f"{first.message}; right, though: {listed(right)}")
-        return first
+            return _other_length(expected, got, names[0])
+        return _compare_several(expected, got, names, axes, tolerance, sizes)
     if isinstance(expected, Tensor):
-        if not isinstance(got, Tensor):
-            return Mismatch("shape", _other_kind(names[0], expected, got))
         named = axes[0] if axes else ()
         return _compare_tensors(expected, got, names[0], named, tolerance, sizes)
     if isinstance(expected, np.ndarray) or isinstance(got, np.ndarray):
@@ -111,11 +62,89 @@ def compare(
         if arrays and np.array_equal(expected, got, equal_nan=expected.dtype.kind == "f"):
             return None
         return Mismatch("shape", _other_kind(names[0], expected, got))
+    return _compare_values(expected, got, names[0], tolerance, sizes)
+
+
+def _compare_several(
+    expected: Any,
+    got: Any,
+    names: tuple[str, ...],
+    axes: tuple[tuple[str, ...], ...],
+    tolerance: float,
+    sizes: Sizes | None,
+) -> Mismatch | None:
+    """Two tuples or lists of one length, part by part; ``names`` are the parts' or the whole's."""
+    if isinstance(expected, list) and isinstance(got, list):
+        for i, (one, other) in enumerate(zip(expected, got, strict=True)):
+            if isinstance(one, int | float) and isinstance(other, Tensor):
+                said = f"{names[0]}[{i}]: expected a number, got a tensor"
+                return Mismatch("dtype", f"{said}: item() makes a number of it", telling=True)
+    are_named = len(names) == len(expected)
+    mismatches = [
+        compare(
+            one,
+            other,
+            names[i : i + 1] if are_named else (f"{names[0]}[{i}]",),
+            axes[i : i + 1] if len(axes) == len(expected) else (),
+            tolerance=tolerance,
+            sizes=sizes,
+        )
+        for i, (one, other) in enumerate(zip(expected, got, strict=True))
+    ]
+    found = [mismatch for mismatch in mismatches if mismatch]
+    if not found:
+        return None
+    if sizes is not None and are_named:
+        if yours := _order_of(expected, list(got), names, tolerance):
+            says = f"{found[0].message}; yours are the right ones in another order: {yours}"
+            return Mismatch(found[0].aspect, says, telling=True)
+        if other := _shape_of_another(expected, got, names):
+            return Mismatch("shape", f"{found[0].message}; {other}", telling=True)
+    first = min(found, key=lambda m: (ASPECTS.index(m.aspect), not m.telling))
+    wrong = next(i for i, mismatch in enumerate(mismatches) if mismatch)
+    is_list = sizes is not None and isinstance(expected, list)
+    moved = _moved(expected, got, wrong) if is_list else ""
+    if _is_short_text(expected) and _is_short_text(got):
+        said = f"{names[0]}: expected {expected!r}, got {got!r}"
+        return replace(first, message=f"{said}: {moved}" if moved else said)
+    if moved:
+        ours, theirs = _number(expected[wrong]), _number(got[wrong])
+        said = f"{names[0]}[{wrong}]: expected {ours}, got {theirs}"
+        return Mismatch("values", f"{said}: {moved}", telling=True)
+    if sizes is not None and are_named and len(found) < len(expected):
+        right = [name for name, m in zip(names, mismatches, strict=True) if m is None]
+        return replace(first, message=f"{first.message}; right, though: {listed(right)}")
+    return first
+
+
+def _order_of(expected: Any, got: list[Any], names: tuple[str, ...], tolerance: float) -> str:
+    """The names of several results in the order in which they were given, if they are right."""
+    if len(expected) > MOST_EXCHANGED:
+        return ""
+    for order in permutations(range(len(expected))):
+        if compare([expected[i] for i in order], got, tolerance=tolerance) is None:
+            return ", ".join(names[i] for i in order)
+    return ""
+
+
+def _other_length(expected: Any, got: Any, name: str) -> Mismatch:
+    if not isinstance(expected, list):
+        return Mismatch("shape", f"expected {len(expected)} results, got {len(got)}")
+    says = f"{name}: expected {_number(expected)}, got {_number(got)}"
+    if more := _more_or_less(expected, list(got)):
+        return Mismatch("shape", f"{says}: {more}", telling=True)
+    return Mismatch("shape", says)
+
+
+def _compare_values(
+    expected: Any, got: Any, name: str, tolerance: float, sizes: Sizes | None
+) -> Mismatch | None:
+    """Numbers, of which one in a tensor will do, and all else that can only be equal."""
     if isinstance(got, np.generic):  # a number of NumPy's
         got = got.item()
     if isinstance(got, Tensor):
         if got.numel() != 1:
-            return Mismatch("shape", f"{names[0]}: expected {_describe(expected)}, got a tensor")
+            return Mismatch("shape", f"{name}: expected {_describe(expected)}, got a tensor")
         got = got.item()
     says = ""
     if isinstance(expected, float) and isinstance(got, int | float):
@@ -126,7 +155,7 @@ def compare(
     elif _equal(expected, got) and isinstance(expected, bool) == isinstance(got, bool):
         return None
     ours, theirs = _numbers(expected, got)
-    message = f"{names[0]}: expected {ours}, got {theirs}" + (f"; {says}" if says else "")
+    message = f"{name}: expected {ours}, got {theirs}" + (f"; {says}" if says else "")
     return Mismatch("values", message)
 
 

@@ -105,7 +105,9 @@ def _complaints(experiment: Experiment, runs: Any, conclusion: Any) -> Iterator[
     if not hasattr(runs, "columns"):
         yield f"a table is expected, pd.DataFrame(rows); this is a {type(runs).__name__}"
     missing = [name for name in ("case", "seed", measure) if name not in runs.columns]
-    yield f"there is no column {listed(missing)}" if missing else ""
+    if missing:
+        yield f"there is no column {listed(missing)}"
+    yield "" if len(runs) else "there are no runs in it"
 
     found, wanted = set(runs["case"]), set(experiment.cases)
     yield "" if found == wanted else f"the cases are {_names(wanted)}, not {_names(found)}"
@@ -121,7 +123,10 @@ def _complaints(experiment: Experiment, runs: Any, conclusion: Any) -> Iterator[
 
 def _wrong_numbers(experiment: Experiment, groups: dict[Any, Any]) -> str:
     measure, (low, high) = experiment.measure, experiment.between
-    values = {case: [float(x) for x in rows[measure]] for case, rows in groups.items()}
+    try:
+        values = {case: [float(x) for x in rows[measure]] for case, rows in groups.items()}
+    except (TypeError, ValueError) as error:
+        return f"{measure} must be numbers: {error}"
     if not all(low <= x <= high for numbers in values.values() for x in numbers):  # nor is NaN
         return f"{measure} lies between {low:g} and {high:g}"
     same = [  # unless all are as good, or as bad, as can be

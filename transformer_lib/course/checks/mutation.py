@@ -65,7 +65,6 @@ EQUIVALENT = (
     ("([0] * 4, [0] * 5", "a place more, of which nothing is made"),
     ("[n - 2] +=", "log precisions are added up, in whichever order"),
     ("(dim=+1", "axis 1 of two is the last one"),
-    ("** alpha", "a factor that all hypotheses have in common"),
     ("arange(0, d_model, 2) / d_model", "another rounding: float32 for float64"),
     ("None])[:, -1]", "the only column is also the last one"),
     ("eye(weights.size(-2)", "the matrix is square"),
@@ -75,12 +74,9 @@ EQUIVALENT = (
     *(
         (f"angle.cos()), {layout}", "changed where only the other layout goes")
         for layout in (
-            "1 if True else 2)",
             "1 if False else 2)",
             "2 if layout == 'halves' else 2)",
             "0 if layout == 'halves' else 2)",
-            "1 if layout == 'halves' else 3)",
-            "1 if layout == 'halves' else 1)",
         )
     ),
     ("param_groups[-1]", "there is one group"),
@@ -90,7 +86,7 @@ EQUIVALENT = (
         "at most half of twice as many can be ends: more are never looked at",
     ),
     ("range(1, max_len + 2)", "in the last of the steps before, everything has ended"),
-    ("if total == +torch.inf", "what is impossible is at the end of the list"),
+    ("router.T).topk(k)", "the last axis is that of topk anyway"),
     ("probabilities.sort(descending=True)", "the last axis is that of sort anyway"),
     ("expand(rows, +1, -1, -1)", "an axis of size 1 stays one"),
     ("expand(rows, -1, +1, -1)", "an axis of size 1 stays one"),
@@ -106,7 +102,6 @@ EQUIVALENT = (
     ("torch.equal(given[-1], x)", "the only call so far is also the last one"),
     ("same = torch.allclose(", "the two are equal, or far apart"),
     ("normed.flatten(+2)", "axis 2 of four is axis −2"),
-    ("before > p", "only where a sum is p to the last digit"),
     ("scatter(+1, tokens", "axis 1 of two is the last one"),
 )
 """Survivors that compute the same: a part of the changed line, and why."""

@@ -195,20 +195,21 @@ def _gradients(function: Callable[..., Any], args: tuple[Any, ...]) -> list[Tens
     total = torch.zeros(())
     for output in outputs:
         if isinstance(output, Tensor) and output.requires_grad:
-            # Unequal weights: those of a softmax, say, would otherwise add up to a constant.
-            weights = torch.arange(output.numel(), dtype=output.dtype).cos().view_as(output)
-            total = total + (output * weights).sum()
+            total = total + _one_number(output)
     if not total.requires_grad:
         return [None] * len(leaves)
     return list(torch.autograd.grad(total, list(leaves.values()), allow_unused=True))
 
 
-def gradient_of(output: Any, leaf: Tensor) -> Tensor:
-    """What reaches the leaf; zeros if nothing does."""
-    if not (isinstance(output, Tensor) and output.requires_grad):
-        return torch.zeros_like(leaf)
-    weights = torch.arange(output.numel()).cos().view_as(output)
-    (found,) = torch.autograd.grad(
-        (output * weights).sum(), leaf, allow_unused=True, retain_graph=True
-    )
-    return torch.zeros_like(leaf) if found is None else found
+def gradients_of(output: Any, leaves: Sequence[Tensor]) -> list[Tensor]:
+    """What reaches each of the leaves; zeros where nothing does."""
+    if not (leaves and isinstance(output, Tensor) and output.requires_grad):
+        return [torch.zeros_like(leaf) for leaf in leaves]
+    found = torch.autograd.grad(_one_number(output), leaves, allow_unused=True, retain_graph=True)
+    return [torch.zeros_like(x) if g is None else g for x, g in zip(leaves, found, strict=True)]
+
+
+def _one_number(output: Tensor) -> Tensor:
+    """A sum with unequal weights: those of a softmax, say, would otherwise be a constant."""
+    weights = torch.arange(output.numel(), dtype=output.dtype).cos().view_as(output)
+    return (output * weights).sum()

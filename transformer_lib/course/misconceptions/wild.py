@@ -263,6 +263,38 @@ def softmax_over_tokens(x, router, gate, up, down, k):
     return _mixed(x, router, gate, up, down, k, lambda _, best: best.softmax(dim=1))
 
 
+@misconception(
+    "M823",
+    "mixture_of_experts",
+    title="each answer replaces the one before",
+    source="an answer in a trial of the checks: = for +=",
+    effect="Of the k experts of a token only the last one is heard.",
+    hint="With k = 1 you are right. With more, what becomes of a token's first answer when the "
+    "second one comes?",
+)
+def only_the_last_answer(x, router, gate, up, down, k):
+    scores, chosen = (x @ router.T).topk(k, dim=-1)
+    out = torch.zeros_like(x)
+    for number in range(len(router)):
+        asked = chosen == number
+        weight = (scores.softmax(dim=-1) * asked).sum(dim=-1, keepdim=True)
+        answer = weight * swiglu(x, gate[number], up[number], down[number])
+        out = torch.where(asked.any(dim=-1, keepdim=True), answer, out)
+    return out
+
+
+@misconception(
+    "M824",
+    "mixture_of_experts",
+    title="always two experts",
+    source="an answer in a trial of the checks: topk(2), as in Mixtral",
+    effect="Right where k is 2.",
+    hint="With k = 2 you are right. Where does your code look at k?",
+)
+def always_two(x, router, gate, up, down, k):
+    return _mixed(x, router, gate, up, down, k, how_many=lambda k, experts: min(2, experts))
+
+
 @also("M723", "mixture_of_experts")
 def other_branch_of_each(x, router, gate, up, down, k):
     return _mixed(x, router, gate, up, down, k, expert=other_branch)
@@ -279,7 +311,7 @@ def _by_neighbors(part, heads):
 def _block(
     x, weights, position, num_heads,
     turned=_turned, shared=_by_neighbors, gated=swiglu, diagonal=0, norm=rms_norm, roots=1,
-    from_the_norm=False, parallel=False, eps=EPS, blocked=-math.inf,
+    from_the_norm=False, parallel=False, eps=EPS, blocked=-math.inf, masked_after=False,
 ):  # fmt: skip
     """As it should be, but for what is switched."""
     length, d_k = x.size(1), x.size(-1) // num_heads
@@ -292,7 +324,8 @@ def _block(
     key, value = (shared(part, num_heads) for part in (key, value))
     scores = query @ key.mT / math.sqrt(d_k) ** roots
     seen = torch.ones(length, length, dtype=torch.bool).tril(diagonal)
-    attended = scores.masked_fill(~seen, blocked).softmax(dim=-1) @ value
+    shares = scores.masked_fill(~seen, blocked).softmax(dim=-1)
+    attended = (scores.softmax(dim=-1) * seen if masked_after else shares) @ value
     x = (y if from_the_norm else x) + attended.transpose(1, 2).flatten(2) @ weights["wo"].T
     y = norm(came_in if parallel else x, weights["ffn_norm"], eps)
     return (y if from_the_norm else x) + gated(y, weights["w1"], weights["w3"], weights["w2"])
@@ -436,6 +469,28 @@ def places_for_positions(x, weights, position, num_heads):
 )
 def smaller_epsilon(x, weights, position, num_heads):
     return _block(x, weights, position, num_heads, eps=1e-6)
+
+
+@misconception(
+    "M825",
+    "mended_block",
+    title="only the keys are grouped anew",
+    source="an answer in a trial of the checks: repeat_interleave in one of two lines",
+    effect="A head compares with the keys of its own group, and reads the values of another one.",
+    hint="With one group, and with as many groups as heads, you are right. Which of the two "
+    "matrices that a group shares have you mended?",
+)
+def keys_alone_grouped(x, weights, position, num_heads):
+    def turned(query, key, value, position):
+        query, key, value = _turned(query, key, value, position)
+        return query, _by_neighbors(key, num_heads), value
+
+    return _block(x, weights, position, num_heads, turned=turned, shared=_one_after_another)
+
+
+@also("M36", "mended_block")
+def masked_after_the_softmax(x, weights, position, num_heads):
+    return _block(x, weights, position, num_heads, masked_after=True)
 
 
 @also("M432", "mended_block")

@@ -1,8 +1,8 @@
 """Parts that an exercise hands to a student's function: small, fixed, and not linear.
 
 A part is known by its class and its fields, which are plain data, so that it can be built anew in
-another process. Nothing of the library is used here, so that the answer to no exercise comes along
-with a part.
+another process. Of the library only the numbers of special tokens are used here, so that the
+answer to no exercise comes along with a part.
 """
 
 import hashlib

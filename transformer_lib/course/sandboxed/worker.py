@@ -204,11 +204,8 @@ class Worker:
         """Run the grader's own code, which leaves no source behind: no history, no lines."""
         exec(compile(source, "<given>", "exec", dont_inherit=True), self.shell.user_ns)
 
-    def do_kinds(self, names: list[str]) -> list[str]:
-        """What each name stands for: a class, a function, a value, or nothing."""
-        return [self._kind(name) for name in names]
-
-    def _kind(self, name: str) -> str:
+    def do_kind(self, name: str) -> str:
+        """What a name stands for: a class, a function, a value, or nothing."""
         if name not in self.shell.user_ns:
             return "missing"
         value = self.shell.user_ns[name]

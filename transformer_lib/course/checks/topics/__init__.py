@@ -1,45 +1,7 @@
 """The exercises; each module declares those of one topic."""
 
-from transformer_lib.course.checks.topics import (
-    assigned,
-    assigned_4_5,
-    attention,
-    decoding,
-    embeddings,
-    evaluation,
-    interpretation,
-    layers,
-    masks,
-    model,
-    modules,
-    multi_head,
-    norms,
-    positions,
-    rnn,
-    scaling,
-    tokens,
-    training,
-    wild,
-)
+import importlib
+import pkgutil
 
-__all__ = [
-    "assigned",
-    "assigned_4_5",
-    "attention",
-    "decoding",
-    "embeddings",
-    "evaluation",
-    "interpretation",
-    "layers",
-    "masks",
-    "model",
-    "modules",
-    "multi_head",
-    "norms",
-    "positions",
-    "rnn",
-    "scaling",
-    "tokens",
-    "training",
-    "wild",
-]
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")

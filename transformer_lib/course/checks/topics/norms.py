@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from transformer_lib.course.checks.exercise import exercise, without_autograd
-from transformer_lib.course.checks.observe import Case, gradient_of
+from transformer_lib.course.checks.observe import Case, gradients_of
 from transformer_lib.model.normalization import LayerNorm
 from transformer_lib.model.normalization import layer_norm as norm_of_the_library
 
@@ -128,12 +128,7 @@ def _gradients(norm: nn.Module, names: list[str], x: Tensor) -> list[Tensor]:
     """Those that reach the parameters of these names; zeros where none does."""
     parameters = [p for p in map(norm.get_parameter, names) if p.requires_grad]
     with torch.enable_grad():
-        output = norm(x.detach())
-        if not (parameters and isinstance(output, Tensor) and output.requires_grad):
-            return [torch.zeros_like(p) for p in parameters]
-        weights = torch.arange(output.numel()).cos().view_as(output)
-        found = torch.autograd.grad((output * weights).sum(), parameters, allow_unused=True)
-    return [torch.zeros_like(p) if g is None else g for p, g in zip(parameters, found, strict=True)]
+        return gradients_of(norm(x.detach()), parameters)
 
 
 exercise(
@@ -175,7 +170,7 @@ def _use_running(norm: Callable[[int], nn.Module]):
         in_use = module(third), module(third)
         loaded = norm(first.size(-1)).eval()
         loaded.load_state_dict(module.state_dict())
-        flowing = [gradient_of(output, leaf) for output in (trained[0], in_use[0])]
+        flowing = [gradients_of(output, [leaf])[0] for output in (trained[0], in_use[0])]
         kept = loaded(third)
         module.train()
         with torch.no_grad():  # what is kept has nothing to do with gradients

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from transformer_lib.course.checks.exercise import exercise
-from transformer_lib.course.checks.observe import Case, gradient_of
+from transformer_lib.course.checks.observe import Case, gradients_of
 from transformer_lib.course.checks.topics.attention import in_steps, random_mask
 from transformer_lib.course.sandboxed.given import Embed, Step
 from transformer_lib.vocabulary import BOS
@@ -77,7 +77,7 @@ def _use_seq2seq(answer: Callable[..., Any]) -> Callable[..., Any]:
         (table,) = embed.fields
         embed.fields = (table.clone().requires_grad_(),)
         logits = answer(src, tgt_input, embed, encoder_step, decoder_step, w_out)
-        return logits, gradient_of(logits, embed.fields[0])
+        return logits, *gradients_of(logits, embed.fields)
 
     return use
 
