@@ -17,7 +17,7 @@ help:
 	@echo "make results       the same, with the trainings over seeds measured anew (half an hour)"
 	@echo "make variants      train forms of the course's Transformer, three seeds each (two hours)"
 	@echo "make assignments   make the assignments anew from assignments/text"
-	@echo "make grade-demo    grade a class of 40 made-up submissions, some of them hostile"
+	@echo "make grade-demo    grade a class of made-up submissions, some of them hostile"
 	@echo "make mutation      how many wrong answers the checks catch, into docs/mutation.md"
 	@echo "make docs          the pages on known mistakes, checks and settings anew, into docs/"
 	@echo "make bench         speed against peers, into benchmarks/results.json"

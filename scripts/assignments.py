@@ -13,15 +13,12 @@ Run it after a change in ``assignments/text``: ``make assignments`` for all, or 
 """
 
 import shutil
-import sys
-import tempfile
 from pathlib import Path
 
 import jupytext
 import nbformat
-from nbclient import NotebookClient
 from nbformat import NotebookNode
-from notebooks import drop_widgets
+from notebooks import chosen, run
 
 from transformer_lib.files import write_text
 from transformer_lib.instructor.grading.intake import PERSONAL
@@ -51,35 +48,23 @@ def from_twin(twin: Path) -> NotebookNode:
     return notebook
 
 
-def run(notebook: NotebookNode) -> NotebookNode:
-    with tempfile.TemporaryDirectory() as folder:
-        resources = {"metadata": {"path": folder}}
-        NotebookClient(notebook, record_timing=False, resources=resources).execute()
-    drop_widgets(notebook)
-    return notebook
-
-
 def make(twin: Path) -> None:
     """Write the master and the released notebook, both with the outputs of a run."""
     name = twin.stem.partition("_")[2]
     master = ASSIGNMENTS / "source" / twin.stem / f"{name}.ipynb"
-    notebook = from_twin(twin)
-    write_text(master, nbformat.writes(run(notebook)) + "\n")
-    student = run(released(from_twin(twin), name))
-    write_text(
-        ASSIGNMENTS / "release" / twin.stem / f"{name}.ipynb", nbformat.writes(student) + "\n"
-    )
-    for folder in (master.parent, ASSIGNMENTS / "release" / twin.stem):
-        shutil.copyfile(ASSIGNMENTS / RULES, folder / RULES)
+    student = ASSIGNMENTS / "release" / twin.stem / f"{name}.ipynb"
+    for path, notebook in (
+        (master, from_twin(twin)),
+        (student, released(from_twin(twin), name)),
+    ):
+        run(notebook)
+        write_text(path, nbformat.writes(notebook) + "\n")
+        shutil.copyfile(ASSIGNMENTS / RULES, path.parent / RULES)
     print(twin.stem, flush=True)
 
 
 def main() -> None:
-    twins = sorted((ASSIGNMENTS / "text").glob("*.py"))
-    wanted = [t for t in twins if not sys.argv[1:] or t.name.startswith(tuple(sys.argv[1:]))]
-    if not wanted:
-        sys.exit("no assignment starts with " + " or ".join(sys.argv[1:]))
-    for twin in wanted:
+    for twin in chosen(ASSIGNMENTS / "text", "assignment"):
         make(twin)
 
 

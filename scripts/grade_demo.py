@@ -1,4 +1,4 @@
-"""Grade a made-up class of 40: right, late, misled, malformed and hostile. Opens nothing.
+"""Grade a made-up class: right, late, misled, malformed and hostile. Opens nothing.
 
 The course lies in ``runs/grade-demo`` afterwards: ``nbgrader`` finds its gradebook there, and
 ``transformer-lib grade 2_attention --course runs/grade-demo`` goes on with it.
@@ -15,7 +15,7 @@ from made_up_class import ASSIGNMENT, NOTEBOOK, answered, hand_in, misled, new_c
 from transformer_lib.instructor.grading.course import Course
 from transformer_lib.instructor.grading.export import export
 from transformer_lib.instructor.grading.grade import grade
-from transformer_lib.instructor.grading.hand_ins import record_times
+from transformer_lib.instructor.grading.hand_ins import Entry, record
 from transformer_lib.instructor.grading.report import write_report
 from transformer_lib.instructor.grading.table import table
 from transformer_lib.instructor.grading.term import set_deadline, standings
@@ -92,9 +92,9 @@ def main() -> None:
     students = make_class(folder)
     course = Course(folder)
     now = datetime.now(UTC)
-    late = {f"right {n}": now + timedelta(hours=20 * n) for n in range(1, 4)}
+    late = {f"right {n}": Entry(now + timedelta(hours=20 * n)) for n in range(1, 4)}
     set_deadline(course, ASSIGNMENT, now)
-    record_times(course, ASSIGNMENT, late)
+    record(course, ASSIGNMENT, late)
     print(f"{students} submissions of {ASSIGNMENT} in {folder}", flush=True)
     started = time.perf_counter()
     rows = grade(course, ASSIGNMENT)

@@ -169,17 +169,20 @@ def measured(assignment: str) -> tuple[dict[str, list[float]], list[Pair]]:
 
 def as_markdown() -> str:
     lines = [INTRODUCTION.format(bar=STANDS_OUT)]
+    heavy: list[float] = []
     for assignment in ASSIGNMENTS:
         found, independent = measured(assignment)
         head = " | ".join(f"bar {bar:g}" for bar in BARS)
         lines += [f"\n## {assignment}\n", f"| | pairs | {head} |", "|---|--:|" + "--:|" * len(BARS)]
         for level in LEVELS:
             lines.append(_row(f"copies, {level}: found", found[level]))
+        heavy += found["heavy"]
         lines.append(_row("independent: listed wrongly", [pair.total for pair in independent]))
         worst = independent[0]
         lines.append(f"\nThe independent pair that stands out most scores {worst.total:.0f}, "
                      f"mostly for {max(worst.evidence, key=worst.evidence.get)}.")  # fmt: skip
-    lines.append(CONCLUSION)
+    listed = sum(total >= STANDS_OUT for total in heavy)
+    lines.append(CONCLUSION.format(listed=listed, heavy=len(heavy)))
     return "\n".join(lines)
 
 
@@ -190,9 +193,9 @@ def _row(name: str, totals: list[float]) -> str:
 
 CONCLUSION = """
 So a student who renames and rewords is found, mostly by what was not worth changing, such as the
-numbers and the three-word runs that only two have. One who writes everything anew is rarely found
-(one in seven): what is left is the approach, which others have as well. Independent hand-ins are
-listed as well, those of people who write alike; that is why the page shows both, and judges
+numbers and the three-word runs that only two have. Of those who wrote everything anew {listed} of
+{heavy} were found: what is left is the approach, which others have as well. Independent hand-ins
+are listed as well, those of people who write alike; that is why the page shows both, and judges
 nothing. In a larger class there are more pairs, so more of them stand out by chance: of 200
 hand-ins there are 19,900 pairs. The page lists forty at most, the most alike first. These classes
 are small, and their authors were language models: real students may be more alike, or less.

@@ -20,8 +20,20 @@ WIDGET = "application/vnd.jupyter.widget-view+json"
 CHAPTERS = Path(__file__).parent.parent / "chapters"
 
 
-def drop_widgets(notebook: nbformat.NotebookNode) -> None:
-    """A progress bar is nothing without the process that moved it."""
+def chosen(folder: Path, what: str) -> list[Path]:
+    """The text twins in a folder: all, or those whose beginnings stand on the command line."""
+    beginnings = tuple(sys.argv[1:])
+    twins = sorted(twin for twin in folder.glob("*.py") if twin.name.startswith(beginnings or ""))
+    if not twins:
+        sys.exit(f"no {what} starts with {' or '.join(beginnings)}")
+    return twins
+
+
+def run(notebook: nbformat.NotebookNode) -> None:
+    """Execute it in an empty folder, and drop progress bars: nothing moves them any more."""
+    with tempfile.TemporaryDirectory() as folder:
+        resources = {"metadata": {"path": folder}}
+        NotebookClient(notebook, record_timing=False, resources=resources).execute()
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs = [o for o in cell.outputs if WIDGET not in o.get("data", {})]
@@ -29,17 +41,12 @@ def drop_widgets(notebook: nbformat.NotebookNode) -> None:
 
 
 def make(twin: Path) -> float:
-    """Convert, execute in an empty folder, store; returns the seconds that it took."""
+    """Convert, execute, store; returns the seconds that it took."""
     notebook = jupytext.read(twin)
     for number, cell in enumerate(notebook.cells):
         cell["id"] = f"cell-{number:03d}"  # the same from run to run, so that changes are readable
     started = time.perf_counter()
-    with tempfile.TemporaryDirectory() as folder:
-        client = NotebookClient(
-            notebook, record_timing=False, resources={"metadata": {"path": folder}}
-        )
-        client.execute()
-    drop_widgets(notebook)
+    run(notebook)
     target = CHAPTERS / f"{twin.stem}.ipynb"
     write_text(target, nbformat.writes(notebook) + "\n")
     seconds = time.perf_counter() - started
@@ -48,13 +55,7 @@ def make(twin: Path) -> float:
 
 
 def main() -> None:
-    twins = sorted((CHAPTERS / "text").glob("*.py"))
-    wanted = [
-        twin for twin in twins if not sys.argv[1:] or twin.name.startswith(tuple(sys.argv[1:]))
-    ]
-    if not wanted:
-        sys.exit("no chapter starts with " + " or ".join(sys.argv[1:]))
-    total = sum(make(twin) for twin in wanted)
+    total = sum(make(twin) for twin in chosen(CHAPTERS / "text", "chapter"))
     print(f"{'all':36}{total:4.0f} s")
     with atomic_path(CHAPTERS / "images" / "architecture.png") as temporary:
         architecture().savefig(temporary, format="png", dpi=110, metadata={"Software": None})

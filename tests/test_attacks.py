@@ -890,6 +890,15 @@ def test_an_earlier_answer_that_breaks_later_ones_costs_only_itself(attack):
     assert result.tests["test_scale"].points == 0
 
 
+def test_all_submissions_of_a_run_meet_the_same_numbers(judge):
+    wrong = "def causal_mask(n):\n    return torch.ones(n, n).triu().bool()[None, None]"
+    cells = [replace(cell, source=wrong) if cell.grade_id == "causal_mask" else cell
+             for cell in judge.master.cells]  # fmt: skip
+    shown = [judge.judge(cells).tests["test_mask"].outputs[0]["data"]["text/plain"] for _ in "ab"]
+    assert f"seed={judge.seed})" in shown[0]
+    assert shown[0] == shown[1]
+
+
 @pytest.mark.long
 def test_slow_calls_have_an_end_in_all():
     judge = Judge(make_master(grading_help.master(total_seconds=6, seconds=30)))

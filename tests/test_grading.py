@@ -48,6 +48,7 @@ from transformer_lib.instructor.grading.intake import (
     verify,
 )
 from transformer_lib.instructor.grading.judge import Result, TestResult
+from transformer_lib.instructor.grading.late import LatePolicy
 from transformer_lib.instructor.grading.master import bound_names, make_master
 from transformer_lib.instructor.grading.nbgrader_plugin import plain_markdown
 from transformer_lib.instructor.grading.remote import remote
@@ -519,20 +520,20 @@ def test_two_machines_one_of_which_dies(course, template):
 
 @pytest.mark.sandbox
 def test_without_a_sandbox_grading_refuses_unless_told(course, template, monkeypatch):
-    from transformer_lib.instructor.grading import sandbox
+    from transformer_lib.instructor.grading import bubblewrap
 
     hand_in(course, "ada", grading_help.submission(template, **SOLVED))
-    monkeypatch.setattr(sandbox.sys, "platform", "darwin")
-    sandbox.require_bubblewrap.cache_clear()
+    monkeypatch.setattr(bubblewrap.sys, "platform", "darwin")
+    bubblewrap.require_bubblewrap.cache_clear()
     with pytest.raises(UserError, match=r"needs Linux for its sandbox.*--isolation none"):
         grade(course)
     monkeypatch.undo()
-    sandbox.require_bubblewrap.cache_clear()
-    monkeypatch.setattr(sandbox.shutil, "which", lambda name: None)
+    bubblewrap.require_bubblewrap.cache_clear()
+    monkeypatch.setattr(bubblewrap.shutil, "which", lambda name: None)
     with pytest.raises(UserError, match="apt install bubblewrap"):
         grade(course)
     monkeypatch.undo()
-    sandbox.require_bubblewrap.cache_clear()
+    bubblewrap.require_bubblewrap.cache_clear()
     rows = grade(course, isolation="none")
     assert rows["ada"].points == 6
     assert rows["ada"].result.isolation == "none"
@@ -570,6 +571,24 @@ def test_the_class_report(course, template):
     assert "5 of 6 students have handed in" in page
     assert "Absent, Zoe" in page
     assert "nothing handed in" in page
+
+
+def test_points_above_the_maximum_are_in_the_picture(tmp_path, monkeypatch):
+    from transformer_lib.instructor.grading import report as module
+
+    items = {"free": ItemPoints(6.0, 6.0)}
+    class_ = {n: Standing(n, handed_in=True, score=p, items=items) for n, p in (("a", 6), ("b", 8))}
+    report = make_report(Standings("one", None, 6.0, class_), ["free"], {"a": {"n": Result()}})
+    pictures = []
+
+    def kept(*arguments):
+        pictures.append(histogram(*arguments))
+        return pictures[-1]
+
+    histogram = module.histogram
+    monkeypatch.setattr(module, "histogram", kept)
+    report.write_html(tmp_path / "report.html", LatePolicy())
+    assert sum(bar.get_height() for bar in pictures[0].axes[0].patches) == 2
 
 
 def test_discrimination_is_the_correlation_with_the_rest():

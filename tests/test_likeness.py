@@ -28,6 +28,7 @@ def of_code(source):
 SAME = [
     ("w = q @ k.mT / 8", "scores = torch.matmul(query, key.mT) / 8"),
     ("m = a & (b | c)", "keep = (near | first) & old"),
+    ("m = ~a & (b | c)", "keep = torch.logical_not(x).logical_and(near | first)"),
     ("y = x.softmax(dim=-1) * 2 + z", "out = z + 2 * torch.softmax(t, dim=-1)"),
     ("ok = place[:, None] >= place[None, :]", "allowed = i[None, :] <= i[:, None]"),
 ]

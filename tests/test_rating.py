@@ -227,6 +227,8 @@ def test_a_form_keeps_every_answer_and_goes_on_where_it_stopped(tmp_path):
         buttons(form)[label].click()
     first, second, third = (item.id for item in sheet.items)
     assert read_ratings(path, sheet) == Ratings(sheet.digest, "x", {first: "A", second: "="})
+    with pytest.raises(UserError, match="has the ratings of x, not those of y"):
+        rating_form(sheet, "y", path)
     again = rating_form(sheet, "x", path)
     assert again.children[1].value == "3 of 3, 2 answered"
     buttons(again)["B is better"].click()

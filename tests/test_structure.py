@@ -1,7 +1,7 @@
 """The rooms of the library: who may import whom, and that no name hides a module."""
 
 import ast
-import importlib
+import importlib.util
 import pkgutil
 import subprocess
 import sys
@@ -25,7 +25,8 @@ FLOORS = [
     {"experiment"},
     {"evaluation", "export", "leaderboard"},
     {"course"},
-    {"instructor", "checks"},
+    {"checks"},
+    {"instructor"},
     {"cli"},
     {"__main__", "__init__"},
 ]
@@ -116,6 +117,18 @@ def test_no_exported_function_hides_its_module():
         module = importlib.import_module(info.name)
         parent = sys.modules[info.name.rpartition(".")[0]]
         assert getattr(parent, info.name.rpartition(".")[2]) is module, info.name
+
+
+@pytest.mark.parametrize("folder", ["scripts", "benchmarks", "browser_tests"])
+def test_programs_beside_the_package_import_what_there_is(folder):
+    """Nothing else runs them all: what is renamed in the package would be missed there."""
+    for path in sorted((PACKAGE.parent / folder).glob("*.py")):
+        for line, module, names in imports_of(path):
+            if module.partition(".")[0] == "transformer_lib":
+                there = importlib.import_module(module)
+                for name in names:
+                    known = hasattr(there, name) or importlib.util.find_spec(f"{module}.{name}")
+                    assert known, f"{path.name}:{line}: {module} has no {name}"
 
 
 @pytest.mark.parametrize("name", transformer_lib.__all__)

@@ -97,6 +97,7 @@ def test_lateness_costs_points_for_each_day_begun_after_a_grace_up_to_a_cut_off(
 def test_nbgraders_own_rules_still_work():
     assert LatePolicy().late_submission_penalty("ada", 7, 1) is None
     assert LatePolicy(penalty_method="zero").late_submission_penalty("ada", 7, 1) == 7
+    assert LatePolicy(penalty_method="zero", cut_off_days=3).rules() == "late work counts nothing"
     with pytest.raises(Exception, match="points_a_day"):
         LatePolicy(points_a_day=-1)
 
@@ -393,6 +394,22 @@ def test_what_was_put_there_by_hand_is_left(exchange):
     (one,) = collect(course, "small")
     assert one.remarks[0].startswith("left: ")
     assert (by_hand / "small.ipynb").read_text() == "put right by the grader"
+
+
+def test_what_jupyterlab_leaves_where_a_hand_in_was_looked_at_is_no_other_work(exchange):
+    course, inbound = exchange
+    now = datetime.now(UTC).replace(microsecond=0)
+    submit(inbound, "ada", now, small_ipynb="first")
+    collect(course, "small")
+    copies = course.folder / "submitted/ada/small/.ipynb_checkpoints"
+    copies.mkdir()
+    (copies / "small-checkpoint.ipynb").write_text("first")
+    (one,) = collect(course, "small")
+    assert (one.is_new, one.remarks) == (False, [])
+    submit(inbound, "ada", now + HOUR, small_ipynb="second")
+    (one,) = collect(course, "small")
+    assert one.is_new
+    assert (course.folder / "submitted/ada/small/small.ipynb").read_text() == "second"
 
 
 def test_one_place_that_cannot_be_written_is_one_student_s(exchange):

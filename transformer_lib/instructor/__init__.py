@@ -1,1 +1,1 @@
-"""The instructor's side: grading in a sandbox, and rating by people."""
+"""The instructor's side: grading in a sandbox, likeness of hand-ins, rating by people."""

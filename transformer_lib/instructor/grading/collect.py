@@ -124,10 +124,11 @@ def _take(one: HandIn, content: str, target: Path, before: Entry, trusted: bool)
 
 
 def _content(target: Path) -> dict[str, bytes]:
+    """The files of a folder, but for the copies that JupyterLab makes of what is opened there."""
     return {
         path.relative_to(target).as_posix(): path.read_bytes()
         for path in target.rglob("*")
-        if path.is_file() and not path.is_symlink()
+        if path.is_file() and not path.is_symlink() and path.parent.name != ".ipynb_checkpoints"
     }
 
 

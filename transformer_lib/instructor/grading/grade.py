@@ -18,6 +18,7 @@ from tqdm import tqdm
 
 from transformer_lib.errors import UserError
 from transformer_lib.files import write_text
+from transformer_lib.instructor.grading.bubblewrap import require_bubblewrap
 from transformer_lib.instructor.grading.course import Course, nbgrader_steps, safe_name
 from transformer_lib.instructor.grading.executors import processes
 from transformer_lib.instructor.grading.hand_ins import Entry, recorded
@@ -41,7 +42,7 @@ from transformer_lib.instructor.grading.results import (
     judge_cells,
     result_key,
 )
-from transformer_lib.instructor.grading.sandbox import Isolation, require_bubblewrap
+from transformer_lib.instructor.grading.sandbox import Isolation
 from transformer_lib.instructor.grading.term import enter_times, policy_of
 from transformer_lib.progress import progress_is_shown
 from transformer_lib.shown import line

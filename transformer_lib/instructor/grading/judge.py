@@ -13,9 +13,8 @@ from itertools import chain
 from textwrap import shorten
 from typing import Any
 
+from transformer_lib.checks import check as check_in_notebooks
 from transformer_lib.course.checks import check
-from transformer_lib.course.checks.diagnosis import Trial, draw_trial, find_exercise
-from transformer_lib.course.checks.diagnosis import judge as judge_exercise
 from transformer_lib.course.checks.verdict import Verdict
 from transformer_lib.course.sandboxed import wire
 from transformer_lib.instructor.grading.master import (
@@ -89,28 +88,18 @@ class Result:
 class Judge:
     """Judges submissions of one assignment, one after the other.
 
-    Args:
+    Attributes:
         seed: of the numbers that the checks draw; the same for all submissions of a run.
     """
 
-    def __init__(
-        self, master: Master, seed: int | None = None, isolation: Isolation = "bubblewrap"
-    ):
+    def __init__(self, master: Master, isolation: Isolation = "bubblewrap"):
         self.master = master
         self.sandbox = Sandbox(master.shown, master.imports, master.limits, isolation)
+        self.seed = random.SystemRandom().randrange(2**31)
         self._environments: dict[int, dict[str, Any]] = {}
-        self._seed: int | None = None
-        self._trials: dict[str, Trial] = {}
-        self.draw_anew(seed)
 
     def close(self) -> None:
         self.sandbox.close()
-
-    def draw_anew(self, seed: int | None) -> None:
-        """From now on the checks draw their numbers from this seed; from any, if it is None."""
-        if self._seed is None or seed not in (None, self._seed):
-            self._seed = random.SystemRandom().randrange(2**31) if seed is None else seed
-            self._trials.clear()
 
     def judge(self, cells: Sequence[Cell]) -> Result:
         """Run the cells of a submission for what they show, then judge each of its tests.
@@ -131,20 +120,14 @@ class Judge:
 
     def check(self, candidate: Any, name: str | None = None, seed: int | None = None) -> Verdict:
         """The students' ``check``, with the numbers of this run."""
-        exercise = find_exercise(name or candidate.__name__)
-        if seed is not None:
-            return judge_exercise(candidate, exercise, draw_trial(exercise, seed))
-        if exercise.name not in self._trials:
-            assert self._seed is not None
-            self._trials[exercise.name] = draw_trial(exercise, self._seed)
-        return judge_exercise(candidate, exercise, self._trials[exercise.name])
+        return check(candidate, name, self.seed if seed is None else seed)
 
     def environment(self, test: int) -> dict[str, Any]:
         """A fresh copy of the names for the master's test cell of this number."""
         if test not in self._environments:
             namespace = self.master.environment(test)
             for name, value in namespace.items():
-                if value is check:
+                if value is check or value is check_in_notebooks:
                     namespace[name] = self.check
             self._environments[test] = namespace
         return dict(self._environments[test])

@@ -1,5 +1,6 @@
 """What a late hand-in costs: the rules that ``nbgrader_config.py`` sets."""
 
+import math
 from zoneinfo import ZoneInfo
 
 from nbgrader.plugins import LateSubmissionPlugin
@@ -35,7 +36,7 @@ class LatePolicy(LateSubmissionPlugin):
             return score
         if self.points_a_day == 0:
             return super().late_submission_penalty(student_id, score, total_seconds_late)
-        return min(score, self.points_a_day * days_begun(total_seconds_late))
+        return min(score, self.points_a_day * math.ceil(total_seconds_late / DAY))
 
     def rules(self) -> str:
         """In words."""
@@ -44,10 +45,10 @@ class LatePolicy(LateSubmissionPlugin):
             rules.append(f"{self.points_a_day:g} points less for each day begun")
         if self.grace_minutes:
             rules.append(f"{self.grace_minutes:g} minutes of grace")
-        if self.cut_off_days is not None:
-            rules.append(f"nothing counts after {self.cut_off_days:g} days")
-        elif self.penalty_method == "zero" and not self.points_a_day:
+        if self.penalty_method == "zero" and not self.points_a_day:
             rules.append("late work counts nothing")
+        elif self.cut_off_days is not None:
+            rules.append(f"nothing counts after {self.cut_off_days:g} days")
         return ", ".join(rules) or "being late costs nothing"
 
     @property
@@ -74,8 +75,3 @@ def require_known(config: Config, kind: type[Configurable]) -> None:
         raise UserError(
             f"nbgrader_config.py: c.{kind.__name__} has no {wrong[0]}; it has {', '.join(known)}"
         )
-
-
-def days_begun(seconds: float) -> int:
-    """1 from the first second on, 2 after 24 hours, and so on."""
-    return int(-(-seconds // DAY))

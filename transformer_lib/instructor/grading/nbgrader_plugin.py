@@ -1,4 +1,4 @@
-"""Our two steps in nbgrader's chain: mend the notebook first, and judge it in the sandbox.
+"""Our steps in nbgrader's chains: set up a release, mend a hand-in, judge it in the sandbox.
 
 ``nbgrader autograde``, the form grader's button and ``transformer-lib grade`` come through here.
 """

@@ -28,14 +28,16 @@ def remote(connection: Connection, name: str) -> Any:
         TypeError: its value cannot be handed over.
         Ended: its process is gone.
     """
-    (kind,) = _texts(connection.ask("kinds", [name]), count=1)
-    if kind == "missing":
-        raise NameError(f"there is no {name}")
-    if kind == "class":
-        return RemoteClass(connection, name)
-    if kind == "function":
-        return RemoteFunction(connection, name)
-    return _ask(connection, "value", name)
+    match connection.ask("kind", name):
+        case "missing":
+            raise NameError(f"there is no {name}")
+        case "class":
+            return RemoteClass(connection, name)
+        case "function":
+            return RemoteFunction(connection, name)
+        case "value":
+            return _ask(connection, "value", name)
+    raise Ended("it answered the question for a name with something else")
 
 
 class RemoteFunction:
@@ -221,9 +223,3 @@ def _named_tensor(pair: Any) -> tuple[str, Tensor]:
             if len(steps) <= MAX_STEPS and all(s.isidentifier() or s.isdigit() for s in steps):
                 return name, value
     raise Ended("it gave its parameters in no known form")
-
-
-def _texts(value: Any, count: int) -> list[str]:
-    if type(value) is list and len(value) == count and all(type(x) is str for x in value):
-        return value
-    raise Ended("it answered the question for names with something else")

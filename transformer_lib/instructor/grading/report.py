@@ -81,7 +81,8 @@ class ClassReport:
 
     def _content(self) -> dict[str, Any]:
         values = [one.points for one in self.now.handed_in]
-        edges = np.linspace(0.0, self.now.max_points, 23).tolist()
+        most = max(self.now.max_points, *values)  # extra points may be above the maximum
+        edges = np.linspace(0.0, most, 23).tolist()
         spread = histogram(values, ("points", "students"), median(values), edges)
         spread.axes[0].yaxis.set_major_locator(MaxNLocator(integer=True))
         frequent = {f"{one.id}: {one.title}": one.students for one in self.mistakes[11::-1]}

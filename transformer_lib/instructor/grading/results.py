@@ -118,8 +118,9 @@ def judge_for(master: Master, isolation: Isolation, seed: int | None = None) -> 
         for judge in _JUDGES.values():
             judge.close()
         _JUDGES.clear()
-        _JUDGES[key] = Judge(master, isolation=isolation)
-    _JUDGES[key].draw_anew(seed)
+        _JUDGES[key] = Judge(master, isolation)
+    if seed is not None:
+        _JUDGES[key].seed = seed
     return _JUDGES[key]
 
 

@@ -27,8 +27,10 @@ MIN_NODES = 6  # of a syntax tree that is compared
 SHINGLE = 3  # words
 LEAST_LINE = 8  # characters of a line without names
 MODULES = frozenset({"torch", "math", "nn", "np", "F", "self"})
-SAME_CALL = {"logical_and": "&", "logical_or": "|", "logical_not": "~", "matmul": "@", "bmm": "@",
-             "reshape": "view", "masked_fill_": "masked_fill", "transpose": "mT"}  # fmt: skip
+SAME_CALL = {"logical_and": "BitAnd", "logical_or": "BitOr", "logical_not": "Invert",
+             "matmul": "MatMult", "bmm": "MatMult",
+             "reshape": "view", "masked_fill_": "masked_fill"}  # fmt: skip
+OPERATIONS = {"BitAnd", "BitOr", "Invert", "MatMult"}  # for which there are calls as well
 WORD = re.compile(r"[^\W\d_]{2,}|\d+(?:[.,]\d+)*")
 NUMBER = re.compile(r"(?<![\w.])\d+(?:[.,]\d+)*(?![\w])")
 TWINS = str.maketrans(
@@ -140,6 +142,8 @@ def _normalised(node: ast.AST, visit: Visit) -> tuple[str, int]:
         return "", 0  # documentation
     if isinstance(node, ast.BinOp):
         return _operation(type(node.op).__name__, [visit(node.left), visit(node.right)])
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert):
+        return _operation("Invert", [visit(node.operand)])
     if isinstance(node, ast.Call):
         return _call(node, visit)
     parts = [visit(child) for child in ast.iter_child_nodes(node)]
@@ -155,14 +159,12 @@ def _normalised(node: ast.AST, visit: Visit) -> tuple[str, int]:
 
 
 FLIPPED = {"Gt": "Lt", "GtE": "LtE"}
-OPERATORS = {"MatMult": "@", "BitAnd": "&", "BitOr": "|"}
 
 
 def _operation(name: str, parts: list[tuple[str, int]]) -> tuple[str, int]:
     if name in ("Add", "Mult", "BitAnd", "BitOr"):
         parts = sorted(parts)
-    text = f"{OPERATORS.get(name, name)}({' '.join(text for text, _ in parts)})"
-    return text, 1 + sum(size for _, size in parts)
+    return f"{name}({' '.join(text for text, _ in parts)})", 1 + sum(size for _, size in parts)
 
 
 def _call(node: ast.Call, visit: Visit) -> tuple[str, int]:
@@ -176,8 +178,8 @@ def _call(node: ast.Call, visit: Visit) -> tuple[str, int]:
     if owner[0] not in ("torch", "F", "np", "math"):
         arguments = [owner, *arguments]
     name = SAME_CALL.get(node.func.attr, node.func.attr)
-    if name in ("&", "|", "@"):
-        return _operation({"&": "BitAnd", "|": "BitOr", "@": "MatMult"}[name], arguments)
+    if name in OPERATIONS:
+        return _operation(name, arguments)
     parts = [*arguments, *keywords]
     return f".{name}({' '.join(text for text, _ in parts)})", 1 + sum(size for _, size in parts)
 

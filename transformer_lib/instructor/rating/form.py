@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pydantic
 
+from transformer_lib.errors import UserError
 from transformer_lib.files import write_text
 from transformer_lib.instructor.rating.sheet import Ratings, Sheet, read_ratings
+from transformer_lib.shown import line
 
 if TYPE_CHECKING:
     import ipywidgets
@@ -20,11 +22,16 @@ def rating_form(sheet: Sheet, rater: str, path: Path) -> "ipywidgets.VBox":
     opened again goes on where the rater stopped.
 
     Raises:
-        UserError: ``path`` holds something else than ratings of this sheet.
+        UserError: ``path`` holds something else than this rater's ratings of this sheet.
     """
     import ipywidgets
 
-    answers: dict[str, Any] = dict(read_ratings(path, sheet).answers) if path.exists() else {}
+    answers: dict[str, Any] = {}
+    if path.exists():
+        before = read_ratings(path, sheet)
+        if before.rater != line(rater, 60):
+            raise UserError(f"{path} has the ratings of {before.rater}, not those of {rater}")
+        answers |= before.answers
     open_items = [n for n, item in enumerate(sheet.items) if item.id not in answers]
     place = open_items[0] if open_items else 0
 

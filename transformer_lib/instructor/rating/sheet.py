@@ -87,6 +87,10 @@ class Ratings:
     answers: dict[str, Literal["A", "B", "="] | Score]
 
 
+Question = tuple[Entry, tuple[str, ...]]
+"""What an item really is, and its texts."""
+
+
 def make_sheet(
     sources: Sequence[str],
     outputs: Mapping[str, Sequence[str]],
@@ -121,48 +125,67 @@ def make_sheet(
     seed = secrets.randbits(63) if seed is None else seed
     random = np.random.default_rng(seed)
     chosen = sorted(random.choice(different, sentences, replace=False).tolist())
+    regular = [
+        question
+        for sentence in chosen
+        for question in _regular(sentence, outputs, kind, references, random)
+    ]
 
-    Question = tuple[Entry, tuple[str, ...]]
-    questions: list[Question] = []
-    for sentence in chosen:
-        right = tuple(references[sentence]) if references else ()
-        if kind == "pairwise":
-            systems = (first, second) if random.random() < 0.5 else (second, first)
-            texts = tuple(outputs[system][sentence] for system in systems)
-            questions.append((Entry(sentence, systems, "none", right), texts))
-        else:
-            questions += [
-                (Entry(sentence, (system,), "none", right), (outputs[system][sentence],))
-                for system in (first, second)
-            ]
-    regular = len(questions)
-    for place in random.permutation(regular)[:repeated].tolist():
-        entry, texts = questions[place]
-        again = Entry(entry.sentence, entry.systems[::-1], "repeated")
-        questions.append((again, texts[::-1]))
-    for place in random.permutation(regular)[:degraded].tolist():
-        entry, texts = questions[place]
-        here = [outputs[system][entry.sentence] for system in outputs]
-        others = [text for other, given in questions[:regular] for text in given
-                  if other.sentence != entry.sentence]  # fmt: skip
-        damaged = _damage(texts[0], _words(others) - _words(here), random)
-        if kind == "direct":
-            questions.append((Entry(entry.sentence, entry.systems, "degraded"), (damaged,)))
-        else:
-            pair, systems = (texts[0], damaged), (entry.systems[0], DAMAGED)
-            if random.random() < 0.5:
-                pair, systems = pair[::-1], systems[::-1]
-            questions.append((Entry(entry.sentence, systems, "degraded"), pair))
+    def some(count: int) -> list[Question]:
+        return [regular[place] for place in random.permutation(len(regular))[:count].tolist()]
 
+    again = [
+        (Entry(entry.sentence, entry.systems[::-1], "repeated"), texts[::-1])
+        for entry, texts in some(repeated)
+    ]
+    damaged = [_damaged(question, regular, outputs, random) for question in some(degraded)]
+    questions = [*regular, *again, *damaged]
     order = random.permutation(len(questions)).tolist()
-    ids = [f"{number:03d}" for number in range(1, len(questions) + 1)]
-    items = tuple(
-        Item(id, sources[questions[place][0].sentence], questions[place][1])
-        for id, place in zip(ids, order, strict=True)
-    )
-    sheet = Sheet(kind, items)
-    entries = {id: questions[place][0] for id, place in zip(ids, order, strict=True)}
+    named = {f"{n:03d}": questions[place] for n, place in enumerate(order, start=1)}
+    items = [Item(id, sources[entry.sentence], texts) for id, (entry, texts) in named.items()]
+    sheet = Sheet(kind, tuple(items))
+    entries = {id: entry for id, (entry, _) in named.items()}
     return sheet, Key(sheet.digest, (first, second), seed, entries)
+
+
+def _regular(
+    sentence: int,
+    outputs: Mapping[str, Sequence[str]],
+    kind: Kind,
+    references: Sequence[Sequence[str]] | None,
+    random: np.random.Generator,
+) -> list[Question]:
+    """What is asked about a sentence: one pair, the sides drawn by lot, or two single texts."""
+    right = tuple(references[sentence]) if references else ()
+    systems = tuple(outputs)
+    if kind == "pairwise":
+        sides = [systems if random.random() < 0.5 else systems[::-1]]
+    else:
+        sides = [(system,) for system in systems]
+    return [
+        (Entry(sentence, side, "none", right), tuple(outputs[system][sentence] for system in side))
+        for side in sides
+    ]
+
+
+def _damaged(
+    question: Question,
+    regular: Sequence[Question],
+    outputs: Mapping[str, Sequence[str]],
+    random: np.random.Generator,
+) -> Question:
+    """Its first text damaged: alone, or beside the undamaged one on a side that is drawn by lot."""
+    entry, texts = question
+    here = [each[entry.sentence] for each in outputs.values()]
+    others = [text for other, given in regular for text in given
+              if other.sentence != entry.sentence]  # fmt: skip
+    damaged = _damage(texts[0], _words(others) - _words(here), random)
+    if len(texts) == 1:
+        return Entry(entry.sentence, entry.systems, "degraded"), (damaged,)
+    pair, systems = (texts[0], damaged), (entry.systems[0], DAMAGED)
+    if random.random() < 0.5:
+        pair, systems = pair[::-1], systems[::-1]
+    return Entry(entry.sentence, systems, "degraded"), pair
 
 
 def _words(texts: Sequence[str]) -> set[str]:
