@@ -188,6 +188,7 @@ def _gpt2_cases(random: torch.Generator) -> dict[str, Case]:
     for name in ("weight", "bias"):
         query, key, _ = opposed[1][f"h.0.attn.c_attn.{name}"].chunk(3, dim=-1)
         key.copy_(-OPPOSED * query)
+    opposed[1]["h.0.attn.c_proj.weight"] *= 0.1  # as much less rounding of nearly equal scores
     return {
         "values": Case(*arguments(2, 5, layers=2, heads=3)),
         "one layer": Case(*arguments(2, 4, layers=1, heads=2)),
@@ -200,7 +201,7 @@ def _gpt2_cases(random: torch.Generator) -> dict[str, Case]:
     }
 
 
-@exercise("the whole model", _gpt2_cases, outputs=("the logits",), tolerance=2e-5)
+@exercise("the whole model", _gpt2_cases, outputs=("the logits",))
 def gpt2_logits(
     tokens: Int[Tensor, "batch length"], weights: Weights, num_heads: int
 ) -> Float[Tensor, "batch length vocab_size"]:
