@@ -905,6 +905,14 @@ def test_of_two_trainings_into_one_folder_the_second_one_is_turned_away(toy_conf
     assert second[0].returncode == 2
     assert second[0].stderr.startswith(f"error: another process is writing into {tmp_path / 'run'}")
     assert len(second[0].stderr.splitlines()) == 1
+    assert not (tmp_path / "run" / ".lock").exists()
+
+
+def test_a_training_that_cannot_begin_leaves_no_folder(toy_config, tmp_path):
+    config = load_config(str(toy_config), ['data.train=["gone.en", "gone.de"]'])
+    with pytest.raises(UserError, match="gone"):
+        train(config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_folder_that_cannot_be_locked_does_not_keep_anybody_from_training(

@@ -51,13 +51,14 @@ def locked(path: Path) -> Iterator[None]:
 def claimed(folder: Path) -> Iterator[None]:
     """One process at a time writes into ``folder``, which is made; others are turned away.
 
-    The lock is a hidden file in it, so that it holds for all who see the folder. Where the file
-    system has no locks, nobody is turned away.
+    The lock is a hidden file in it as long as it is held, so that all who see the folder see it.
+    Where the file system has no locks, nobody is turned away. A new folder into which nothing was
+    written is removed.
 
     Raises:
         UserError: another process has it.
     """
-    lock = FileLock(folder / ".lock")
+    lock, is_new = FileLock(folder / ".lock"), not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock.acquire(blocking=False)
@@ -71,7 +72,13 @@ def claimed(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
+        with suppress(OSError):
+            if lock.is_locked:
+                Path(lock.lock_file).unlink()  # whoever has opened it already tries again
         lock.release()
+        if is_new:
+            with suppress(OSError):
+                folder.rmdir()
 
 
 def _beside(path: Path) -> Path:
