@@ -40,7 +40,7 @@ from peers import MarianModel
 from torch._dynamo.utils import counters
 from torch.autograd import DeviceType
 
-from transformer_lib.data import Batch, DataConfig, PreparedData, make_batch, plan_batches, prepare
+from transformer_lib.data import DataConfig, PreparedData, prepare
 from transformer_lib.decoding.search import pad_sequences
 from transformer_lib.device import Precision, choose_device, describe_device
 from transformer_lib.evaluation.evaluate import evaluate_run
@@ -54,9 +54,11 @@ from transformer_lib.training.checkpoint import CheckpointWriter
 from transformer_lib.training.compilation import forget_compiled
 from transformer_lib.training.config import TrainingConfig
 from transformer_lib.training.cost import measured_flops_per_second
+from transformer_lib.training.distributed import Workers
 from transformer_lib.training.metrics import Interval, Record, read_metrics
+from transformer_lib.training.micro_batches import MicroBatch, micro_batches
 from transformer_lib.training.prefetch import prefetched
-from transformer_lib.training.trainer import Progress, Trainer
+from transformer_lib.training.trainer import BATCHES_AHEAD, Progress, Trainer
 from transformer_lib.vocabulary import EOS
 
 DEVICE = choose_device()
@@ -65,6 +67,7 @@ GPU = DEVICE.type == "cuda"
 # 88% of that are tokens, with the lengths of newstest.
 PAPER_STEPS, PAPER_TOKENS = 100_000, 44_000
 LAST_START = 400.0  # seconds after the imports; what would begin later is left out
+SKIPPED = {"skipped": "no time was left"}
 STARTED = time.perf_counter()
 Figures = dict[str, Any]
 Systems = Iterator[tuple[str, Figures]]  # a name, and what was measured of it
@@ -149,10 +152,14 @@ def speed(text: Path, work: Path, scale: Scale) -> Systems:
         yield label, _tried(partial(measure, label, data, scale))
 
 
+def _is_late() -> bool:
+    return GPU and time.perf_counter() - STARTED > LAST_START
+
+
 def _tried(measure: Callable[[], Figures]) -> Figures:
     """What was measured, or why not: the other systems are worth having all the same."""
-    if GPU and time.perf_counter() - STARTED > LAST_START:
-        return {"skipped": "no time was left"}
+    if _is_late():
+        return SKIPPED
     try:
         return measure()
     except Exception as error:  # a compiler's and a driver's are of many kinds
@@ -266,33 +273,25 @@ def _profiled(data: PreparedData, scale: Scale) -> Figures:
 def _peer_speed(label: str, data: PreparedData, scale: Scale) -> Figures:
     """The same batches through a loop as one would write it."""
     name, _, setting = label.partition(", ")
-    config = experiment("wmt14_base").model
-    assert isinstance(config, TransformerConfig)
-    system = build(name, setting, config, len(data.tokenizer))
+    chosen = experiment("wmt14_base", f"training.batch_tokens={scale.batch_tokens}")
+    assert isinstance(chosen.model, TransformerConfig)
+    system = build(name, setting, chosen.model, len(data.tokenizer))
     tokens, seconds = 0, 0.0
-    # Made ahead, in pinned memory, and counted there, as ours are.
-    with prefetched(_batches(data, scale.batch_tokens), 16) as batches:
+    # The batches that ours get: made ahead, in pinned memory, and counted there.
+    made = micro_batches(data.train, chosen.training, 1, Workers(), DEVICE)
+    with prefetched(made, BATCHES_AHEAD) as batches:
 
-        def steps(some: list[tuple[Batch, int]]) -> None:
-            for batch, _ in some:
-                system.step(batch.to(DEVICE))
+        def steps(some: list[MicroBatch]) -> None:
+            for item in some:
+                assert item.batch is not None
+                system.step(item.batch.to(DEVICE))
 
         steps([next(batches) for _ in range(10)])
         while seconds < scale.seconds / 2:
             some = [next(batches) for _ in range(10)]
             seconds += timed(partial(steps, some))
-            tokens += sum(number for _, number in some)
+            tokens += sum(item.src_tokens + item.tgt_tokens for item in some)
     return {"tokens_per_second": tokens / seconds, "memory_gib": _peak_memory()}
-
-
-def _batches(data: PreparedData, batch_tokens: int) -> Iterator[tuple[Batch, int]]:
-    """Batches, and how many tokens are in each."""
-    lengths = data.train.src.lengths, data.train.tgt.lengths
-    for epoch in range(10**6):
-        for indices in plan_batches(*lengths, batch_tokens, (1, epoch)):
-            batch = make_batch(data.train, indices)
-            number = int(sum(side[indices].sum() for side in lengths))
-            yield batch.pinned() if GPU else batch, number
 
 
 def _reset_memory() -> None:
@@ -432,9 +431,7 @@ def decoding(text: Path, work: Path, scale: Scale) -> Systems:
             pad_sequences(ended[i : i + size]).to(DEVICE) for i in range(0, len(ended), size)
         ]
         extra = run.experiment.decoding.max_extra
-        theirs.translate(batches[0], 4, extra)  # warms up
-        seconds = timed(lambda: [theirs.translate(src, 4, extra) for src in batches])
-        return {"seconds": seconds, "sentences_per_second": len(tokens) / seconds}
+        return per_second(lambda some: [theirs.translate(src, 4, extra) for src in some], batches)
 
     def ctranslate2_on(device: str) -> Figures:
         import ctranslate2
@@ -510,8 +507,8 @@ def _measured(part: str, text: Path, path: Path, scale: Scale) -> None:
         print(name, {k: v for k, v in figures.items() if k not in HIDDEN}, flush=True)
         _write(path, part, systems)
 
-    if GPU and time.perf_counter() - STARTED > LAST_START:
-        note("all of it", {"skipped": "no time was left"})
+    if _is_late():
+        note("all of it", SKIPPED)
         return
     with tempfile.TemporaryDirectory() as work:
         try:

@@ -55,8 +55,8 @@ ALTERNATIVE = (
     "Map of the course. Chapter 1 leads to 2 (RNN to attention) and 3 (tokens); 3 leads to 4 "
     "(positions), 2 to 5 (attention), both to 6 (multi-head), then 7 (masks), 8 (norms), 9 "
     "(residuals) and 10 (the whole model). From there 11 (training), 12 (decoding), 13 "
-    "(evaluation) and 15 (scaling); 14 (what it learned) needs only 10; 16 (others' code) is"
-    " the last."
+    "(evaluation) and 15 (scaling); 14 (what it learned) needs only 10; 16 (others' "
+    "code) is the last."
 )
 
 

@@ -324,8 +324,11 @@ def _block(
     key, value = (shared(part, num_heads) for part in (key, value))
     scores = query @ key.mT / math.sqrt(d_k) ** roots
     seen = torch.ones(length, length, dtype=torch.bool).tril(diagonal)
-    shares = scores.masked_fill(~seen, blocked).softmax(dim=-1)
-    attended = (scores.softmax(dim=-1) * seen if masked_after else shares) @ value
+    if masked_after:
+        shares = scores.softmax(dim=-1) * seen
+    else:
+        shares = scores.masked_fill(~seen, blocked).softmax(dim=-1)
+    attended = shares @ value
     x = (y if from_the_norm else x) + attended.transpose(1, 2).flatten(2) @ weights["wo"].T
     y = norm(came_in if parallel else x, weights["ffn_norm"], eps)
     return (y if from_the_norm else x) + gated(y, weights["w1"], weights["w3"], weights["w2"])
@@ -629,8 +632,9 @@ def _gpt2(
 
     def attend(x, layer):
         query, key, value = split(linear(x, f"{layer}.attn.c_attn"), num_heads)
-        out = F.scaled_dot_product_attention(query, key, value, is_causal=causal, scale=scale)
-        if blocked is not None:
+        if blocked is None:
+            out = F.scaled_dot_product_attention(query, key, value, is_causal=causal, scale=scale)
+        else:
             scores = query @ key.mT / math.sqrt(query.size(-1))
             future = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
             out = scores.masked_fill(future, blocked).softmax(dim=-1) @ value

@@ -8,8 +8,7 @@ import pydantic
 
 from transformer_lib.errors import UserError
 from transformer_lib.files import write_text
-from transformer_lib.instructor.rating.sheet import Ratings, Sheet, read_ratings
-from transformer_lib.shown import line
+from transformer_lib.instructor.rating.sheet import Ratings, Sheet, rater_name, read_ratings
 
 if TYPE_CHECKING:
     import ipywidgets
@@ -29,7 +28,7 @@ def rating_form(sheet: Sheet, rater: str, path: Path) -> "ipywidgets.VBox":
     answers: dict[str, Any] = {}
     if path.exists():
         before = read_ratings(path, sheet)
-        if before.rater != line(rater, 60):
+        if before.rater != rater_name(rater):
             raise UserError(f"{path} has the ratings of {before.rater}, not those of {rater}")
         answers |= before.answers
     open_items = [n for n, item in enumerate(sheet.items) if item.id not in answers]

@@ -87,6 +87,11 @@ class Ratings:
     answers: dict[str, Literal["A", "B", "="] | Score]
 
 
+def rater_name(text: str) -> str:
+    """What a rater is called wherever it is shown."""
+    return line(text, 60)
+
+
 Question = tuple[Entry, tuple[str, ...]]
 """What an item really is, and its texts."""
 
@@ -241,7 +246,7 @@ def read_ratings(path: Path, sheet: Sheet) -> Ratings:
         if not isinstance(answer, wanted):
             form = "A, B or =" if sheet.kind == "pairwise" else "a number from 0 to 100"
             raise UserError(f"{path}: item {id} has the answer {answer!r}; it should be {form}")
-    return replace(ratings, rater=line(ratings.rater, 60))
+    return replace(ratings, rater=rater_name(ratings.rater))
 
 
 NAMES: dict[type, str] = {Sheet: "a sheet", Key: "a key", Ratings: "ratings"}

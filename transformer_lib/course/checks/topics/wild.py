@@ -112,12 +112,13 @@ def _block_cases(random: torch.Generator) -> dict[str, Case]:
         x = torch.randn(batch, length, d_model, generator=random)
         return x, weights, torch.arange(first, first + length), heads
 
-    gaps, opposed = arguments(6, heads=4, groups=2), arguments(2, heads=2, groups=2, batch=8)
+    x, weights, _, num_heads = arguments(6, heads=4, groups=2)
+    opposed = arguments(2, heads=2, groups=2, batch=8)
     small, *others = arguments(4, heads=4, groups=2)
     opposed[1]["wk"] = -OPPOSED * opposed[1]["wq"]
     return {
         "values": Case(*arguments(5, heads=4, groups=2)),
-        "a text with gaps": Case(*gaps[:2], torch.tensor([0, 1, 2, 10, 11, 12]), gaps[3]),
+        "a text with gaps": Case(x, weights, torch.tensor([0, 1, 2, 10, 11, 12]), num_heads),
         "numbers near zero": Case(0.005 * small, *others),
         "scores far below zero": Case(*opposed),
         "as many groups as heads": Case(*arguments(4, heads=3, groups=3)),
