@@ -16,6 +16,11 @@ jaxtyping.install_import_hook(
     [f"transformer_lib.{name}" for name in WITH_SHAPES], "beartype.beartype"
 )
 
+# Matplotlib's list of fonts goes with the environment: the user's own may come from one that was
+# removed while it was listed, and lacks fonts ever after, of which figures with formulas warn.
+if os.access(sys.prefix, os.W_OK):
+    os.environ.setdefault("MPLCONFIGDIR", os.path.join(sys.prefix, "matplotlib"))
+
 import pytest  # noqa: E402
 import torch  # noqa: E402
 from hypothesis import settings  # noqa: E402
