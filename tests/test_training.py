@@ -393,12 +393,16 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_checkpoint(
 
 def test_too_little_memory_for_a_batch_says_what_to_set(toy_config, tmp_path, monkeypatch):
     """With what PyTorch says on a CPU, of a real allocation that is larger than any memory."""
-    monkeypatch.setattr(Trainer, "_states", lambda *rest: torch.empty(2**60, dtype=torch.uint8))
     config = load_config(str(toy_config))
+    train(config, tmp_path / "begun")
+    monkeypatch.setattr(Trainer, "_states", lambda *rest: torch.empty(2**60, dtype=torch.uint8))
     half = config.training.batch_tokens // 2
-    told = f"training.batch_tokens={half} and training.accumulate=2 takes half"
-    with pytest.raises(UserError, match=told):
+    told = f"training.batch_tokens={half} and training.accumulate=2 takes half, and learns the same"
+    with pytest.raises(UserError, match=f"{told}$"):
         train(config, tmp_path / "run")
+    longer = load_config(str(toy_config), [f"training.steps={config.training.steps + 1}"])
+    with pytest.raises(UserError, match=f"{told}; with more memory free, --resume goes on from"):
+        train(longer, tmp_path / "begun", resume=True)
 
 
 @pytest.mark.parametrize(

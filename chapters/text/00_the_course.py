@@ -44,19 +44,32 @@ print(so_far.summary)
 # ## Are you ready?
 #
 # You should know Python and, from a first course on neural networks, what a matrix product, a
-# gradient and a training step are. Five questions, one minute each; write your answers down before
-# you run the cell.
+# gradient and a training step are. Six questions, a minute or two each; write your answers down
+# before you run the cell.
 #
 # 1. `x` is (8, 10, 64) and `W` is (64, 32). What shape is `x @ W`?
 # 2. `x` is (8, 10, 64) and `b` is (10, 1). What shape is `x + b`, and what is added to what?
 # 3. What is the softmax of (0, 0, ln 2)?
 # 4. $y = w^2 x$ with $w = 3$ and $x = 2$. What is $\partial y/\partial w$?
 # 5. A network gives the right class probability 1/4. What is the cross-entropy, in nats?
+# 6. Write a module (`nn.Module`) that applies `nn.Linear(64, 32)` and then a ReLU. How many numbers
+#    does an optimizer train in it?
 
 # %%
 import math
 
 import torch
+from torch import nn
+
+
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(64, 32)
+
+    def forward(self, x):
+        return self.linear(x).relu()
+
 
 x, w = torch.zeros(8, 10, 64), torch.tensor(3.0, requires_grad=True)
 print("1.", tuple((x @ torch.zeros(64, 32)).shape))
@@ -65,12 +78,15 @@ print("3.", torch.tensor([0.0, 0.0, math.log(2)]).softmax(dim=0).tolist())
 (w**2 * 2).backward()
 print("4.", w.grad.item())
 print("5.", round(-math.log(1 / 4), 2))
+print("6.", sum(p.numel() for p in Layer().parameters()), "= 64 · 32 weights and 32 biases")
 
 # %% [markdown]
-# Four or five right: begin. If 1 or 2 gave you trouble, work through PyTorch's [introduction to
+# Five or six right: begin. If 1 or 2 gave you trouble, work through PyTorch's [introduction to
 # tensors](https://docs.pytorch.org/tutorials/beginner/introyt/tensors_deeper_tutorial.html) first;
-# if 3, 4 or 5 did, the chapters on softmax and backpropagation in any book on deep learning. Either
-# takes an evening.
+# if 3, 4 or 5 did, the chapters on softmax and backpropagation in any book on deep learning; if 6
+# did, PyTorch's page on [how a network is
+# written](https://docs.pytorch.org/tutorials/beginner/basics/buildmodel_tutorial.html). Each takes
+# an evening at most.
 #
 # ## How to work with it
 #

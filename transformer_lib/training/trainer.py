@@ -261,10 +261,13 @@ class Trainer:
             if not is_out_of_memory(error):
                 raise
             size, number = self.config.batch_tokens, self.config.accumulate
+            saved = checkpoints_in(self.folder)
+            instead = "; with more memory free, --resume goes on from what is saved" if saved else ""
             raise UserError(
                 f"too little memory for batches of {size:,} tokens "
                 f"({describe_device(self.device)}); a new run with training.batch_tokens="
-                f"{size // 2} and training.accumulate={2 * number} takes half, and learns the same"
+                f"{size // 2} and training.accumulate={2 * number} takes half, and learns the "
+                f"same{instead}"
             ) from error
         self._account(interval)
         self._launched = launched
