@@ -114,6 +114,12 @@ def test_a_long_sentence_is_split_with_a_warning(run_folder):
     assert re.search(r"warning: “the old cat .*…” has \d+ tokens, more than the 23", result.stderr)
 
 
+def test_a_warning_sends_nothing_to_the_terminal_but_text(run_folder):
+    result = run_command("translate", run_folder, stdin="the \x1b[31mcat sees a mouse " * 20)
+    assert "\x1b" not in result.stderr
+    assert "tokens, more than the 23" in result.stderr
+
+
 def test_standard_input_that_is_not_utf8(run_folder):
     result = run_command("translate", run_folder, stdin=b"the cat\nna\xefve\n")
     assert result.returncode == 2

@@ -193,6 +193,13 @@ def test_fewer_tokens_than_the_source_are_refused(search):
         search(sharp_model(0, vocab=40), torch.tensor([[5, 6, EOS]]), max_extra=-1)
 
 
+def test_padding_alone_has_an_empty_translation():
+    model, padding = sharp_model(0), torch.zeros(2, 3, dtype=torch.long)
+    assert greedy_search(model, padding, max_extra=0) == [[], []]
+    found = beam_search(model, padding, max_extra=0)
+    assert [[hypothesis.tokens for hypothesis in beam] for beam in found] == [[[]], [[]]]
+
+
 def test_of_no_sentence_there_is_no_translation():
     model, nothing = sharp_model(0), torch.zeros(0, 3, dtype=torch.long)
     assert greedy_search(model, nothing) == beam_search(model, nothing) == []
@@ -237,6 +244,18 @@ def test_empty_and_long_sentences_are_translated(monkeypatch):
         result = translate(model, EchoTokenizer(), sentences, DecodingConfig(beam_size=1), 8)
     assert [r.replace(" ", "") for r in result] == ["abc", "", "b", "", "abcdefghij" * 3, "cc"]
     assert model.training is False
+
+
+def test_a_part_without_a_translation_leaves_no_space(monkeypatch):
+    monkeypatch.setattr(
+        sys.modules["transformer_lib.decoding.translation"],
+        "greedy_search",
+        lambda model, src, extra: [[t for t in row if t > 10] for row in src.tolist()],
+    )
+    options = DecodingConfig(beam_size=1), 2
+    with pytest.warns(UserWarning, match="in 3 parts"):
+        found = translate(sharp_model(0, vocab=40), EchoTokenizer(), ["bcaade", "aabcaa"], *options)
+    assert found == ["bc de", "bc"]
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])

@@ -252,8 +252,8 @@ def test_encoder_without_positions_cannot_see_order():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("has_state", [False, True])
 def test_an_lstm_never_computes_in_float16(monkeypatch, dtype, has_state):
-    monkeypatch.setattr("transformer_lib.model.rnn.FLOAT16_ON", {"cpu"})
-    monkeypatch.setattr("transformer_lib.model.rnn.lstm_dtype", lambda: dtype)
+    monkeypatch.setattr("transformer_lib.model.rnn.autocast_has_lstm", lambda kind: False)
+    monkeypatch.setattr("transformer_lib.model.rnn.lstm_dtype", lambda kind: dtype)
     lstm = LSTM(16, 16, batch_first=True)
     x = torch.randn(4, 30, 16)
     state = tuple(torch.randn(1, 4, 16) for _ in range(2)) if has_state else None
@@ -271,6 +271,18 @@ def test_an_lstm_never_computes_in_float16(monkeypatch, dtype, has_state):
     for narrow_gradient, gradient in zip(*gradients, strict=True):
         assert narrow_gradient.dtype == torch.float32
         assert (narrow_gradient - gradient).norm() <= 0.02 * gradient.norm()
+
+
+@every_model
+def test_every_model_learns_under_autocast_on_this_processor(name):
+    """In bfloat16, or where the processor lacks it, in what comes closest."""
+    model = MODELS[name]().float().train()
+    src, tgt = random_tokens(3, 5), random_tokens(3, 4)
+    with torch.autocast("cpu", torch.bfloat16):
+        narrow = model(src, tgt).float().square().mean()
+    torch.testing.assert_close(narrow, model(src, tgt).square().mean(), rtol=0.05, atol=0)
+    narrow.backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
 
 
 @every_model

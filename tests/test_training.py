@@ -74,6 +74,15 @@ def test_loss_and_gradients_are_torchs(batch, length, vocab, smoothing, seed):
         torch.testing.assert_close(actual, 3 * reference, rtol=1e-4, atol=1e-5)
 
 
+def test_a_batch_of_padding_alone_has_no_loss_and_no_gradient():
+    states = torch.randn(2, 3, 6, requires_grad=True)
+    weight = torch.randn(9, 6, requires_grad=True)
+    loss = output_loss(states, weight, torch.zeros(2, 3, dtype=torch.long), 0.1)
+    assert loss.smoothed == loss.nll == loss.tokens == 0
+    loss.smoothed.backward()
+    assert not states.grad.any() and not weight.grad.any()
+
+
 def test_loss_in_many_chunks(monkeypatch):
     torch.manual_seed(0)
     states = torch.randn(7, 11, 6, requires_grad=True)

@@ -380,7 +380,7 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     warnings.showwarning = lambda message, *rest, **more: print(
-        f"warning: {message}", file=sys.stderr
+        f"warning: {line(str(message), 4000)}", file=sys.stderr
     )
     try:
         app()

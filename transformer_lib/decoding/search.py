@@ -101,7 +101,7 @@ def beam_search(
         return []
     finished: list[list[Hypothesis]] = [[] for _ in range(len(src))]
     sentences = list(range(len(src)))  # those that still go on, `width` rows each
-    limits = (src != PAD).sum(dim=1) + max_extra
+    limits = ((src != PAD).sum(dim=1) + max_extra).clamp(min=1)  # room for </s>
     state = model.init_state(model.encode(src))
     prefixes = src.new_full((len(src), 1, 1), BOS)  # (sentence, width, length)
     scores = torch.zeros(len(src), 1, device=src.device)

@@ -117,7 +117,7 @@ def translate(
     translations: list[list[str]] = [[] for _ in sentences]
     for owner, text in zip(owners, tokenizer.decode(outputs), strict=True):
         translations[owner].append(" ".join(text.split()))  # bytes may make an end of line
-    return [" ".join(texts) for texts in translations]
+    return [" ".join(filter(None, texts)) for texts in translations]
 
 
 def _named(sentence: str) -> str:

@@ -114,16 +114,23 @@ def reverse_within_length(
     return x.gather(1, source[:, :, None].expand_as(x))
 
 
-FLOAT16_ON = {"cuda"}  # where nn.LSTM under autocast runs in float16, whichever type was asked for
+def autocast_has_lstm(kind: str) -> bool:
+    """Whether ``nn.LSTM`` under bfloat16 autocast computes in bfloat16 on this kind of device.
 
-
-def lstm_dtype() -> torch.dtype:
-    """The type in which LSTMs compute on a GPU under bfloat16 autocast.
-
-    It is bfloat16 from cuDNN 9.13 on, float32 before. (Its products still take the faster TF32,
-    which PyTorch allows cuDNN.)
+    On a GPU it takes float16, whichever type was asked for, and a CPU without bfloat16 refuses it.
     """
-    has_it = (torch.backends.cudnn.version() or 0) >= 91300
+    if kind == "cpu" and torch.backends.mkldnn.is_available():
+        return torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    return kind != "cuda"
+
+
+def lstm_dtype(kind: str) -> torch.dtype:
+    """The type in which LSTMs compute under bfloat16 autocast, where autocast has none for them.
+
+    On a GPU it is bfloat16 from cuDNN 9.13 on. Elsewhere it is float32. (On a GPU the products of
+    that still take the faster TF32, which PyTorch allows cuDNN.)
+    """
+    has_it = kind == "cuda" and (torch.backends.cudnn.version() or 0) >= 91300
     return torch.bfloat16 if has_it else torch.float32
 
 
@@ -134,9 +141,9 @@ class LSTM(nn.LSTM):
         self, x: Float[Tensor, "batch length inputs"], state: LSTMState | None = None
     ) -> tuple[Float[Tensor, "batch length d_model"], LSTMState]:
         kind = x.device.type
-        if kind not in FLOAT16_ON or not torch.is_autocast_enabled(kind):
+        if not torch.is_autocast_enabled(kind) or autocast_has_lstm(kind):
             return super().forward(x, state)
-        dtype = lstm_dtype()
+        dtype = lstm_dtype(kind)
         if state is None:
             empty = x.new_zeros(1, x.size(0), self.hidden_size)
             state = empty, empty

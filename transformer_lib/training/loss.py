@@ -148,8 +148,6 @@ class _OutputLoss(torch.autograd.Function):
                     weight_gradient = (
                         part if weight_gradient is None else weight_gradient.add_(part)
                     )
-        if with_gradient and weight_gradient is None:  # nothing but padding
-            weight_gradient = torch.zeros_like(weight)
         ctx.save_for_backward(states_gradient, weight_gradient)
         ctx.mark_non_differentiable(nll)
         return smoothed, nll

@@ -262,12 +262,12 @@ class Trainer:
                 raise
             size, number = self.config.batch_tokens, self.config.accumulate
             saved = checkpoints_in(self.folder)
-            instead = "; with more memory free, --resume goes on from what is saved" if saved else ""
+            instead = "; with more memory free, --resume goes on from what is saved"
             raise UserError(
                 f"too little memory for batches of {size:,} tokens "
                 f"({describe_device(self.device)}); a new run with training.batch_tokens="
                 f"{size // 2} and training.accumulate={2 * number} takes half, and learns the "
-                f"same{instead}"
+                f"same{instead if saved else ''}"
             ) from error
         self._account(interval)
         self._launched = launched

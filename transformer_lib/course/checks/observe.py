@@ -19,6 +19,7 @@ from transformer_lib.course.checks.compare import compare
 from transformer_lib.course.sandboxed.explain import explain_error
 from transformer_lib.course.sandboxed.wire import is_data
 
+ROUNDING = 1e-6  # two calls may add the same numbers in another order
 SECONDS = 10  # for a call that takes milliseconds when it is right
 
 
@@ -84,7 +85,7 @@ def observe(function: Callable[..., Any], case: Case, limited: bool = False) -> 
         ]
         # Objects that are no data are never equal, and yet nothing was drawn.
         known = value is None or is_data(_without_names(value))
-        repeatable = not known or not compare(value, again, tolerance=0.0)
+        repeatable = not known or not compare(value, again, tolerance=ROUNDING)
     except (Exception, NoEndError) as error:  # a list that contains itself cannot be compared
         return Outcome(error=error, printed=printed.getvalue())
     return Outcome(value, None, changed, repeatable, gradients, args, printed.getvalue())
