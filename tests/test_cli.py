@@ -447,6 +447,29 @@ def test_a_report_is_not_overwritten(monkeypatch, capsys, run_folder, tmp_path):
     assert (code, "is there already" in err) == (2, True)
     assert out.read_text() == page
     assert called(monkeypatch, capsys, *arguments, "--force")[0] == 0
+    arguments = ["compare", run_folder, run_folder, "--out", tmp_path, "--force"]
+    assert "is a folder; give --out a file in it" in called(monkeypatch, capsys, *arguments)[2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["train", "toy.toml", "--set", "d_model=8"], "no key d_model; did you mean model.d_model"),
+        (["train", "toy.toml", "--set", "batch_tokens=8"],
+         "did you mean training.batch_tokens or decoding.batch_tokens?"),
+        (["train", "toy"], "did you mean toy.toml?"),
+        (["evaluate", "RUN", "--from", "nowhere"], "there is no folder nowhere"),
+        (["grade", "1_embeddings", "--jobs", "0"], "greater than or equal to 1"),
+        (["misconceptions", "M17", "--exercise", "attention"], "not both"),
+        (["verify-submission", "."], "is a folder; give the notebook in it"),
+    ],
+)  # fmt: skip
+def test_slips_are_named(monkeypatch, capsys, toy_config, run_folder, arguments, told):
+    monkeypatch.chdir(toy_config.parent)
+    arguments = [run_folder if word == "RUN" else word for word in arguments]
+    code, out, error = called(monkeypatch, capsys, *arguments)
+    assert code == 2
+    assert told in out + error
 
 
 def test_a_run_finds_its_text_from_any_folder(monkeypatch, capsys, toy_files, tmp_path):

@@ -250,7 +250,7 @@ def test_different_numbers_of_lines(toy_files, tmp_path):
     ("content", "message"),
     [
         (b"", "are empty"),
-        (b"\n\n", "no sentence pair is left after cleaning: kept 0 pairs; dropped 2 an empty side"),
+        (b"\n\n", r"left after cleaning: kept 0 pairs; dropped 2 \(an empty side\)"),
         (b"gut\nna\xefve\n", "line 2: not UTF-8"),
     ],
 )

@@ -247,6 +247,8 @@ def compare(
     from transformer_lib.evaluation.comparison import compare_runs
     from transformer_lib.experiment.run import load_run
 
+    if out.is_dir():
+        raise UserError(f"{out} is a folder; give --out a file in it")
     if out.exists() and not force:
         raise UserError(f"{out} is there already; choose another file with --out, or --force")
     human = rating.report_in(ratings) if ratings is not None else None
@@ -335,6 +337,8 @@ def misconceptions(
     """
     from transformer_lib.course.checks import catalogue
 
+    if mistake and exercise:
+        raise UserError("give the name of one mistake, or --exercise; not both")
     if markdown:
         typer.echo(catalogue.as_markdown(), nl=False)
     else:

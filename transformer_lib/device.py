@@ -73,7 +73,8 @@ def describe_device(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     if device.type == "cpu":
-        return f"CPU, {torch.get_num_threads()} threads"
+        number = torch.get_num_threads()
+        return f"CPU, {number} thread" + "s" * (number > 1)
     return device.type
 
 

@@ -26,4 +26,5 @@ def did_you_mean(wrong: str, names: Iterable[str]) -> str:
     """The end of a complaint: the name that ``wrong`` was probably meant to be, or all names."""
     names = sorted(names)
     near = difflib.get_close_matches(wrong, names, n=1)
+    near = near or [name for name in names if wrong and name.startswith(wrong)]
     return f"did you mean {near[0]}?" if near else "there are " + ", ".join(names)

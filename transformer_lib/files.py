@@ -97,6 +97,10 @@ def half_written(folder: Path, name: str) -> Iterator[Path]:
     return folder.glob(f".{name}.*")
 
 
+def _advice(error: OSError) -> str:
+    return "free some space or " if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+
+
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
     """A temporary name beside ``path`` to write to; renamed to ``path`` on success, else removed.
@@ -117,7 +121,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
     except OSError as error:
         raise UserError(
             f"cannot write {path}: {error.strerror or error}; nothing was changed, "
-            "free some space or choose another folder"
+            f"{_advice(error)}choose another folder"
         ) from error
     finally:
         with suppress(OSError):
@@ -144,7 +148,7 @@ def new_folder(path: Path, elsewhere: str = "another folder") -> Iterator[Path]:
     except OSError as error:
         raise UserError(
             f"cannot write {path}: {error.strerror or error}; nothing was changed, "
-            f"free some space or choose {elsewhere}"
+            f"{_advice(error)}choose {elsewhere}"
         ) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)

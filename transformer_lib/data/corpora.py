@@ -139,8 +139,28 @@ def with_absolute_paths(config: DataConfig, folder: Path | None = None) -> DataC
     return replace(config, train=train, valid=valid, test=test)
 
 
+def check_folder(config: DataConfig, folder: Path | None) -> None:
+    """Make sure that the corpus's files can be in this folder.
+
+    Raises:
+        UserError: there is no such folder, or the corpus is a part of the package.
+    """
+    if folder is not None and config.corpus == "tatoeba":
+        raise UserError(
+            f"the text of tatoeba is a part of this package, not in {folder}; for text of your own "
+            'set data.corpus="files"'
+        )
+    if folder is not None and not folder.is_dir():
+        raise UserError(f"there is no folder {folder}")
+
+
 def load_corpus(config: DataConfig, folder: Path | None = None) -> Splits:
-    """The corpus of this configuration; ``folder`` holds files that need not be downloaded."""
+    """The corpus of this configuration; ``folder`` holds files that need not be downloaded.
+
+    Raises:
+        UserError: the files cannot be had or read.
+    """
+    check_folder(config, folder)
     return CORPORA[config.corpus](config, folder)
 
 

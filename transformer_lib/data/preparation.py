@@ -12,7 +12,14 @@ from typing import TypeVar
 from tqdm.auto import tqdm
 
 from transformer_lib.data.cleaning import Cleaner, Pair, sentence_key
-from transformer_lib.data.corpora import DataConfig, Splits, TestSet, fingerprint, load_corpus
+from transformer_lib.data.corpora import (
+    DataConfig,
+    Splits,
+    TestSet,
+    check_folder,
+    fingerprint,
+    load_corpus,
+)
 from transformer_lib.data.store import PairStore
 from transformer_lib.data.tokenizer import Tokenizer
 from transformer_lib.errors import UserError
@@ -57,11 +64,7 @@ def prepare(
     Raises:
         UserError: the text cannot be had, read or used; nothing half-made is left.
     """
-    if files is not None and config.corpus == "tatoeba":
-        raise UserError(
-            f"the text of tatoeba is a part of this package, not in {files}; for text of your own "
-            'set data.corpus="files"'
-        )
+    check_folder(config, files)
     # A user's files count by what is in them, wherever they are.
     settings = asdict(config) | {"train": None, "valid": None, "test": None}
     identity = json.dumps([FORMAT, settings, fingerprint(config, files)], sort_keys=True)
@@ -180,5 +183,5 @@ def _read_set(path: Path) -> TestSet:
 def describe(report: dict[str, int]) -> str:
     """The cleaning report in one line."""
     dropped = {reason: n for reason, n in report.items() if reason != "kept" and n}
-    parts = [f"{n:,} {reason}" for reason, n in sorted(dropped.items(), key=lambda x: -x[1])]
+    parts = [f"{n:,} ({reason})" for reason, n in sorted(dropped.items(), key=lambda x: -x[1])]
     return f"kept {report.get('kept', 0):,} pairs; dropped " + (", ".join(parts) or "none")

@@ -81,7 +81,7 @@ class Explanation:
         if self.still_rising is not None:
             lines.append(
                 f"  BLEU on the validation set changed by {self.still_rising:+.1f} in the last "
-                "fifth of training" + ("; it was not done" if self.still_rising > 0.3 else "")
+                "fifth of training" + ("; it was still rising" if self.still_rising > 0.3 else "")
             )
         if name != "newstest2014":
             lines.append(f"  {name} is another text: its BLEU says nothing about newstest2014")

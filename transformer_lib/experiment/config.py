@@ -93,7 +93,7 @@ def load_config(name_or_path: str, overrides: Sequence[str] = ()) -> Experiment:
     else:
         raise UserError(
             f"no configuration {name_or_path!r}: it is neither a .toml file nor a named one; "
-            + did_you_mean(name_or_path, named_configs())
+            + did_you_mean(name_or_path, [*named_configs(), *map(str, path.parent.glob("*.toml"))])
         )
     try:
         values = {"name": name, **tomllib.loads(text)}
@@ -176,6 +176,8 @@ def _explain(problem: Any) -> str:
         case "unexpected_keyword_argument":
             section = _section(problem["loc"][:-1])
             keys = [key.name for key in fields(section)] if section else []
+            if section is Experiment and (sections := _sections_with(where)):
+                return f"there is no key {where}; did you mean {' or '.join(sections)}?"
             return f"there is no key {where}; {did_you_mean(str(place[-1]), keys)}"
         case "union_tag_not_found" | "union_tag_invalid":
             return f'{where} needs a kind: kind = "transformer" or kind = "rnn"'
@@ -207,6 +209,16 @@ def _section(place: Sequence[int | str]) -> type | None:
     for name in place:
         section = MODELS.get(str(name)) or get_type_hints(section).get(str(name))
     return section if isinstance(section, type) and is_dataclass(section) else None
+
+
+def _sections_with(key: str) -> list[str]:
+    """The full names of the settings that have this short one."""
+    names = {
+        section: [setting.name for kind in kinds if kind for setting in fields(kind)]
+        for section in ("data", "model", "training", "decoding")
+        for kinds in [MODELS.values() if section == "model" else [_section([section])]]
+    }
+    return [f"{section}.{key}" for section, known in names.items() if key in known]
 
 
 def _range(place: Sequence[int | str]) -> str:

@@ -5,7 +5,7 @@
 """
 
 from importlib import resources
-from typing import Literal
+from typing import Literal, get_args
 
 from transformer_lib.experiment.run import Run, load_run
 
@@ -13,6 +13,12 @@ Name = Literal["transformer", "rnn"]
 
 
 def load_trained(name: Name = "transformer") -> Run:
-    """The trained Transformer or RNN, English to German, with its tokenizer."""
+    """The trained Transformer or RNN, English to German, with its tokenizer.
+
+    Raises:
+        ValueError: there is no such model.
+    """
+    if name not in get_args(Name):
+        raise ValueError(f"no trained model is called {name!r}; there are transformer and rnn")
     with resources.as_file(resources.files("transformer_lib.course.trained") / name) as folder:
         return load_run(folder)

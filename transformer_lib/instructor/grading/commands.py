@@ -63,7 +63,9 @@ class Form(StrEnum):
 def grade(
     assignment: Assignment,
     course: CourseFolder,
-    jobs: Annotated[int | None, typer.Option(help="processes; one per core by default")] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="processes; one per core by default")
+    ] = None,
     student: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="only this one; may be repeated")
     ] = None,

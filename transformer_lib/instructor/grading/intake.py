@@ -61,6 +61,8 @@ def read_submission(path: Path) -> NotebookNode:
     """
     if path.is_symlink():
         raise UnreadableError("is a link to another place")
+    if path.is_dir():
+        raise UnreadableError("is a folder; give the notebook in it")
     if not path.is_file():
         raise UnreadableError("is not there")
     if path.stat().st_size > MAX_BYTES:

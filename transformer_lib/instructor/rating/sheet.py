@@ -116,7 +116,8 @@ def make_sheet(
             translations.
     """
     if len(outputs) != 2:
-        raise UserError(f"two systems are rated against one another, not {len(outputs)}")
+        given = f"not {len(outputs)}" if len(outputs) > 1 else "not one against itself"
+        raise UserError(f"two systems are rated against one another, {given}")
     for name, texts in outputs.items():
         if len(texts) != len(sources):
             raise UserError(f"{name} has {len(texts)} translations of {len(sources)} sources")
