@@ -363,6 +363,8 @@ def show_progress(
     if (folder / "chapters" / RECORD).exists() and not (folder / RECORD).exists():
         folder = folder / "chapters"
     typer.echo(repr(progress(folder)))
+    if not (folder / RECORD).exists():
+        typer.echo(f"({folder.absolute()} has no {RECORD}: are your notebooks there?)", err=True)
 
 
 app.command("class-list")(grading.class_list)

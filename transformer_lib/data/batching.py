@@ -49,8 +49,7 @@ class Batch:
         return self._each(Tensor.pin_memory)
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> "Batch":
-        there = {name: value for name, value in vars(self).items() if value is not None}
-        return Batch(**{name: change(value) for name, value in there.items()})
+        return Batch(**{k: change(v) for k, v in vars(self).items() if v is not None})
 
 
 def plan_batches(

@@ -60,7 +60,7 @@ def _download(url: str, path: Path, expected_sha256: str | None, attempts: int) 
                     raise UserError(
                         f"cannot download {url}: {error}; check the network and run the command "
                         "again (it continues where it stopped), or fetch the file and use "
-                        "--from FOLDER"
+                        "--from DIR"
                     ) from error
                 time.sleep(min(2.0**attempt, 30.0) / 4)
                 continue
@@ -72,7 +72,7 @@ def _download(url: str, path: Path, expected_sha256: str | None, attempts: int) 
             raise UserError(
                 f"{url} has SHA-256 {actual[:12]}…, expected {expected_sha256[:12]}…; the download "
                 "was removed, run the command again or fetch the file elsewhere and use "
-                "--from FOLDER"
+                "--from DIR"
             )
 
 

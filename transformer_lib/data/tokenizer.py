@@ -78,6 +78,11 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: Path | str) -> "Tokenizer":
+        """From a file with a serialized SentencePiece model.
+
+        Raises:
+            UserError: it cannot be read, or is not such a model.
+        """
         try:
             model = Path(path).read_bytes()
         except OSError as error:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from transformer_lib.data.cleaning import Pair
 from transformer_lib.data.download import download
-from transformer_lib.errors import UserError
+from transformer_lib.errors import UserError, require
 from transformer_lib.files import cache_folder, read_lines
 
 if TYPE_CHECKING:
@@ -77,13 +77,10 @@ def _fetched(name: str) -> Path:
 
 
 def _open(path: Path) -> "ParquetFile":
-    try:
-        from pyarrow import ArrowException
-        from pyarrow.parquet import ParquetFile
-    except ModuleNotFoundError as error:
-        raise UserError(
-            "the mirror's files need pyarrow: pip install 'transformer-lib[mirror]'"
-        ) from error
+    require("pyarrow.parquet", "mirror")
+    from pyarrow import ArrowException
+    from pyarrow.parquet import ParquetFile
+
     if not path.exists():
         raise UserError(f"there is no {path}")
     try:

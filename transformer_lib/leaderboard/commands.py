@@ -38,6 +38,7 @@ def run(
     chosen = read_entry(entry)
     with text_of(chosen.track, files) as (text, test):
         for number in seed or SEEDS:
+            typer.echo(f"seed {number} is running; {entry / 'log.txt'} has what it says", err=True)
             done, translations = run_seed(chosen, number, text, test)
             chosen.write(done, translations)
             typer.echo(_line(done))

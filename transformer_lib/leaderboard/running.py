@@ -67,7 +67,7 @@ def run_seed(
         ]  # fmt: skip
         started = time.perf_counter()
         limit = (1 + EXTRA_SHARE) * allowed + EXTRA_SECONDS
-        _run(entry.name, command, limit, log or entry.folder / "log.txt")
+        _run(entry.name, command, limit, log or entry.folder / "log.txt", Path(folder))
         seconds = time.perf_counter() - started
         is_there = out.is_file() and not out.is_symlink()  # a pipe could be read for ever
         translations = list(read_lines(out)) if is_there else []
@@ -80,15 +80,24 @@ def run_seed(
     return Try(seed, score, seconds, (1000 * before, 1000 * after)), translations
 
 
-def _run(name: str, command: list[str], limit: float, log: Path) -> None:
+def _run(name: str, command: list[str], limit: float, log: Path, folder: Path) -> None:
     """Wait for it, up to ``limit`` seconds; nothing of it is left running.
+
+    Args:
+        folder: for its temporary files, which it cannot remove when it is killed.
 
     Raises:
         UserError: it fails, or takes longer.
     """
+    environment = os.environ | dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(folder))
     with log.open("ab") as said:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, start_new_session=True
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+            env=environment,
+            start_new_session=True,
         )
         try:
             code = process.wait(limit)

@@ -2,16 +2,35 @@
 
 import multiprocessing
 import os
+import signal
 import threading
 from concurrent.futures import Executor, ProcessPoolExecutor
+from multiprocessing.context import SpawnContext, SpawnProcess
 
 from transformer_lib.errors import UserError
 
 
+class _Worker(SpawnProcess):
+    """Ctrl-C is for its parent, which lets it finish; it would die in the middle of its imports."""
+
+    def start(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            super().start()
+            return
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # a new process inherits this
+        try:
+            super().start()
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+
+class _Spawning(SpawnContext):
+    Process = _Worker
+
+
 def processes(jobs: int | None) -> Executor:
     """As many processes of this machine; one for each core by default."""
-    context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(jobs, mp_context=context, initializer=_end_with_parent)
+    return ProcessPoolExecutor(jobs, mp_context=_Spawning(), initializer=_end_with_parent)
 
 
 def _end_with_parent() -> None:

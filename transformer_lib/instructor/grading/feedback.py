@@ -54,7 +54,19 @@ def make_feedback(course: Course, assignment: str, unfinished: bool = False) -> 
             shutil.rmtree(pages[one.student], ignore_errors=True)
         else:
             _give_reason(pages[one.student], one, policy)
+            _say_provisional(pages[one.student], one.waiting)
     return Pages(len(done) - len(failed), len(there) - len(done), failed)
+
+
+def _say_provisional(pages: Path, waiting: int) -> None:
+    """Say on top that answers still wait for a human; nbgrader shows 0 points for them."""
+    if not waiting:
+        return
+    answers = f"{waiting} answers are" if waiting > 1 else "1 answer is"
+    note = f"<p><strong>Provisional: {answers} not graded yet, and count as 0 here.</strong></p>"
+    for page in pages.glob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        write_text(page, text.replace("</h4>", f"</h4>{note}", 1))
 
 
 def _give_reason(pages: Path, one: Standing, policy: LatePolicy) -> None:

@@ -297,8 +297,10 @@ def _judged(
                 left.remove(item)
                 if item.take(future, task):
                     yield item
-        except BaseException:
+        except BaseException as error:
             executor.shutdown(wait=False, cancel_futures=True)
+            if isinstance(error, KeyboardInterrupt):
+                tqdm.write("stopping once what is being judged is done; call it again to go on")
             raise
     # One by one. Where a process was killed its executor is broken: so it is known by whom.
     while left:
