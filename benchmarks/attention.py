@@ -9,7 +9,7 @@ import time
 import torch
 import torch.nn.functional as F
 
-from transformer_lib.device import choose_device
+from transformer_lib.device import choose_device, synchronize
 from transformer_lib.model.scaled_dot_product import attention
 
 SHAPES = [(100, 4, 10, 48), (50, 4, 20, 48), (16, 8, 64, 64), (4, 8, 256, 64)]  # about 1,024 tokens
@@ -23,8 +23,7 @@ def milliseconds(function, shape, dtype, repeats=30):
         qkv = [torch.randn(shape, device=DEVICE, dtype=dtype, requires_grad=True) for _ in range(3)]
         started = time.perf_counter()
         function(*qkv).sum().backward()
-        if DEVICE.type == "cuda":
-            torch.cuda.synchronize()
+        synchronize(DEVICE)
         times.append(1000 * (time.perf_counter() - started))
     return statistics.median(times)
 

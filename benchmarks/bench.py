@@ -24,7 +24,13 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from transformer_lib.data import Batch, DataConfig, make_batch, plan_batches, prepare
-from transformer_lib.device import choose_device, choose_dtype, describe_device
+from transformer_lib.device import (
+    autocast,
+    choose_device,
+    choose_dtype,
+    describe_device,
+    synchronize,
+)
 from transformer_lib.export.huggingface import untrained
 from transformer_lib.files import write_text
 from transformer_lib.model import Transformer, TransformerConfig, build_transformer
@@ -65,7 +71,7 @@ class System:
 
     def step(self, batch: Batch) -> None:
         """One step of training."""
-        with torch.autocast(DEVICE.type, self.dtype, enabled=self.dtype != torch.float32):
+        with autocast(DEVICE, self.dtype):
             loss = self.loss(batch)
         loss.backward()
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
@@ -192,12 +198,10 @@ def _peak() -> float:
 
 
 def timed(work: Callable[[], object]) -> float:
-    if DEVICE.type == "cuda":
-        torch.cuda.synchronize()
+    synchronize(DEVICE)
     started = time.perf_counter()
     work()
-    if DEVICE.type == "cuda":
-        torch.cuda.synchronize()
+    synchronize(DEVICE)
     return time.perf_counter() - started
 
 

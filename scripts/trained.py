@@ -7,7 +7,7 @@ from pathlib import Path
 
 from transformer_lib.course import trained
 from transformer_lib.experiment.run import load_run
-from transformer_lib.training.checkpoint import save_model
+from transformer_lib.training.checkpoint import checkpoints_in, save_model
 
 RUNS = Path("runs")
 KEPT = ("experiment.json", "run.json", "tokenizer.model", "metrics.jsonl")
@@ -17,7 +17,7 @@ def main() -> None:
     for name in ("transformer", "rnn"):
         run = RUNS / f"course_{name}"
         command = [sys.executable, "-m", "transformer_lib", "train", run.name, "--out", str(run)]
-        resume = ["--resume"] if (run / "run.json").exists() else []
+        resume = ["--resume"] if checkpoints_in(run) else []
         subprocess.run([*command, *resume], check=True)
         folder = Path(trained.__file__).parent / name
         folder.mkdir(exist_ok=True)

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from importlib import metadata
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,7 @@ def run_in_core(program, *arguments):
     )
 
 
+TRAINED = files("transformer_lib.course.trained") / "transformer"
 CLI = "from transformer_lib.cli import main; main()"
 
 
@@ -119,6 +121,8 @@ def test_what_an_extra_is_needed_for_says_which(tmp_path):
         (["grade", "x"], "grading"),
         (["verify-submission", "x.ipynb"], "notebooks"),
         (["rate", "make", "a", "b"], "rating"),
+        (["export", TRAINED, "--format", "ctranslate2", "--out", tmp_path / "out"], "export"),
+        (["export", TRAINED, "--format", "huggingface", "--out", tmp_path / "out"], "export"),
     ):
         result = run_in_core(CLI, *words)
         assert result.returncode == 2

@@ -5,6 +5,7 @@ import warnings
 
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
@@ -125,6 +126,35 @@ def test_states_equal_nn_transformers(norm):
         tgt_is_causal=True,
     )
     assert (actual - expected).abs().max() < 1e-10
+
+
+@pytest.mark.parametrize("score", ["luong", "bahdanau"])
+def test_the_rnn_is_the_one_that_is_described(score):
+    """One sentence, by PyTorch's bidirectional LSTM and its attention."""
+    model = small_rnn(score=score)
+    src, tgt = random_tokens(1, 6), random_tokens(1, 5)
+    both_ways = nn.LSTM(16, 8, batch_first=True, bidirectional=True).double()
+    backwards = model.encoder.backwards.state_dict()
+    both_ways.load_state_dict(
+        model.encoder.forwards.state_dict()
+        | {f"{name}_reverse": weight for name, weight in backwards.items()}
+    )
+    table = model.output_weight * 16**0.5  # one for all
+    memory, _ = both_ways(table[src])
+    memory = memory + model.encoder.upper[0](memory)[0]
+
+    first, second = model.bridge(memory.mean(dim=1)).tanh().chunk(2, dim=-1)
+    h, _ = model.first(table[tgt], (first[None], torch.zeros(1, 1, 16).double()))
+    attention = model.attention
+    if score == "luong":
+        context = F.scaled_dot_product_attention(attention.query(h), memory, memory)
+    else:
+        hidden = (attention.query(h)[:, :, None] + attention.key(memory)[:, None]).tanh()
+        context = attention.score(hidden)[..., 0].softmax(dim=-1) @ memory
+    inputs = torch.cat([h, context], dim=-1)
+    h = h + model.upper[0](inputs, (second[None], torch.zeros(1, 1, 16).double()))[0]
+    states = model.combine(torch.cat([h, context], dim=-1)).tanh()
+    torch.testing.assert_close(model(src, tgt), states @ model.output_weight.T)
 
 
 def expected_parameters(c, vocab):

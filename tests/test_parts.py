@@ -61,6 +61,33 @@ def test_the_three_residual_placements():
         torch.testing.assert_close(residual(norm, dropout=0.0)(x, sublayer), value)
 
 
+class Marked(nn.Module):
+    """Stands where dropout is, and shows it: no norm takes it back."""
+
+    def forward(self, x):
+        return x * torch.linspace(0.5, 2.0, x.size(-1)).to(x)
+
+
+def test_dropout_is_where_the_paper_has_it():
+    """Of a sublayer's output before it is added, and of embeddings with positions (5.4)."""
+    x, mark = torch.randn(2, 3, 8).double(), Marked()
+    sublayer, norm = nn.Linear(8, 8).double(), nn.LayerNorm(8).double()
+    expected = {
+        PostNorm: norm(x + mark(sublayer(x))),
+        PreNorm: x + mark(sublayer(norm(x))),
+        BranchNorm: x + norm(mark(sublayer(x))),
+    }
+    for residual, value in expected.items():
+        part = residual(norm, dropout=0.1)
+        part.dropout = mark
+        torch.testing.assert_close(part(x, sublayer), value)
+    embedding = Embedding(9, 8, SinusoidalPositions(8), dropout=0.0)
+    tokens = torch.tensor([[4, 5, 6]])
+    without = embedding(tokens)
+    embedding.dropout = mark
+    torch.testing.assert_close(embedding(tokens), mark(without))
+
+
 @pytest.fixture(params=["MKL", "oneDNN"])
 def product_library(request, monkeypatch):
     """Both ways, whatever is faster on the processor of this test."""

@@ -878,6 +878,7 @@ def test_a_personal_number_is_the_same_for_everybody_who_computes_it():
     # By hand: sha256 of "2026" + newline + "ada", its first 8 bytes modulo 900,000, plus 100,000.
     digest = hashlib.sha256(b"2026\nada").hexdigest()
     assert personal_number(" Ada ", "2026") == 100_000 + int(digest[:16], 16) % 900_000
+    assert personal_number("Jos\u00e9", "2026") == personal_number("Jose\u0301", "2026")
     numbers = {personal_number(f"student{n}", cohort) for n in range(200) for cohort in "ab"}
     assert len(numbers) == 400
 

@@ -1,5 +1,6 @@
 """Loss, schedule, checkpoints, and the promise that a resumed run is the uninterrupted one."""
 
+import copy
 import errno
 import json
 import math
@@ -13,6 +14,7 @@ import sys
 import time
 from collections import Counter
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -44,6 +46,7 @@ from transformer_lib.training.metrics import MetricsLog, read_metrics
 from transformer_lib.training.schedule import budget_rate, noam_rate
 from transformer_lib.training.signals import StopRequest
 from transformer_lib.training.trainer import Trainer
+from transformer_lib.vocabulary import PAD
 
 
 @given(
@@ -161,6 +164,48 @@ def test_training_learns_and_leaves_a_run(toy_config, tmp_path, kind):
     run = load_run(tmp_path / "run")
     assert evaluate_run(run).bleu.score > 80
     assert run.translate(["", "the cat"])[0] == ""
+
+
+@pytest.mark.parametrize("schedule", ["budget", "noam"])
+def test_training_is_a_loop_that_needs_nothing_but_pytorch(toy_config, tmp_path, schedule):
+    """Batches of two parts, PyTorch's loss, clipping and Adam, and the rate as it is described."""
+    from transformer_lib.data import prepare
+
+    warm_up = {"budget": "warmup_share=0.25", "noam": "warmup_steps=20"}[schedule]
+    settings = ["steps=8", "accumulate=2", "clip_norm=0.3", f"schedule={schedule}", warm_up]
+    experiment = load_config(str(toy_config), [f"training.{setting}" for setting in settings])
+    data, config = prepare(experiment.data), experiment.training
+    torch.manual_seed(3)
+    model = build_model(experiment, len(data.tokenizer)).eval()
+    reference = copy.deepcopy(model)
+    trainer = Trainer(model, data.train, config, tmp_path)
+    work = [part.batch for part in islice(trainer._micro_batches(), 2 * 8)]
+    modes = []
+    model.encoder.register_forward_hook(lambda encoder, *rest: modes.append(encoder.training))
+    trainer.train()
+    assert modes == [True] * 16, "or nothing would be dropped"
+
+    optimizer = torch.optim.Adam(reference.parameters(), betas=(0.9, 0.98), eps=1e-9)
+    for step in range(1, 9):
+        share = step / 9  # of the budget; a quarter of it is warm-up
+        falling = 0.5 + 0.5 * math.cos(math.pi * (share - 0.25) / 0.75)
+        budget = 2e-2 * (share / 0.25 if share < 0.25 else falling)
+        noam = 32**-0.5 * min(step**-0.5, step * 20**-1.5)
+        optimizer.param_groups[0]["lr"] = {"budget": budget, "noam": noam}[schedule]
+        parts = work[2 * step - 2 : 2 * step]
+        for batch in parts:
+            logits = reference(batch.src, batch.tgt_input).transpose(1, 2)
+            options = {"ignore_index": PAD, "label_smoothing": 0.1, "reduction": "sum"}
+            loss = F.cross_entropy(logits, batch.labels, **options)
+            (loss / sum((batch.labels != PAD).sum() for batch in parts)).backward()
+        torch.nn.utils.clip_grad_norm_(reference.parameters(), 0.3)
+        optimizer.step()
+        optimizer.zero_grad()
+    # A gradient of zero, such as that of a key's bias, is all rounding, and changes no output.
+    batch = work[0]
+    with torch.no_grad():
+        expected = reference(batch.src, batch.tgt_input)
+        torch.testing.assert_close(model(batch.src, batch.tgt_input), expected, rtol=0, atol=2e-3)
 
 
 def test_tensorboard_shows_what_the_metrics_say(toy_config, tmp_path):

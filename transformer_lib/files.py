@@ -155,13 +155,21 @@ def new_folder(path: Path, elsewhere: str = "another folder") -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a small file atomically."""
+    """Write a small file atomically.
+
+    Raises:
+        UserError: it cannot be written.
+    """
     with atomic_path(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def decoded(line: bytes, number: int) -> str:
-    """A line of UTF-8 without its end, and line 1 without a byte-order mark."""
+    """A line of UTF-8 without its end, and line 1 without a byte-order mark.
+
+    Raises:
+        UnicodeDecodeError: it is not UTF-8.
+    """
     return line.rstrip(b"\r\n").decode("utf-8-sig" if number == 1 else "utf-8")
 
 
@@ -188,7 +196,11 @@ def read_lines(path: Path) -> Iterator[str]:
 
 
 def sha256(path: Path) -> str:
-    """The file's SHA-256 as 64 hexadecimal digits."""
+    """The file's SHA-256 as 64 hexadecimal digits.
+
+    Raises:
+        UserError: it cannot be read.
+    """
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()

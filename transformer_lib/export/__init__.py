@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from transformer_lib.errors import UserError
+from transformer_lib.errors import UserError, require
 from transformer_lib.experiment.run import Run
 from transformer_lib.files import new_folder
 
@@ -20,14 +20,11 @@ def export(run: Run, form: str, folder: Path) -> None:
         raise UserError(f"no format {form!r}; there are {', '.join(FORMATS)}")
     if folder.exists() and any(folder.iterdir()):
         raise UserError(f"{folder} is not empty; choose another folder with --out")
-    try:
-        if form == "ctranslate2":
-            from transformer_lib.export.ctranslate2 import write
-        else:
-            from transformer_lib.export.huggingface import write
-    except ImportError as error:
-        raise UserError(
-            f"{error.name} is missing; install it with: pip install 'transformer-lib[export]'"
-        ) from error
+    if form == "ctranslate2":
+        require("ctranslate2", "export")
+        from transformer_lib.export.ctranslate2 import write
+    else:
+        require("transformers", "export")
+        from transformer_lib.export.huggingface import write
     with new_folder(folder) as temporary:
         write(run, temporary)

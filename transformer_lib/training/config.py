@@ -6,9 +6,8 @@ from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
 from transformer_lib.device import DeviceName, Precision
+from transformer_lib.model.seq2seq import Count
 from transformer_lib.training.schedule import ScheduleName
-
-Count = Annotated[int, Field(ge=1)]
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid", strict=True, allow_inf_nan=False))
