@@ -62,7 +62,8 @@ EXPERIMENTS = {
             "loss",
             usual=((0.0, 1.0), (2.6, 3.3)),
             suspect="Are these 32 layers, 150 steps, a rate of 0.004 from the first step on? Does "
-            "each layer have its α, and do the queries and keys keep their size?",
+            "each layer have its α? Have the matrices that the text names become smaller, and no "
+            "others?",
             between=(0.0, 20.0),
         ),
     )

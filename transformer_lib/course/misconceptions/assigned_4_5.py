@@ -599,3 +599,15 @@ def batch_without_specials(next_logits, batch_size, max_len):
 )
 def length_of_the_first(hypotheses, references):
     return _multi(hypotheses, references, choose=lambda length, lengths: lengths[0])
+
+
+@misconception(
+    "M834",
+    "smooth_among_others",
+    title="padded places are in the sum, and not in the number",
+    source="an answer in a trial of the checks: loss.sum() / (labels != PAD).sum()",
+    effect="The more padding a batch has, the larger its loss.",
+    hint="You divide by the number of real tokens. Over which tokens is your sum?",
+)
+def padding_in_the_sum(logits, labels, smoothing):
+    return _each(logits, labels, smoothing).sum() / (labels != PAD).sum()

@@ -899,8 +899,8 @@ def nothing_moved(attend):
     title="the largest score is subtracted, even if it is a blocked one",
     source="an answer in a trial of the checks: softmax by hand, masked after the exponential",
     effect="Where a blocked score is the largest by far, all that is allowed is rounded to 0.",
-    hint="With large scores some queries' weights add up to 0. You subtract each query's largest "
-    "score: may that be the score of a blocked key?",
+    hint="With large scores some queries' weights add up to 0. A softmax takes off each query's "
+    "largest score: may that be the score of a blocked key?",
 )
 def largest_of_all_taken_off(query, key, value, mask):
     shares = _shares(query, key, mask)
@@ -998,4 +998,33 @@ def first_two_exchanged(attend):
 )
 def cut_off(scores):
     exponentials = scores.clamp(max=80.0).exp()
+    return exponentials / exponentials.sum(dim=-1, keepdim=True)
+
+
+@misconception(
+    "M828",
+    "ignores_order",
+    title="an order that is its own opposite",
+    source="an answer in a trial of the checks: flip",
+    effect="Attention that reads keys and values in opposite orders passes.",
+    hint="Your order turns the sequence around, and turned around twice it is as it was. Try one "
+    "that is not its own opposite, such as roll.",
+)
+def turned_around(attend):
+    query, key, value = torch.randn(2, 4, 8), torch.randn(2, 7, 8), torch.randn(2, 7, 8)
+    moved = attend(query, key.flip(1), value.flip(1))
+    return torch.allclose(attend(query, key, value), moved, atol=1e-5)
+
+
+@misconception(
+    "M832",
+    "softmax",
+    title="the mean is taken off instead of the largest score",
+    source="an answer in a trial of the checks: scores − scores.mean()",
+    effect="A score far above the others still overflows, and the row becomes NaN.",
+    hint="It helps to take something off all scores of a row, but in yours the largest exponential "
+    "can still be infinite. What, taken off, leaves no number above 0?",
+)
+def mean_taken_off(scores):
+    exponentials = (scores - scores.mean(dim=-1, keepdim=True)).exp()
     return exponentials / exponentials.sum(dim=-1, keepdim=True)

@@ -183,3 +183,16 @@ def scaled_for_the_base_model(tokens, table):
 def own_table_of_positions(tokens, table, positions, dropout):
     own = sinusoidal_positions(tokens.size(1), table.size(1))
     return dropout(table[tokens] * math.sqrt(table.size(1)) + own)
+
+
+@misconception(
+    "M831",
+    "embed_with_positions",
+    title="the last rows of the table instead of the first",
+    source="an answer in a trial of the checks: positions[-length:]",
+    effect="The first token's position depends on how long the table is.",
+    hint="Your positions are those at the end of the table. Which row belongs to the first token?",
+)
+def last_rows(tokens, table, positions, dropout):
+    x = table[tokens] * math.sqrt(table.size(1))
+    return dropout(x + positions[-tokens.size(1) :])

@@ -26,7 +26,7 @@ def sign_turned(weights, offset):
     title="divided by the length",
     source="a plausible slip: the first query has no token before it, and is counted all the same",
     effect="Shares are too small, in short sentences the most.",
-    hint="At offset 0 you are right, elsewhere too small. How many queries have a key at this "
+    hint="At other offsets than 0 your shares are too small. How many queries have a key at this "
     "offset?",
 )
 def divided_by_the_length(weights, offset):

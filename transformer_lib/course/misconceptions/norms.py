@@ -1019,3 +1019,49 @@ def summed_over_the_batch(x, upstream, scale, eps):
 def factor_without_eps(x, upstream, scale, eps):
     of_x, of_scale, of_shift = _backward(x, upstream, scale, eps, root=False)
     return of_x / x.std(dim=-1, correction=0, keepdim=True), of_scale, of_shift
+
+
+def _sum_of_roots(x, scale, shift, eps, dims):
+    mean, variance = x.mean(dim=dims, keepdim=True), x.var(dim=dims, correction=0, keepdim=True)
+    return scale * (x - mean) / (variance.sqrt() + eps**0.5) + shift
+
+
+@misconception(
+    "M827",
+    "layer_norm",
+    title="the root of a sum as the sum of the roots",
+    source="an answer in a trial of the checks: variance.sqrt() + eps ** 0.5",
+    effect="Results are too small, the more the smaller the deviation is.",
+    hint="Your results are too small where the deviation is. Is √(σ² + ε) the same as √σ² + √ε?",
+)
+def sum_of_roots(x, scale, shift, eps):
+    return _sum_of_roots(x, scale, shift, eps, -1)
+
+
+@also("M827", "batch_norm")
+def batch_sum_of_roots(x, scale, shift, eps):
+    return _sum_of_roots(x, scale, shift, eps, (0, 1))
+
+
+@also("M827", "rms_norm")
+def rms_sum_of_roots(x, scale, eps):
+    return scale * x / (x.square().mean(dim=-1, keepdim=True).sqrt() + eps**0.5)
+
+
+@misconception(
+    "M833",
+    "BatchNorm",
+    title="the mean of all batches so far",
+    source="an answer in a trial of the checks: a count, and momentum 1/count",
+    effect="What the model was like at the beginning of training never fades.",
+    hint="In training you are right. In use all batches so far count alike in yours: how much of "
+    "the old statistics should a new batch leave, whatever its number?",
+)
+class AllBatchesAlike(_Running):
+    batches = 0
+
+    def forward(self, x):
+        if self.training:
+            self.batches += 1
+            self.keep = 1 - 1 / self.batches
+        return super().forward(x)

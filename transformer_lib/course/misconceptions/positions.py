@@ -539,3 +539,18 @@ def sines_without_gaps(k, d_model):
     sines = angle[:-1].sin()
     matrix = torch.diag(angle.cos()) + torch.diag(sines, 1) - torch.diag(sines, -1)
     return matrix.float()
+
+
+@misconception(
+    "M830",
+    "rotary",
+    title="channels that have been turned already are read again",
+    source="an answer in a trial of the checks: out[..., 0::2] is set, then read as if it were x",
+    effect="The second channel of each pair is made from the new first one; its length changes.",
+    hint="The first channel of each of your pairs is right. When you compute the second one, is "
+    "the first still the old one?",
+)
+def turned_in_place(x, position):
+    first = _rotated(x, position)[..., 0::2]
+    half_turned = torch.stack([first, x[..., 1::2]], dim=-1).flatten(-2)
+    return torch.stack([first, _rotated(half_turned, position)[..., 1::2]], dim=-1).flatten(-2)

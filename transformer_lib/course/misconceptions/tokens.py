@@ -643,3 +643,18 @@ def added_letter_by_letter(symbols, pair):
     for symbol in _merge(symbols, pair):
         merged += [symbol] if symbol == joined else symbol
     return merged
+
+
+@misconception(
+    "M826",
+    "tokenize",
+    title="a word counts once per sentence",
+    source="an answer in a trial of the checks: set(split_words(sentence))",
+    effect="A pair that one sentence has twice counts as much as a pair that it has once.",
+    hint="Where a sentence has the same word twice, your merges come in another order. How often "
+    "does that word count in yours?",
+)
+def once_per_sentence(text, number, sentences):
+    return _tokenized(
+        text, number, sentences, learn=lambda sentence: dict.fromkeys(_words(sentence))
+    )

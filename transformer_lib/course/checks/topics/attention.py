@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from transformer_lib.course.checks.exercise import exercise
+from transformer_lib.course.checks.exercise import exercise, without_autograd
 from transformer_lib.course.checks.observe import Case
 from transformer_lib.course.checks.topics.positions import shift_matrix
 from transformer_lib.model.masks import Mask
@@ -66,7 +66,16 @@ def _attention_cases(random: torch.Generator) -> dict[str, Case]:
         ),
         "a batch of one, other lengths": Case(*qkv(1, 2, 7, 3), random_mask((1, 1, 1, 3), random)),
         "double precision": Case(*(x.double() for x in qkv(2, 3, 4, 6)), None),
+        "half precision": Case(*_in_halves(random)),
     }
+
+
+def _in_halves(random: torch.Generator) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """All scores are 0 and one, two or four keys are seen, so that nothing is rounded."""
+    key, value = torch.randint(-4, 5, (2, 2, 3, 4, 8), generator=random).half()
+    seen = torch.ones(4, 4).tril().bool()
+    seen[2, 3] = True
+    return torch.zeros_like(key), key, value, seen[:, torch.randperm(4, generator=random)]
 
 
 exercise("attention", _attention_cases, outputs=("output", "weights"))(attention)
@@ -178,7 +187,7 @@ def _gradient_cases(random: torch.Generator) -> dict[str, Case]:
     }
 
 
-@exercise("attention", _gradient_cases, tolerance=1e-5)
+@exercise("attention", _gradient_cases, tolerance=1e-5, use=without_autograd)
 def softmax_backward(
     weights: Float[Tensor, "... queries keys"], upstream: Float[Tensor, "... queries keys"]
 ) -> Float[Tensor, "... queries keys"]:

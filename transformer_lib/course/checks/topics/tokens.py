@@ -137,6 +137,7 @@ def _tokenizer_cases(random: torch.Generator) -> dict[str, Case]:
         "no sentence": Case(text, 3, []),
         "more merges than there are": Case(["oh no"], 20, ["no, oh no"]),
         "an early merge stands in the way": Case(["bc bc bc ab ab abc"], 4, ["abc ab"]),
+        "a word three times in a sentence": Case(["ab ab ab cd", "cd"], 2, ["ab cd"]),
         "a piece of pieces only": Case(["the the"], 3, ["he the"]),
         "two spaces, one at the end, and nothing": Case(text, 6, ["Tom  is ", ""]),
     }
