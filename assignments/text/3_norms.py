@@ -291,8 +291,9 @@ verdict
 # What does the figure show, and why? Without a residual connection, is the gradient small at the
 # first sublayer only? In chapter 9 post-norm gave the *top* layer more; here it is the other way
 # round: what do these sublayers do that those did not? (What have their outputs in common, and what
-# becomes of it in the norm?) The authors say that α bounds how much a sublayer can change what goes
-# through the stack: do your numbers agree, as far as they can tell?
+# becomes of it in the norm?) The authors say that α and the smaller weights together bound how much a
+# training step changes what the stack returns. What does α alone do to the gradients here, and why
+# can your numbers not say whether it would be enough for training?
 #
 # ### BEGIN MARK SCHEME
 # | points | for |
@@ -301,7 +302,7 @@ verdict
 # | 1 | cell 1: three lines, labeled, logarithmic axes, with the student's own seed, {{ NUMBER }} |
 # | 1 | the norms of the text are those of the student's own run; 100 runs with other seeds had 2 to 6 · 10⁻⁶ at the first and 1 to 9 · 10⁻⁶ at the last one without a residual connection, 1.2 to 1.4 and 0.21 to 0.22 with post-norm, 0.14 to 0.16 and 0.10 with α |
 # | 1 | without a residual connection: a factor of about 1/√2 per sublayer, forward (states shrink) and backward (gradients shrink); so it is small at the last one, too |
-# | 1 | post-norm: the first one's grows with the depth, since the norm removes the ReLU's mean (the sum has variance 1.34, the gradient's square grows by 1.5); with α it hardly changes; and no more than three seeds of an untrained stack allow |
+# | 1 | post-norm: the first one's grows with the depth, since the norm removes the ReLU's mean (the sum has variance 1.34, the gradient's square grows by 1.5); with α it hardly changes; and an untrained stack with the weights as they are says nothing about training |
 # ### END MARK SCHEME
 
 # %% manual="gradient_figure" points=3
@@ -362,36 +363,42 @@ show(
 # gradient grows by √(1.5/1.34) = 1.06 per sublayer, 5.7 times in 31. In chapter 9 the sublayers
 # ended in a linear layer, whose outputs have no mean. With α, what a sublayer adds is a small part
 # of the sum, so this factor is near 1: the norm stays near 0.1 from 2 to 32 sublayers, and both
-# ends get about the same. That agrees with the authors, at the start: nothing was trained here.
+# ends get about the same. Whether that would be enough for training it cannot say: nothing was trained
+# here, a step changes all sublayers at once, and how much that changes the output depends on the
+# size of their weights, too, which DeepNorm makes smaller.
 
 # %% [markdown] question="q_plan"
 # ## 6 · Plan an experiment (4 points, graded by hand)
 #
-# In chapter 8 batch norm hurt the decoder and hardly affected the encoder. Two explanations suggest
-# themselves: in the decoder the statistics contain the *future*; or the decoder's lengths vary
-# more, so that *padding* is to blame after all. Plan an experiment that tells them apart. Which
-# cases, how many seeds, which measure, what does each explanation predict, and which result would
-# convince you that both are wrong? Your task 3 may be of use.
+# In chapter 8 batch norm hurt the decoder and hardly affected the encoder: in evaluation mode on
+# batches of similar lengths, and even more in training mode on mixed ones. Two explanations suggest
+# themselves: in the decoder the statistics contain the *future*; or *padding* is to blame after
+# all. Plan an experiment that tells them apart, for either loss. Which cases, which batches, how
+# many seeds, which measure, what does each explanation predict, and which result would convince you
+# that both are wrong? Your task 3 may be of use.
 #
 # ### BEGIN MARK SCHEME
 # | points | for |
 # |---|---|
 # | 1 | cases that differ in one thing, such as statistics without padding, or of one position over the batch |
-# | 1 | a prediction of each explanation for each case, as more, less or the same |
+# | 1 | a prediction of each explanation for each case, as more, less or the same; that padding can do nothing where there is none (similar lengths) counts as one |
 # | 1 | seeds (three or more), a measure, and a rule for what counts as a difference |
 # | 1 | a result that would speak against both |
+# | | (What came out with three seeds: mixed lengths cost 1.10, 1.07 and 0.76 nats in training mode, and 0.30, 0.30 and 0.28 without padding in the statistics. Evaluation mode on similar lengths costs 0.33, 0.38 and 0.35, without padding 0.33, 0.35 and 0.30, and position by position 0.28, 0.59 and 0.78: so neither explanation is enough. On mixed lengths, without padding, the two modes agree within 0.01. What batches of one length give away is the length: the loss of the last token before the end is 0.49 in training mode and 1.56 in evaluation mode, that of the first one is the same.) |
 # ### END MARK SCHEME
 
 # %% [markdown] manual="plan_words" points=4
 # Three decoders with batch norm: as it is; with statistics over real positions only
-# (`MaskedBatchNorm`); and with statistics of each position by itself, over the sentences of the
-# batch, which cannot contain the future. Five seeds each, the loss in evaluation mode minus that in
-# training mode on the same held-out batches. If it is padding, the second case has (nearly) no
-# difference and the third one keeps it; if it is the future, it is the other way round. I call two
-# cases different if their means differ by more than twice the standard error of the difference. If
-# the difference stays in both, neither explanation is enough, and I would look at the running
-# means: perhaps they lag behind a decoder that changes quickly, which a smaller learning rate would
-# show.
+# (`MaskedBatchNorm`); and with statistics of each position by itself, over the real tokens of the
+# batch there, which cannot contain the future. Five seeds each, and two differences: the loss in
+# evaluation mode minus that in training mode on batches of similar lengths, and in training mode
+# that on mixed batches minus that on similar ones. In batches of similar lengths there is hardly any
+# padding, so it cannot explain the first difference, whatever the case. If it explains the second,
+# the second case has (nearly) none of it; if the future explains either, the third case has none of
+# it. I call two cases different if their means differ by more than twice the standard error of the
+# difference. If the first difference stays in the third case, too, neither explanation is enough.
+# Then I would look at the loss by the place in the sentence: perhaps sentences of one length in a
+# batch let its statistics tell when the sentence ends.
 
 # %% [markdown]
 # Done? Run everything once from the top (*Restart Kernel and Run All Cells*), save, and let

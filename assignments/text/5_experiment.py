@@ -211,7 +211,8 @@ for budgets, ours, theirs, expected, says in (
     ([1, 2], [5, 4], [4, 5], None, "behind at the end"),
     ([1, 2], [5, 5], [4, 5], None, "equal at the end is not ahead"),
     ([1, 2, 3], [2, 1, 2], [1, 1, 1], 2.0, "equal on the way is not ahead"),
-    ([1, 2, 3, 4], [2, 0, 0, 3], [1, 1, 1, 1], 10 / 3, "for good: the last crossing counts"),
+    ([1, 2, 3, 4], [2, 0, 0, 3], [1, 1, 1, 1], 10 / 3, "not ahead from the start for good"),
+    ([1, 2, 3, 4], [0, 2, 0, 3], [1, 1, 1, 1], 10 / 3, "for good: the last crossing counts"),
 ):
     start, step, level, size = (1 + torch.rand(4, dtype=torch.double)).tolist()
     budgets = [start + step * budget for budget in budgets]
@@ -325,7 +326,8 @@ assert judged.sentences == 20
 # only counts letters. A human who did so would not be counted, and this judgment is worth no more
 # than its rater. Twenty sentences give an interval of about ± 0.3 around the difference in
 # preference, so only a large difference could be sure. The interval shrinks with the root of the
-# number: half the width takes four times as many judgments. The correlation with sentence BLEU is
+# number: half the width takes four times as many judgments. For a difference of 0.1 to be sure, ± 0.3
+# must become ± 0.1: nine times as many, 180 sentences. The correlation with sentence BLEU is
 # weak: on single sentences BLEU says little, above all where the reference says the same in other
 # words.
 
@@ -356,7 +358,7 @@ assert judged.sentences == 20
 # an AMD EPYC (`make train-demo`; the cells above train twenty steps only). The Transformer comes to
 # 54.0 BLEU and the RNN to 53.0, all references counted; the difference of 1.0 points is within what
 # chance does with 1,000 sentences (p = 0.22). In this time the RNN sees 6.7 million tokens and the
-# Transformer 5.0. Only a part of that is because it needs a tenth fewer operations per token (6.8
+# Transformer 5.0. Only a part of that is because the RNN needs a tenth fewer operations per token (6.8
 # million against 7.5); the rest must be in how fast this machine runs the operations of each. And
 # the RNN needs less to begin: the order of words is built into it, and short sentences are easy for
 # it. After half a minute it is ahead, 34 to 30 on the validation sentences. The Transformer must

@@ -574,7 +574,7 @@ print("longest sentence in training:", max(map(len, read)), "words; with because
 print(sum("because" in words for words in read), "of", f"{len(read):,}")
 
 # %% [markdown]
-# From *tired* to *wide* nothing moves by much more than four percentage points: in this pair, what *it*
+# From *tired* to *wide* nothing moves by more than about four percentage points: in this pair, what *it*
 # is does not matter to the heads. Nor does the place of the nouns: head 1 of layer 1 looks at the
 # pieces of *animal*, and head 4 at those of *street*, wherever they are. And the translations show
 # that the model has understood neither sentence. It could hardly have: no sentence that it was

@@ -131,7 +131,7 @@ for dim, what in {1: "rows", 0: "columns"}.items():
 # mistake need not be yours.
 #
 # In a formula, with a learned scale γ and shift β for each feature, so that the next layer can get
-# every channel in the size and place that suits it ([Ba et al.
+# every channel with the mean and the spread that suit it ([Ba et al.
 # 2016](https://arxiv.org/abs/1607.06450)):
 #
 # $$\text{LN}(x) = \gamma\,\frac{x - \mu}{\sqrt{\sigma^2 + \varepsilon}} + \beta \qquad
