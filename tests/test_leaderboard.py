@@ -11,7 +11,7 @@ from conftest import TOY_CONFIG
 from transformer_lib import cli
 from transformer_lib.data.corpora import Splits, TestSet
 from transformer_lib.errors import UserError
-from transformer_lib.leaderboard import entries, running, table
+from transformer_lib.leaderboard import entries, running
 from transformer_lib.leaderboard.entries import Track, entries_in, read_entry
 from transformer_lib.leaderboard.reference import reference_step
 from transformer_lib.leaderboard.running import run_seed, text_of, verify
@@ -46,8 +46,7 @@ def small(monkeypatch, toy_files):
     valid = TestSet("valid", read("valid.en"), [[line] for line in read("valid.de")])
     pairs = list(zip(read("train.en"), read("train.de"), strict=True))
     pairs += [(SENTENCES[0], REFERENCES[0])]  # must not reach an entry
-    for module in (running, table):
-        monkeypatch.setattr(module, "load_corpus", lambda *_: Splits(pairs, valid, test))
+    monkeypatch.setattr(entries, "load_corpus", lambda *_: Splits(pairs, valid, test))
     monkeypatch.setattr(running, "reference_step", lambda: 0.01)
     monkeypatch.setitem(entries.TRACKS, "multi30k-3min", Track("multi30k", 400))
     monkeypatch.setattr(running, "EXTRA_SECONDS", 60.0)
@@ -190,7 +189,7 @@ def test_entries_of_one_name_and_more_seeds_than_needed(small, tmp_path):
                 read_entry(folder).write(*run_seed(read_entry(folder), seed, text, test))
     found = entries_in(tmp_path)
     assert all(entry.is_complete for entry in found)
-    first, second = rows_of(found, running.load_corpus().test)
+    first, second = rows_of(found, entries.load_corpus().test)
     assert first.scores == [pytest.approx(100.0)] * 3
     assert max(second.scores) < 50
     assert second.p < 0.05
@@ -257,3 +256,9 @@ def test_the_readme_has_the_score_of_every_entry():
 
 def test_the_reference_step_is_a_time():
     assert 0.0 < reference_step() < 10.0
+
+
+def test_files_for_one_track_do_not_disturb_the_others(tmp_path):
+    assert len(entries.TRACKS["tatoeba-3min"].splits(tmp_path).test) == 1000
+    with pytest.raises(UserError, match="there is no folder"):
+        entries.TRACKS["multi30k-3min"].splits(tmp_path / "nowhere")

@@ -203,8 +203,10 @@ def describe_training(
     training = experiment.training
     device = choose_device(training.device)
     dtype = str(choose_dtype(device, training.precision)).removeprefix("torch.")
-    length = f"{training.steps or 0:,} step" + "s" * (training.steps != 1)
-    length = f"{training.minutes:g} minutes" if training.minutes else length
+    if training.steps is None:
+        length = f"{training.minutes:g} minutes"
+    else:
+        length = f"{training.steps:,} step" + "s" * (training.steps != 1)
     together = f"{processes} × " if processes > 1 else ""
     return (
         f"{experiment.name}: {KINDS[experiment.model.kind]} of {num_parameters(model) / 1e6:.1f} M "

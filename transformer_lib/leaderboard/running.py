@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import mean
 from typing import NamedTuple
 
-from transformer_lib.data.corpora import DataConfig, TestSet, load_corpus
+from transformer_lib.data.corpora import DataConfig, TestSet
 from transformer_lib.data.preparation import cleaner_of
 from transformer_lib.errors import UserError
 from transformer_lib.files import read_lines, write_text
@@ -33,9 +33,8 @@ TOLERANCE = 1.0  # BLEU: what another machine and chance may change
 @contextmanager
 def text_of(track: Track, files: Path | None = None) -> Iterator[tuple[Path, TestSet]]:
     """A folder with the text of a track, and the test set, whose references are not in it."""
-    config = DataConfig(track.corpus)
-    splits = load_corpus(config, files)
-    train = list(cleaner_of(config, splits)(splits.train))
+    splits = track.splits(files)
+    train = list(cleaner_of(DataConfig(track.corpus), splits)(splits.train))
     valid = [(s, r[0]) for s, r in zip(splits.valid.sources, splits.valid.references, strict=True)]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 
-from transformer_lib.data.corpora import DataConfig, TestSet, load_corpus
+from transformer_lib.data.corpora import TestSet
 from transformer_lib.errors import UserError
 from transformer_lib.leaderboard.entries import SEEDS, TRACKS, Entry
 from transformer_lib.metrics.bleu import bleu, paired_bootstrap
@@ -60,7 +60,7 @@ def as_markdown(entries: Sequence[Entry], files: Path | None = None) -> str:
         own = [entry for entry in entries if entry.about.track == name]
         if not own:
             continue
-        test = load_corpus(DataConfig(track.corpus), files).test
+        test = track.splits(files).test
         lines = [
             f"## {name}",
             "",
