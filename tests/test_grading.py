@@ -161,7 +161,7 @@ def test_a_notebook_without_its_metadata_is_said_to_be_one(template):
 UNREADABLE = {
     "no file": (lambda path: None, "is not there"),
     "an empty file": (lambda path: path.touch(), "is empty"),
-    "a folder": (lambda path: path.mkdir(), "is not there"),
+    "a folder": (lambda path: path.mkdir(), "is a folder; give the notebook in it"),
     "a link": (lambda path: path.symlink_to("/etc/passwd"), "is a link"),
     "no text": (lambda path: path.write_bytes(b"\xff\xfe\0"), "is not UTF-8"),
     "no JSON": (lambda path: path.write_text("{"), "is not a notebook"),

@@ -271,18 +271,23 @@ def _repaired(
 def _two_together(
     exercise: Exercise, trial: Trial, outcomes: Outcomes
 ) -> tuple[Misconception, ...]:
-    """Two known mistakes, each of which adds something of its own, or multiplies by it."""
-    if any(o.error for o in outcomes.values()) or not _is_rich(trial.right):
+    """Two known mistakes, each of which adds something of its own, or multiplies by it.
+
+    An error must be one that either of them has there, too.
+    """
+    if _first_wrong(exercise, trial, outcomes) is None or not _is_rich(trial.right):
         return ()
-    if _first_wrong(exercise, trial, outcomes) is None:
-        return ()
+    ended = [label for label, outcome in outcomes.items() if outcome.error]
 
     def numbers(of: Outcomes) -> list[torch.Tensor]:
-        return [_real(outcome.value) for outcome in of.values()]
+        return [_real(of[label].value) for label in of if label not in ended]
 
     right, got = numbers(trial.right), numbers(outcomes)
     for one, other in combinations(wrong_answers(exercise.name), 2):
-        wrong = numbers(trial.wrong[one.id]), numbers(trial.wrong[other.id])
+        each = trial.wrong[one.id], trial.wrong[other.id]
+        if not all(any(alike(outcomes[x], wrong[x], 0.0) for wrong in each) for x in ended):
+            continue
+        wrong = numbers(each[0]), numbers(each[1])
         four = list(zip(right, *wrong, got, strict=True))
         if any(x.shape != row[0].shape for row in four for x in row):
             continue
