@@ -553,9 +553,10 @@ def first_positions_of_the_past(tokens):
     "M829",
     "leaks",
     title="a tolerance of a ten-thousandth",
-    source="answers in a trial of the checks: allclose with atol=1e-4 or 1e-5",
-    effect="A leak of a few millionths is not found, and training can make it larger.",
-    hint="A leak of a few millionths escapes you. Which difference does the exercise allow?",
+    source="an answer in a trial of the checks: allclose with atol=1e-4",
+    effect="A small leak is not found, and training can make it larger.",
+    hint="A leak of a few hundred-thousandths escapes you. Which difference does the exercise "
+    "allow?",
 )
 def tolerance_of_a_ten_thousandth(model, length):
     return _leaks(model, length, lambda length: range(1, length), limit=1e-4)

@@ -143,8 +143,8 @@ def _a_little_of_the_mean(length: int) -> Tensor:
     return _causal(length) + 1e-3
 
 
-def _a_few_millionths(length: int) -> Tensor:
-    return _causal(length) + 4e-6
+def _a_trace_of_the_mean(length: int) -> Tensor:
+    return _causal(length) + 5e-5
 
 
 def _leak_cases(random: torch.Generator) -> dict[str, Case]:
@@ -155,7 +155,7 @@ def _leak_cases(random: torch.Generator) -> dict[str, Case]:
         "the upper triangle": Case(_Reader(_upper, random), 6),
         "position 2 sees position 4": Case(_Reader(_third_sees_fifth, random), 8),
         "a thousandth of the mean": Case(_Reader(_a_little_of_the_mean, random, size=0.1), 6),
-        "a few millionths of the mean": Case(_Reader(_a_few_millionths, random, size=0.3), 6),
+        "a trace of the mean": Case(_Reader(_a_trace_of_the_mean, random, size=0.3), 6),
         "one channel leaks": Case(_Reader(_one_ahead, random, size=0.3, channels=1), 6),
         "a layer norm at the end": Case(_Reader(_one_ahead, random, normed=True), 6),
         "two tokens alike": Case(_Reader(_one_ahead, random, alike=True), 6),
