@@ -834,7 +834,12 @@ def test_feedback_is_for_what_is_finished(course, template):
     assert make_feedback(course, "small") == (1, 1, [])
     assert os.listdir(course.folder / "feedback") == ["ada"]
     assert make_feedback(course, "small", unfinished=True) == (2, 0, [])
-    assert (course.folder / "feedback/ben/small/small.html").exists()
+    ada, ben = (
+        (course.folder / "feedback" / student / "small" / "small.html").read_text()
+        for student in ("ada", "ben")
+    )
+    assert "Provisional" not in ada
+    assert "Provisional: 1 answer is not graded yet, and count" in ben
     shutil.rmtree(course.folder / "autograded" / "ada")  # as nbgrader's own grading may do
     assert make_feedback(course, "small", unfinished=True) == (1, 0, ["ada"])
     assert [row.is_new for row in grade(course).values()] == [True, False]

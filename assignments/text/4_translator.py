@@ -355,14 +355,14 @@ expect(model(src, tgt), expected, "with the grader's weights, not its logits", a
 # sentences have up to eight tokens, and `BOS` and `EOS` are not among them.
 #
 # The grader makes up a language: every word has a secret counterpart, and the order changes by one
-# rule for all sentences, which is simple and secret as well. It shows you 2,000 pairs, gives you 400
-# steps and 100 new sentences, and counts the translations that are right to the last token. Eighty
-# of them give all seven points, fewer give their share, and fewer than ten give none. You have
-# three minutes on one core. A warm-up does no harm here, and deeper models need it. It must be the training that does it: after 20 steps,
-# few translations should be right yet. Luck plays a part: when fewer than 80 are right, the grader
-# tries again with new languages, three in all, and the best one counts. The test below only looks
-# at the form of what you return: make up a language of your own (reverse the words, for example),
-# and count.
+# rule for all sentences, which is simple and secret as well. It shows you 2,000 pairs, gives you
+# 400 steps and 100 new sentences, and counts the translations that are right to the last token.
+# Eighty of them give all seven points, fewer give their share, and fewer than ten give none. You
+# have three minutes on one core. A warm-up does no harm here, and deeper models need it. It must be
+# the training that does it: after 20 steps, few translations should be right yet. Luck plays a
+# part: when fewer than 80 are right, the grader tries again with new languages, three in all, and
+# the best one counts. The test below only looks at the form of what you return: make up a language
+# of your own (reverse the words, for example), and count.
 
 # %% answer="learn"
 def learn(sources, targets, steps, new_sources):

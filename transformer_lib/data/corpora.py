@@ -21,6 +21,7 @@ from transformer_lib.errors import UserError
 from transformer_lib.files import atomic_path, cache_folder, read_lines, sha256
 
 Corpus = Literal["tatoeba", "multi30k", "wmt14", "wmt14_mirror", "files"]
+BUNDLED: Corpus = "tatoeba"  # a part of this package
 
 
 Paths = Annotated[
@@ -145,10 +146,10 @@ def check_folder(config: DataConfig, folder: Path | None) -> None:
     Raises:
         UserError: there is no such folder, or the corpus is a part of the package.
     """
-    if folder is not None and config.corpus == "tatoeba":
+    if folder is not None and config.corpus == BUNDLED:
         raise UserError(
-            f"the text of tatoeba is a part of this package, not in {folder}; for text of your own "
-            'set data.corpus="files"'
+            f"the text of {BUNDLED} is a part of this package, not in {folder}; for text of your "
+            'own set data.corpus="files"'
         )
     if folder is not None and not folder.is_dir():
         raise UserError(f"there is no folder {folder}")

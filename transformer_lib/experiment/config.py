@@ -213,12 +213,10 @@ def _section(place: Sequence[int | str]) -> type | None:
 
 def _sections_with(key: str) -> list[str]:
     """The full names of the settings that have this short one."""
-    names = {
-        section: [setting.name for kind in kinds if kind for setting in fields(kind)]
-        for section in ("data", "model", "training", "decoding")
-        for kinds in [MODELS.values() if section == "model" else [_section([section])]]
-    }
-    return [f"{section}.{key}" for section, known in names.items() if key in known]
+    kinds: list[tuple[str, type]] = [("model", kind) for kind in MODELS.values()]
+    kinds += [("data", DataConfig), ("training", TrainingConfig), ("decoding", DecodingConfig)]
+    found = [f"{section}.{key}" for section, kind in kinds if key in {x.name for x in fields(kind)}]
+    return list(dict.fromkeys(found))
 
 
 def _range(place: Sequence[int | str]) -> str:

@@ -21,7 +21,7 @@ import pydantic
 from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
-from transformer_lib.data.corpora import Corpus, DataConfig, Splits, load_corpus
+from transformer_lib.data.corpora import BUNDLED, Corpus, DataConfig, Splits, load_corpus
 from transformer_lib.errors import UserError, did_you_mean
 from transformer_lib.files import read_lines, write_text
 
@@ -37,7 +37,7 @@ class Track:
 
     def splits(self, files: Path | None = None) -> Splits:
         """Its text; ``files`` is a folder for a corpus that does not come with the package."""
-        return load_corpus(DataConfig(self.corpus), None if self.corpus == "tatoeba" else files)
+        return load_corpus(DataConfig(self.corpus), None if self.corpus == BUNDLED else files)
 
 
 # 2,000 reference steps are two to three minutes on two cores that multiply bfloat16 in hardware.

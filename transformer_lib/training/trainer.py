@@ -261,13 +261,12 @@ class Trainer:
             if not is_out_of_memory(error):
                 raise
             size, number = self.config.batch_tokens, self.config.accumulate
-            saved = checkpoints_in(self.folder)
-            instead = "; with more memory free, --resume goes on from what is saved"
+            resume = "; with more memory free, --resume goes on from what is saved"
             raise UserError(
                 f"too little memory for batches of {size:,} tokens "
                 f"({describe_device(self.device)}); a new run with training.batch_tokens="
                 f"{size // 2} and training.accumulate={2 * number} takes half, and learns the "
-                f"same{instead if saved else ''}"
+                f"same{resume if checkpoints_in(self.folder) else ''}"
             ) from error
         self._account(interval)
         self._launched = launched

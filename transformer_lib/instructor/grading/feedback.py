@@ -16,6 +16,7 @@ from transformer_lib.instructor.grading.term import Standing, lateness, policy_o
 from transformer_lib.progress import progress_is_shown
 
 PENALTY = '<li class="late-penalty">Late submission penalty'  # as nbgrader begins that line
+TITLE = "</h4>"  # the end of the one with the points, which nbgrader counts as 0 where they wait
 
 
 class Pages(NamedTuple):
@@ -53,28 +54,23 @@ def make_feedback(course: Course, assignment: str, unfinished: bool = False) -> 
             failed.append(one.student)
             shutil.rmtree(pages[one.student], ignore_errors=True)
         else:
-            _give_reason(pages[one.student], one, policy)
-            _say_provisional(pages[one.student], one.waiting)
+            _add_notes(pages[one.student], one, policy)
     return Pages(len(done) - len(failed), len(there) - len(done), failed)
 
 
-def _say_provisional(pages: Path, waiting: int) -> None:
-    """Say on top that answers still wait for a human; nbgrader shows 0 points for them."""
-    if not waiting:
-        return
-    answers = f"{waiting} answers are" if waiting > 1 else "1 answer is"
-    note = f"<p><strong>Provisional: {answers} not graded yet, and count as 0 here.</strong></p>"
-    for page in pages.glob("*.html"):
+def _add_notes(pages: Path, one: Standing, policy: LatePolicy) -> None:
+    """Say that answers still wait for a human, and where the penalty for being late comes from."""
+    notes = {}
+    if one.waiting:
+        answers = f"{one.waiting} answers are" if one.waiting > 1 else "1 answer is"
+        said = f"Provisional: {answers} not graded yet, and count as 0 here."
+        notes[TITLE] = f"{TITLE}<p><strong>{said}</strong></p>"
+    if one.penalty and one.time and one.due:
+        came, due = shown(one.time, policy.place), shown(one.due, policy.place)
+        reason = f"{lateness(one.seconds_late)}, {came} instead of {due}; {policy.rules()}"
+        notes[PENALTY] = f"{PENALTY} ({html.escape(reason)})"
+    for page in pages.glob("*.html") if notes else ():
         text = page.read_text(encoding="utf-8")
-        write_text(page, text.replace("</h4>", f"</h4>{note}", 1))
-
-
-def _give_reason(pages: Path, one: Standing, policy: LatePolicy) -> None:
-    """Say beside the penalty for being late where it comes from."""
-    if not (one.penalty and one.time and one.due):
-        return
-    came, due = shown(one.time, policy.place), shown(one.due, policy.place)
-    reason = f"{lateness(one.seconds_late)}, {came} instead of {due}; {policy.rules()}"
-    for page in pages.glob("*.html"):
-        text = page.read_text(encoding="utf-8")
-        write_text(page, text.replace(PENALTY, f"{PENALTY} ({html.escape(reason)})", 1))
+        for place, note in notes.items():
+            text = text.replace(place, note, 1)
+        write_text(page, text)

@@ -52,7 +52,7 @@ def personalize(
     name, of = typed_in(submission, "STUDENT"), typed_in(submission, "COHORT")
     if is_left_open(name):
         said = "no name was filled in"
-    elif name is not None and name.strip().casefold() != student.strip().casefold():
+    elif name is not None and personal_number(name, cohort) != personal_number(student, cohort):
         said = "the name in it is another one"
     elif of is not None and of.strip() != cohort.strip():
         said = "it is the notebook of another cohort"
