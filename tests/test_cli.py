@@ -259,6 +259,7 @@ def damaged(run_folder, tmp_path, name, content):
         ),
         ("run.json", lambda b: b"[]", r"another version"),
         ("run.json", lambda b: b"{", r"run.json is damaged"),
+        ("run.json", lambda b: b'{"format": 2, "model": ""}', r"damaged: parameters: .*required"),
     ],
 )
 def test_a_damaged_run(monkeypatch, capsys, run_folder, tmp_path, name, content, message):

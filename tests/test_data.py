@@ -60,13 +60,14 @@ def test_cleaner_drops_and_counts_by_reason():
         ("", "c"),
         ("a", " "),
         ("a b c d e f", "c"),
-        ("a", "c" * 30),
+        ("a", "c" * 23),
         ("Secret!", "Geheim!"),
         ("a b", "c e"),
+        ("a", "c" * 22),  # twice as long, and 20 characters
     ]
-    assert list(cleaner(pairs)) == [("a b", "c d"), ("a b", "c e")]
+    assert list(cleaner(pairs)) == [("a b", "c d"), ("a b", "c e"), ("a", "c" * 22)]
     assert cleaner.report == {
-        "kept": 2,
+        "kept": 3,
         "a duplicate": 1,
         "an empty side": 2,
         "more than 5 words": 1,
@@ -199,6 +200,14 @@ def test_batches_keep_the_budget_and_every_sentence(lengths, budget, seed, multi
         assert len(batch) * max(longest) <= budget or len(batch) == 1
     again = plan_batches(src, tgt, budget, (seed, 0), multiple)
     assert all(np.array_equal(a, b) for a, b in zip(batches, again, strict=True))
+
+
+def test_batches_have_a_multiple_of_eight_sentences_where_that_many_fit():
+    lengths = np.full(100, 4)
+    sizes = sorted(len(batch) for batch in plan_batches(lengths, lengths, 4 * 21, (1, 0)))
+    assert sizes == [4, 16, 16, 16, 16, 16, 16]
+    sizes = sorted(len(batch) for batch in plan_batches(lengths, lengths, 4 * 7, (1, 0)))
+    assert sizes == [2, *[7] * 14]
 
 
 @given(st.integers(1, 1000))
@@ -456,6 +465,24 @@ def test_a_page_that_is_not_there_is_asked_for_once(server, tmp_path, monkeypatc
     with pytest.raises(UserError, match="404"):
         download(server, tmp_path / "file", None)
     assert len(asked) == 1
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 503])
+def test_a_server_that_is_busy_is_asked_again(server, tmp_path, monkeypatch, status):
+    from transformer_lib.data import download as module
+
+    asked = []
+
+    def busy_at_first(url, part):
+        asked.append(url)
+        if len(asked) < 3:
+            raise urllib.error.HTTPError(url, status, "Busy", None, None)
+        fetch(url, part)
+
+    fetch = module._fetch_rest
+    monkeypatch.setattr(module, "_fetch_rest", busy_at_first)
+    assert download(server, tmp_path / "file", None).read_bytes() == Server.content
+    assert len(asked) == 3
 
 
 def test_sentences_that_are_all_too_long_are_said_to_be(toy_files, tmp_path):

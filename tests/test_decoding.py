@@ -120,6 +120,41 @@ def test_a_sentences_translation_does_not_depend_on_its_batch(kind, seed, beam_s
         assert [h.score for h in alone] == pytest.approx([h.score for h in hypotheses], abs=1e-5)
 
 
+def plain_beam_search(model, src, beam_size, alpha, max_extra):
+    """As the docstring has it: one sentence, Python lists, every prefix computed from its start."""
+    limit = int((src != PAD).sum()) + max_extra
+    beam, finished = [([], 0.0)], []
+    while beam and len(finished) < beam_size:
+        continued = []
+        for tokens, log_p in beam:
+            logits = model(src, torch.tensor([[BOS, *tokens]]))[0, -1]
+            for token, value in enumerate(logits.log_softmax(-1).tolist()):
+                may_follow = token == EOS if len(tokens) + 1 == limit else token not in (PAD, BOS)
+                if may_follow:
+                    continued.append(([*tokens, token], log_p + value))
+        continued.sort(key=lambda candidate: -candidate[1])
+        for tokens, log_p in continued[:beam_size]:
+            if tokens[-1] == EOS:
+                finished.append((tokens[:-1], log_p / length_penalty(len(tokens), alpha)))
+        beam = [candidate for candidate in continued if candidate[0][-1] != EOS][:beam_size]
+    return sorted(finished, key=lambda hypothesis: -hypothesis[1])[:beam_size]
+
+
+@kinds
+@given(
+    seed=st.integers(0, 40),
+    beam_size=st.integers(1, 5),
+    alpha=st.sampled_from([0.0, 0.6, 2.0]),
+)
+def test_beam_search_is_one_that_is_written_plainly(kind, seed, beam_size, alpha):
+    model = sharp_model(seed, kind=kind)
+    src = torch.tensor([[5, 6, 7, EOS]])
+    found = beam_search(model, src, beam_size, alpha, max_extra=5)[0]
+    plain = plain_beam_search(model, src, beam_size, alpha, max_extra=5)
+    assert [h.tokens for h in found] == [tokens for tokens, _ in plain]
+    assert [h.score for h in found] == pytest.approx([score for _, score in plain], abs=1e-4)
+
+
 def test_scores_are_the_models_log_probabilities_over_the_penalty():
     model = sharp_model(7)
     src = torch.tensor([[5, 6, 7, EOS]])
@@ -256,6 +291,29 @@ def test_a_part_without_a_translation_leaves_no_space(monkeypatch):
     with pytest.warns(UserWarning, match="in 3 parts"):
         found = translate(sharp_model(0, vocab=40), EchoTokenizer(), ["bcaade", "aabcaa"], *options)
     assert found == ["bc de", "bc"]
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_batches_keep_their_budget_and_use_it(monkeypatch, beam_size):
+    """Of padded source tokens times the beam; a sentence that is longer goes alone."""
+    model = sharp_model(0, vocab=40)
+    shapes = []
+    encode = model.encode
+    monkeypatch.setattr(model, "encode", lambda src: shapes.append(src.shape) or encode(src))
+    config = DecodingConfig(beam_size=beam_size, max_extra=0, batch_tokens=24 * beam_size)
+    sentences = ["a" * n for n in (7, 2, 30, 7, 1, 7, 5, 2)]  # with its </s> one token more
+    translate(model, EchoTokenizer(), sentences, config)
+    assert shapes == [(1, 31), (3, 8), (4, 6)]
+
+
+def test_a_sentence_is_composed_before_it_is_encoded(monkeypatch):
+    heard = []
+    encode = EchoTokenizer.encode
+    monkeypatch.setattr(
+        EchoTokenizer, "encode", lambda self, s: heard.extend(s) or encode(self, [])
+    )
+    translate(sharp_model(0, vocab=40), EchoTokenizer(), ["u\u0308ber  das"])
+    assert heard == ["\u00fcber das"]
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])

@@ -5,19 +5,24 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from sacrebleu.metrics import CHRF
 
 from transformer_lib.course.checks import EXERCISES
-from transformer_lib.data.corpora import DataConfig, load_corpus
+from transformer_lib.data import prepare
+from transformer_lib.data.corpora import DataConfig, TestSet, load_corpus
 from transformer_lib.errors import UserError
 from transformer_lib.evaluation.comparison import compare_runs
-from transformer_lib.evaluation.evaluate import evaluate_run
+from transformer_lib.evaluation.evaluate import evaluate_run, find_test_set
 from transformer_lib.experiment.config import load_config
 from transformer_lib.experiment.run import load_run, train
+from transformer_lib.experiment.validation import validate
 from transformer_lib.metrics.bleu import bleu, chrf, paired_bootstrap
+from transformer_lib.vocabulary import BOS, EOS
 
 HYPOTHESES = ["Der Hund läuft schnell.", "Eine Katze schläft auf dem Sofa", "Guten Morgen!", "Ja."]
 REFERENCES = [
@@ -134,6 +139,39 @@ def test_evaluation_says_score_signature_and_cost(two_runs):
     for part in ("long on test (20 sentences)", "tok:13a", "chrF2", "sentences/s", "6·N·tokens"):
         assert part in text
     assert json.loads(json.dumps(result.as_dict()))["cost"]["tokens"] > 0
+
+
+def test_one_reference_is_the_first_of_several(two_runs):
+    run = two_runs[0]
+    sources = find_test_set(run, "test").sources
+    right, other = run.translate(sources), ["etwas ganz anderes als das hier"] * len(sources)
+    for first, second, score in ((right, other, 100), (other, right, 0)):
+        references = [[one, two] for one, two in zip(first, second, strict=True)]
+        result = evaluate_run(run, TestSet("two", sources, references))
+        assert result.bleu.score == pytest.approx(100)
+        assert result.bleu_one_reference.score == pytest.approx(score, abs=1)
+        assert result.bleu_as_in_paper.score == pytest.approx(score, abs=1)
+
+
+def test_a_validation_is_of_its_first_sentences_and_all_their_references(two_runs):
+    """The loss is that of each sentence alone, of the first reference."""
+    run = two_runs[0]
+    data = prepare(run.experiment.data)
+    sources = data.valid.sources
+    right = run.translate(sources, replace(run.experiment.decoding, beam_size=1))
+    references = [["die Katze", text] for text in right[:7]]
+    references += [["die Katze", "eine Maus"]] * (len(sources) - 7)
+    data = replace(data, valid=TestSet("valid", sources, references))
+    found = validate(run.model, data, replace(run.experiment.training, validation_sentences=7))
+    assert found["bleu"] == pytest.approx(100)
+    target = [*run.tokenizer.encode(["die Katze"])[0], EOS]
+    total = 0.0
+    for source in run.tokenizer.encode(sources[:7]):
+        with torch.no_grad():
+            inputs = torch.tensor([[*source, EOS]]), torch.tensor([[BOS, *target[:-1]]])
+            log_p = run.model(*inputs)[0].log_softmax(dim=-1)
+        total -= sum(float(log_p[i, token]) for i, token in enumerate(target))
+    assert found["loss"] == pytest.approx(total / (7 * len(target)), rel=1e-4)
 
 
 def test_evaluation_on_two_files_and_on_no_such_set(two_runs, toy_files):

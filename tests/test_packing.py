@@ -15,7 +15,7 @@ from transformer_lib.data.packing import packed_rows
 from transformer_lib.data.store import PairStore, TokenStore
 from transformer_lib.errors import UserError
 from transformer_lib.experiment.config import changed, load_config
-from transformer_lib.experiment.run import train
+from transformer_lib.experiment.run import load_run, train
 from transformer_lib.model import TransformerConfig, build_transformer
 from transformer_lib.model.packing import positions_in_pair
 from transformer_lib.model.positional_encoding import Positions
@@ -145,6 +145,16 @@ def test_packed_training_learns_and_resumes_to_the_same_numbers(packed_config, t
     ] == expected
     losses = [loss for _, loss, _ in expected]
     assert losses[-1] < 0.7 * losses[0]
+
+
+def test_a_sentence_longer_than_a_row_is_translated_in_parts(packed_config, tmp_path):
+    """A packed training has seen no more than a row, however long a sentence may be."""
+    experiment, files = packed_config
+    short = changed(experiment.training, steps=1, row_tokens=16)
+    train(replace(experiment, training=short), tmp_path / "run", files)
+    run = load_run(tmp_path / "run")
+    with pytest.warns(UserWarning, match=r"more than the 15 that .* in [2-9] parts"):
+        run.translate(["the cat sees the mouse " * 4])
 
 
 def test_what_cannot_be_packed_is_refused(toy_config):

@@ -41,8 +41,9 @@ from transformer_lib.model import TransformerConfig, build_transformer
 from transformer_lib.training import compilation
 from transformer_lib.training.checkpoint import checkpoints_in, step_of
 from transformer_lib.training.cost import flops_by_parameters
+from transformer_lib.training.distributed import Workers
 from transformer_lib.training.loss import label_smoothed_cross_entropy, output_loss
-from transformer_lib.training.metrics import MetricsLog, read_metrics
+from transformer_lib.training.metrics import Interval, MetricsLog, read_metrics
 from transformer_lib.training.schedule import budget_rate, noam_rate
 from transformer_lib.training.signals import StopRequest
 from transformer_lib.training.trainer import Trainer
@@ -145,6 +146,17 @@ def test_flops_are_six_per_weight_and_token():
         assert flops_by_parameters(model, 100, 50) == expected
 
 
+def small_trainer(kind, toy_config, folder):
+    """One of the library's experiments on the toy text, with two tiny batches a step."""
+    from transformer_lib.data import prepare
+
+    data = prepare(load_config(str(toy_config)).data)
+    experiment = load_config(kind, ["training.accumulate=2"])
+    training = replace(experiment.training, batch_tokens=64)
+    model = build_model(experiment, len(data.tokenizer))
+    return Trainer(model, data.train, training, folder)
+
+
 def losses(folder):
     return [(r["kind"], r["step"], r["loss"]) for r in read_metrics(folder)]
 
@@ -184,6 +196,14 @@ def test_training_is_a_loop_that_needs_nothing_but_pytorch(toy_config, tmp_path,
     model.encoder.register_forward_hook(lambda encoder, *rest: modes.append(encoder.training))
     trainer.train()
     assert modes == [True] * 16, "or nothing would be dropped"
+
+    src_tokens, tgt_tokens = (
+        sum(int((side != PAD).sum()) for side in sides)
+        for sides in ([batch.src for batch in work], [batch.labels for batch in work])
+    )
+    progress = trainer.progress
+    assert (progress.src_tokens, progress.tgt_tokens) == (src_tokens, tgt_tokens)
+    assert progress.flops == pytest.approx(flops_by_parameters(model, src_tokens, tgt_tokens))
 
     optimizer = torch.optim.Adam(reference.parameters(), betas=(0.9, 0.98), eps=1e-9)
     for step in range(1, 9):
@@ -445,6 +465,44 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_checkpoint(
     assert train(experiment, tmp_path / "run", resume=True)
 
 
+@pytest.mark.parametrize("kind", ["cpu_tatoeba_transformer", "cpu_tatoeba_fast"])
+def test_from_a_gradient_that_is_not_finite_nothing_is_learned(toy_config, tmp_path, kind):
+    """Not in the step itself: a GPU has made it when its gradient is looked at."""
+    trainer = small_trainer(kind, toy_config, tmp_path)
+    batches = trainer._micro_batches()
+    trainer._launch([next(batches)], 1e-3)
+    model, batch = trainer.model, next(batches)
+    before = {name: parameter.clone() for name, parameter in model.named_parameters()}
+    poisoned = model.encoder.register_forward_hook(lambda encoder, args, states: states / 0)
+    trainer._launch([batch], 1e-3)
+    assert all(torch.equal(before[name], p) for name, p in model.named_parameters())
+    poisoned.remove()
+    trainer._launch([batch], 1e-3)
+    assert not any(torch.equal(before[name], p) for name, p in model.named_parameters())
+
+
+def test_each_process_and_each_step_drops_other_numbers(toy_config, tmp_path):
+    seeds = set()
+    for rank in range(3):
+        trainer = small_trainer("cpu_tatoeba_transformer", toy_config, tmp_path)
+        trainer.workers = Workers(rank, 3, rank)
+        for step in range(3):
+            trainer.progress.step = step
+            trainer._seed_step()
+            seeds.add(torch.initial_seed())
+    assert len(seeds) == 9
+
+
+def test_processes_compare_what_they_begin_with(toy_config, tmp_path, monkeypatch):
+    """What these calls do, test_distributed.py sees with two processes."""
+    begun = []
+    monkeypatch.setattr(Workers, "check_alike", lambda self, what, value: begun.append(what))
+    monkeypatch.setattr(Workers, "broadcast", lambda self, weights: begun.append(len([*weights])))
+    train(load_config(str(toy_config), ["training.steps=1"]), tmp_path / "run")
+    weights = [*load_run(tmp_path / "run").model.parameters()]
+    assert begun == ["the text", "the checkpoint", len(weights)]
+
+
 def test_too_little_memory_for_a_batch_says_what_to_set(toy_config, tmp_path, monkeypatch):
     """With what PyTorch says on a CPU, of a real allocation that is larger than any memory."""
     config = load_config(str(toy_config))
@@ -506,13 +564,13 @@ def test_numbers_that_are_not_those_that_were_written_are_noticed(toy_config, tm
     assert "is not what was written; trying the one before it" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("progress", ["[]", "{}", "x", '{"epoch": 3}'])
+@pytest.mark.parametrize("progress", ["[]", "{}", "x", '{"epoch": 3}', '{"step": 9, "age": 3}'])
 def test_a_checkpoint_that_says_nothing_of_its_run_is_one_line(toy_config, tmp_path, progress):
     experiment = load_config(str(toy_config))
     train(experiment, tmp_path / "run")
     for path in checkpoints_in(tmp_path / "run"):
         save_file(load_file(path), path, metadata={"progress": progress})
-    with pytest.raises(UserError, match=r"checkpoint|how far"):
+    with pytest.raises(UserError, match=r"checkpoint|how far|says age, which"):
         train(replace(experiment, training=replace(experiment.training, steps=60)),
               tmp_path / "run", resume=True)  # fmt: skip
 
@@ -579,6 +637,17 @@ def test_what_a_kill_left_half_written_is_removed(toy_config, tmp_path):
     left.write_bytes(b"half")
     train(load_config(str(toy_config)), tmp_path / "run")
     assert not left.exists()
+
+
+def test_only_the_last_two_checkpoints_can_be_gone_on_from(toy_config, tmp_path):
+    """A checkpoint for averaging needs no more than the weights, a third of the disk."""
+    settings = ["training.keep_checkpoints=4", "training.validations=5"]
+    train(load_config(str(toy_config), settings), tmp_path / "run")
+    with_optimizer = [
+        any(name.startswith("optimizer.") for name in load_file(path))
+        for path in checkpoints_in(tmp_path / "run")
+    ]
+    assert with_optimizer == [False, False, True, True]
 
 
 def test_average_is_the_mean_of_the_last_checkpoints(toy_config, tmp_path):
@@ -759,18 +828,12 @@ class Operations(TorchDispatchMode):
 @pytest.mark.parametrize("kind", ["cpu_tatoeba_transformer", "cpu_tatoeba_rnn", "cpu_tatoeba_fast"])
 def test_no_step_waits_for_the_device(toy_config, tmp_path, kind):
     """Whatever depends on a result, such as how many tokens are real, would make a GPU idle."""
-    from transformer_lib.data import prepare
-
-    data = prepare(load_config(str(toy_config)).data)
-    experiment = load_config(kind, ["training.accumulate=2"])
-    training = replace(experiment.training, batch_tokens=64)
-    model = build_model(experiment, len(data.tokenizer))
-    trainer = Trainer(model, data.train, training, tmp_path)
+    trainer = small_trainer(kind, toy_config, tmp_path)
     batches = trainer._micro_batches()
     work = [next(batches), next(batches)]
     with Operations() as operations:
         trainer._launch(work, 1e-3)
-    if training.weight_decay:  # one for what shrinks, one for what does not
+    if trainer.config.weight_decay:  # one for what shrinks, one for what does not
         assert operations.count["_fused_adamw_"] == 2
     else:
         assert operations.count["_fused_adam_"] == 1
@@ -809,6 +872,19 @@ def test_the_speed_that_is_recorded_is_that_of_training_alone(toy_config, tmp_pa
     tokens = np.diff([0, *(record["tokens"] for record in records)])
     speeds = [record["tokens_per_second"] for record in records]
     np.testing.assert_allclose(speeds, tokens / 10.0)
+
+
+def test_the_share_of_waiting_is_that_of_the_time_since_the_last_record(monkeypatch):
+    from transformer_lib.training import metrics
+
+    clock = 100.0
+    monkeypatch.setattr(metrics.time, "perf_counter", lambda: clock)
+    interval = Interval()
+    for seconds in (1.0, 2.0):
+        with interval.waiting():
+            clock += seconds
+        clock += 4 * seconds
+    assert interval.waiting_share == pytest.approx(0.2)
 
 
 @pytest.mark.parametrize("steps", [1, 7, 100, 101])

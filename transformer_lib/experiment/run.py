@@ -372,6 +372,10 @@ def _read_info(folder: Path) -> RunInfo:
                 f"one reads {FORMAT}); train it again"
             )
         return _INFO.validate_python(values)
+    except pydantic.ValidationError as error:
+        problem = error.errors()[0]
+        place = ".".join(map(str, problem["loc"]))
+        raise UserError(f"{path} is damaged: {place}: {problem['msg'].lower()}") from error
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is damaged: {str(error).splitlines()[0]}") from error
 

@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import NamedTuple
 
@@ -225,6 +225,8 @@ class Trainer:
         for path in reversed(checkpoints_in(self.folder)):
             try:
                 state = load_checkpoint(path, self.model, self.optimizer)
+                if unknown := state.keys() - {field.name for field in fields(Progress)}:
+                    raise UserError(f"{path} says {min(unknown)}, which this version does not know")
             except UserError as error:
                 problem = error
                 tqdm.write(f"{error}; trying the one before it")
