@@ -15,7 +15,7 @@ from transformer_lib.leaderboard import entries, running
 from transformer_lib.leaderboard.entries import Track, entries_in, read_entry
 from transformer_lib.leaderboard.reference import reference_step
 from transformer_lib.leaderboard.running import run_seed, text_of, verify
-from transformer_lib.leaderboard.table import as_markdown, rows_of
+from transformer_lib.leaderboard.table import rows_of, tables
 
 SENTENCES = [f"the cat number {n} sees a dog and a bird" for n in range(20)]
 REFERENCES = [f"die Katze Nummer {n} sieht einen Hund und einen Vogel" for n in range(20)]
@@ -87,7 +87,7 @@ def test_an_entry_is_run_verified_and_ranked(small, tmp_path, capsys):
     code, out, _ = typed(small, capsys, "verify", tmp_path / "most")
     assert code == 0
     assert out.splitlines()[-1].startswith("holds: ")
-    made = as_markdown(entries_in(tmp_path))
+    (made,) = tables(entries_in(tmp_path))
     assert made.startswith(
         "## multi30k-3min\n\nMulti30k, 20 test sentences, one reference, 400 ref"
     )
@@ -103,7 +103,7 @@ def test_an_entry_is_run_verified_and_ranked(small, tmp_path, capsys):
     typed(small, capsys, "run", unfinished, "--seed", "2")
     entry_in(tmp_path, "new", saying(20))
     _, out, said = typed(small, capsys, "table", tmp_path)
-    assert out == made
+    assert out == made + "\n"
     assert [line.split("/")[-1] for line in said.splitlines()] == [
         "new, which was not run with every seed", "unfinished, which was not run with every seed"
     ]  # fmt: skip
@@ -193,9 +193,9 @@ def test_entries_of_one_name_and_more_seeds_than_needed(small, tmp_path):
     assert first.scores == [pytest.approx(100.0)] * 3
     assert max(second.scores) < 50
     assert second.p < 0.05
-    assert r"alice \| alone |" in as_markdown(found)
+    assert r"alice \| alone |" in next(tables(found))
     about.write_text(about.read_text().replace("bob", "<b>[x](y)\\u001b"))
-    assert r"&lt;b&gt;\[x\](y)\\x1b" in as_markdown(entries_in(tmp_path))
+    assert r"&lt;b&gt;\[x\](y)\\x1b" in next(tables(entries_in(tmp_path)))
 
 
 def test_a_program_that_hands_in_its_stored_translations_does_not_hold(small, tmp_path, capsys):
@@ -240,7 +240,17 @@ def test_the_table_in_the_readme_is_that_of_the_entries():
     folder = Path(__file__).parent.parent / "leaderboard"
     own = [entry for entry in entries_in(folder) if entry.track.corpus == "tatoeba"]
     assert own
-    assert as_markdown(own) in (folder / "README.md").read_text(encoding="utf-8")
+    assert next(tables(own)) in (folder / "README.md").read_text(encoding="utf-8")
+
+
+def test_a_text_that_cannot_be_had_costs_none_of_the_tables_before_it(
+    monkeypatch, tmp_path, capsys
+):
+    folder = Path(__file__).parent.parent / "leaderboard"
+    code, out, said = typed(monkeypatch, capsys, "table", folder, "--from", tmp_path)
+    assert (code, out.splitlines()[0]) == (2, "## tatoeba-3min")
+    assert "multi30k" not in out
+    assert f"cannot read {tmp_path}" in said
 
 
 def test_the_readme_has_the_score_of_every_entry():

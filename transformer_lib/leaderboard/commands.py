@@ -87,11 +87,14 @@ def table(
       transformer-lib leaderboard table leaderboard
     """
     from transformer_lib.leaderboard.entries import entries_in
-    from transformer_lib.leaderboard.table import as_markdown
+    from transformer_lib.leaderboard.table import tables
 
     entries = entries_in(folder)
     complete = [entry for entry in entries if entry.is_complete]
-    typer.echo(as_markdown(complete, files), nl=False)
+    between = ""
+    for one in tables(complete, files):
+        typer.echo(between + one)
+        between = "\n"
     for entry in entries:
         if entry not in complete:
             typer.echo(f"left out: {entry.folder}, which was not run with every seed", err=True)

@@ -2,7 +2,7 @@
 
 import html
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
@@ -53,9 +53,12 @@ def rows_of(entries: Sequence[Entry], test: TestSet) -> list[Row]:
     return rows
 
 
-def as_markdown(entries: Sequence[Entry], files: Path | None = None) -> str:
-    """A table for each track that has entries."""
-    parts = []
+def tables(entries: Sequence[Entry], files: Path | None = None) -> Iterator[str]:
+    """For each track that has entries its table, in Markdown.
+
+    Raises:
+        UserError: the text of a track cannot be had, or an entry lacks translations.
+    """
     for name, track in TRACKS.items():
         own = [entry for entry in entries if entry.about.track == name]
         if not own:
@@ -78,8 +81,7 @@ def as_markdown(entries: Sequence[Entry], files: Path | None = None) -> str:
                 f"| {place} | `{_name(row.entry.name)}` | **{mean(row.scores):.1f}** | {each} | "
                 f"{p} | {_cell(about.about)} | {_cell(about.author)} |"
             )
-        parts.append("\n".join(lines))
-    return "\n\n".join(parts) + "\n"
+        yield "\n".join(lines)
 
 
 def _name(text: str) -> str:
