@@ -58,7 +58,9 @@ def _options(
 
 @data_app.command("prepare")
 def data_prepare(
-    name: Annotated[str, typer.Argument(help="a corpus (tatoeba, multi30k, wmt14 …) or a CONFIG")],
+    name: Annotated[
+        str, typer.Argument(metavar="CORPUS", help="tatoeba, multi30k, wmt14 … or a CONFIG")
+    ],
     files: From = None,
     settings: Settings = None,
 ) -> None:

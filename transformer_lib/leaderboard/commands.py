@@ -16,13 +16,16 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 STEADY = 0.1  # by how much the time of a reference step may change during a run
+Seeds = Annotated[
+    list[int] | None, typer.Option(metavar="N", help="only this one; may be repeated")
+]
 EntryFolder = Annotated[Path, typer.Argument(metavar="ENTRY", help="folder with entry.toml")]
 
 
 @app.command()
 def run(
     entry: EntryFolder,
-    seed: Annotated[list[int] | None, typer.Option(help="only this one; may be repeated")] = None,
+    seed: Seeds = None,
     files: From = None,
 ) -> None:
     """Run an entry with each seed, and keep its translations, scores and log in its folder.
@@ -47,7 +50,7 @@ def run(
 @app.command()
 def verify(
     entry: EntryFolder,
-    seed: Annotated[list[int] | None, typer.Option(help="only this one; may be repeated")] = None,
+    seed: Seeds = None,
     files: From = None,
 ) -> None:
     """Run an entry again and compare. It runs with your rights: read its program first.
