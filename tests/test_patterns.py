@@ -256,6 +256,19 @@ def test_what_comes_out_for_other_arguments_is_said():
     assert check(noam_rate, seed=1).notes == ("yours is always 2 times the right one",)
 
 
+def test_a_sign_that_is_dropped_is_said_and_no_other_try_is_heard(recwarn):
+    """A root of what is negative would be complex."""
+
+    def shift_matrix(k, d_model):
+        angles = abs(k) * 10_000 ** (-torch.arange(0, d_model, 2) / d_model)
+        pairs = [torch.tensor([[a.cos(), a.sin()], [-a.sin(), a.cos()]]) for a in angles]
+        return torch.block_diag(*pairs)
+
+    notes = check(shift_matrix, seed=1).notes
+    assert notes[0] == "yours is what comes out if k is taken without its sign"
+    assert not recwarn.list
+
+
 def test_what_no_change_explains_is_left_alone():
     def feed_forward(x, w1, b1, w2, b2):
         return torch.relu(x @ w1) @ w2 + b1.sum() * b2.cos()

@@ -209,7 +209,8 @@ def _other_values(value: Any) -> list[tuple[str, Callable[[Any], Any]]]:
             ("is half as large", lambda x: x / 2),
             ("has the opposite sign", lambda x: -x),
             ("is squared", lambda x: x * x),
-            ("is replaced by its root", lambda x: x**0.5),
+            ("is taken without its sign", abs),
+            ("is replaced by its root", math.sqrt),
             ("is left out (0)", lambda x: 0 * x),
         ]
     if not isinstance(value, Tensor):
