@@ -269,6 +269,28 @@ def test_a_sign_that_is_dropped_is_said_and_no_other_try_is_heard(recwarn):
     assert not recwarn.list
 
 
+def test_a_formula_that_only_precision_spoils_is_said_to_be_right():
+    def layer_norm(x, scale, shift, eps):
+        mean = x.mean(-1, keepdim=True)
+        variance = x.square().mean(-1, keepdim=True) - mean.square()
+        return scale * (x - mean) / torch.sqrt(variance + eps) + shift
+
+    def attention_weights(query, key):
+        scores = query @ key.mT / math.sqrt(key.size(-1))
+        exponentials = (scores - scores.max()).exp()  # the largest one of the batch
+        return exponentials / exponentials.sum(-1, keepdim=True)
+
+    for answer in (layer_norm, attention_weights):
+        (note,) = check(answer, seed=1).notes
+        assert note.startswith("in double precision yours is right")
+    assert torch.get_default_dtype() == torch.float32
+
+    def batch_norm(x, scale, shift, eps):  # of each vector: wrong in any precision
+        return layer_norm(x, scale, shift, eps)
+
+    assert "double precision" not in repr(check(batch_norm, seed=1).notes)
+
+
 def test_what_no_change_explains_is_left_alone():
     def feed_forward(x, w1, b1, w2, b2):
         return torch.relu(x @ w1) @ w2 + b1.sum() * b2.cos()

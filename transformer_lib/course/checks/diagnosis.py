@@ -26,6 +26,7 @@ from transformer_lib.course.checks.observe import (
 )
 from transformer_lib.course.checks.parts import parts_say
 from transformer_lib.course.checks.patterns import close
+from transformer_lib.course.checks.precision import spoiled_by_precision
 from transformer_lib.course.checks.repair import Repair, Workshop
 from transformer_lib.course.checks.verdict import Finding, Verdict
 from transformer_lib.course.checks.whatif import never_read, what_if, without_influence
@@ -346,6 +347,9 @@ def _notes(
     said = parts_say(names, trial.cases[label], trial.right[label], outcomes[label])
     if label != next(iter(outcomes)):
         said = [f"in “{label}”, {line}" for line in said]
+    if not said and not known:
+        answer = exercise.use(candidate), trial.cases, trial.right, outcomes
+        said = list(filter(None, [spoiled_by_precision(*answer, exercise.tolerance)]))
     if not said and not known:
         cases = trial.cases, trial.right, outcomes
         said = list(filter(None, [what_if(reference, names, *cases, label, exercise.tolerance)]))
