@@ -55,7 +55,7 @@ def from_archive(path: Path, people: Sequence[Person]) -> list[HandIn]:
     raise UserError(
         f"{path} is no archive of hand-ins as Moodle or Canvas make it: none of its "
         f"{len(entries)} files is called like “Ada Lovelace_123_assignsubmission_file_/…” or "
-        "“lovelaceada_123_456_…”"
+        "“lovelaceada_123_456_…”, without a folder before it"
     )
 
 
@@ -88,7 +88,7 @@ def _hand_ins(
         if match.groupdict().get("kind") == "onlinetext":
             one.remarks.append("a text typed in Moodle is not taken")
             continue
-        if not one.fits(entry.file_size):
+        if ".ipynb_checkpoints/" in match["file"] or not one.fits(entry.file_size):
             continue
         try:
             content = _content(archive, entry)

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,8 +85,10 @@ def _people(
         if is_canvas:
             last, _, first = _value(row, ("student",)).partition(",")
         student = safe_name(_value(row, (used,)))
-        if not student and is_canvas:
-            continue  # Canvas's own test student
+        if not student and is_canvas:  # Canvas's own test student, or a guest
+            who = _value(row, ("student",))
+            warnings.warn(f"{path}, line {number}: {who} has no {used}: left out", stacklevel=2)
+            continue
         if not student:
             raise UserError(f"{path}, line {number}: no {used}")
         if student in seen:
@@ -105,16 +108,20 @@ def _value(row: dict[str, str], names: Sequence[str]) -> str:
 
 
 def enter_class_list(course: Course, people: list[Person]) -> list[str]:
-    """Put the class into the gradebook; returns who is there already and not on the list."""
+    """Put the class into the gradebook; returns who is there already and not on the list.
+
+    What a list does not say of a student stays as it is.
+    """
     with course.gradebook() as gradebook:
         for person in people:
-            gradebook.update_or_create_student(
-                person.student,
-                first_name=person.first_name or None,
-                last_name=person.last_name or None,
-                email=person.email or None,
-                lms_user_id=person.lms_id or None,
-            )
+            said = {
+                "first_name": person.first_name,
+                "last_name": person.last_name,
+                "email": person.email,
+                "lms_user_id": person.lms_id,
+            }
+            said = {name: value for name, value in said.items() if value}
+            gradebook.update_or_create_student(person.student, **said)
         listed = {person.student for person in people}
         return sorted(one.id for one in gradebook.students if one.id not in listed)
 

@@ -10,7 +10,7 @@ import io
 import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -19,7 +19,7 @@ from zoneinfo import ZoneInfo
 from transformer_lib.errors import UserError
 from transformer_lib.instructor.grading.archive import from_archive
 from transformer_lib.instructor.grading.class_list import known_people, separator_of
-from transformer_lib.instructor.grading.course import Course, safe_name
+from transformer_lib.instructor.grading.course import Course, known_name
 from transformer_lib.instructor.grading.exchange import from_exchange
 from transformer_lib.instructor.grading.hand_ins import Entry, HandIn, digest, record, recorded
 from transformer_lib.instructor.grading.term import moment, policy_of, shown
@@ -57,8 +57,8 @@ def collect(
                 f"no notebook in {archive} has a cell of {assignment}: it is another assignment's"
             )
     place = policy_of(course).place
-    said = _read_times(times, place) if times else {}
     known = {person.student for person in people} | {one.student for one in found}
+    said = _read_times(times, place, known) if times else {}
     if strangers := sorted(said.keys() - known):
         raise UserError(f"{times} has times of {', '.join(strangers)}, whom nobody knows")
     before = recorded(course, assignment)
@@ -75,15 +75,16 @@ def collect(
                     one.remarks.append(
                         "its time is not known, that of the earlier one was: give --times"
                     )
+                new = _written(target, one.files)  # where there is no room, all stays as it was
                 kept = course.results / "earlier" / one.student / assignment / earlier.content[:8]
-                if target.is_dir():
+                if _content(target):
                     when = f" of {shown(earlier.time, place)}" if earlier.time else ""
                     there = os.path.relpath(kept, course.folder)
                     one.remarks.append(f"replaces the one{when}, which is now in {there}")
                 # The time goes first: whoever is stopped here finds new work, and not an old time.
                 first = replace(entry, content=earlier.content)
                 record(course, assignment, {one.student: first})
-                _put(target, one.files, kept)
+                _put(new, target, kept)
             if one.files and entry != earlier:
                 record(course, assignment, {one.student: entry})
         except OSError as error:
@@ -100,7 +101,10 @@ def _is_of_another(found: Sequence[HandIn], masters: Iterable[Path]) -> bool:
     """Whether cells of assignments are handed in, but none of this one's."""
     own = set().union(*(_named_cells(master.read_bytes()) for master in masters))
     notebooks = [
-        content for one in found for name, content in one.files.items() if name.endswith(".ipynb")
+        content
+        for one in found
+        for name, content in one.files.items()
+        if name.lower().endswith(".ipynb")
     ]
     handed_in = set().union(*map(_named_cells, notebooks))
     return bool(handed_in) and not handed_in & own
@@ -110,12 +114,12 @@ def _named_cells(notebook: bytes) -> set[bytes]:
     return set(re.findall(rb'"grade_id":\s*"([^"]+)"', notebook))
 
 
-def _take(one: HandIn, content: str, target: Path, before: Entry, trusted: bool) -> None:
+def _take(one: HandIn, new: str, target: Path, before: Entry, trusted: bool) -> None:
     """Find out whether it is new, may replace what is there, and from when on it counts."""
     if not one.files:
         one.remarks.append("no file in it")
-    there = digest(_content(target)) if target.is_dir() else ""
-    one.is_new = bool(one.files) and content != there
+    there = digest(files) if (files := _content(target)) else ""
+    one.is_new = bool(one.files) and new != there
     if one.is_new and there and there != before.content:
         one.remarks.append(f"left: {target} holds other work, which was not collected")
         one.files, one.is_new = {}, False
@@ -132,8 +136,8 @@ def _content(target: Path) -> dict[str, bytes]:
     }
 
 
-def _put(target: Path, files: Mapping[str, bytes], kept: Path) -> None:
-    """Make the folder hold these files and no others; what it held goes to ``kept``."""
+def _written(target: Path, files: Mapping[str, bytes]) -> Path:
+    """A new folder beside ``target`` that holds these files."""
     new = target.with_name(f".{target.name}.new")
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(parents=True)
@@ -141,14 +145,21 @@ def _put(target: Path, files: Mapping[str, bytes], kept: Path) -> None:
         path = new / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
-    if target.exists():
+    return new
+
+
+def _put(new: Path, target: Path, kept: Path) -> None:
+    """Put a folder in the place of another one; work that was in that one goes to ``kept``."""
+    if _content(target):
         shutil.rmtree(kept, ignore_errors=True)
         kept.parent.mkdir(parents=True, exist_ok=True)
         shutil.move(target, kept)
+    elif target.exists():
+        shutil.rmtree(target)
     new.rename(target)
 
 
-def _read_times(path: Path, zone: ZoneInfo) -> dict[str, datetime]:
+def _read_times(path: Path, zone: ZoneInfo, known: Collection[str]) -> dict[str, datetime]:
     """When each student handed in; a time without an offset is one of the course's zone.
 
     Raises:
@@ -162,14 +173,14 @@ def _read_times(path: Path, zone: ZoneInfo) -> dict[str, datetime]:
     found: dict[str, datetime] = {}
     for row in rows:
         try:
-            name, time = row["student"].strip(), row["time"].strip()
+            name, time = known_name(row["student"].strip(), known), row["time"].strip()
         except (KeyError, AttributeError) as error:
             raise UserError(f"{path} needs the columns student and time") from error
-        if safe_name(name) in found:
+        if name in found:
             raise UserError(f"{path} has two times of {name}")
         if time:
             try:
-                found[safe_name(name)] = moment(time, zone)
+                found[name] = moment(time, zone)
             except UserError as error:
                 raise UserError(f"{path}, {name}: {error}") from error
     return found

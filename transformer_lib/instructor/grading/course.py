@@ -9,8 +9,9 @@ import logging
 import os
 import re
 import sys
+import unicodedata
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,11 @@ class Course:
         if not (self.folder / "nbgrader_config.py").exists():
             raise UserError(
                 f"{self.folder} is not a course: it has no nbgrader_config.py (see --course)"
+            )
+        if set("*?[") & set(str(self.folder)):
+            raise UserError(
+                f"{self.folder} has a *, ? or [ in its name, which nbgrader takes for a pattern: "
+                "rename it"
             )
         loader = PyFileConfigLoader("nbgrader_config.py", path=str(self.folder))
         try:
@@ -90,19 +96,25 @@ class Course:
         return dict(sorted(named.items()))
 
 
+def known_name(typed: str, known: Collection[str]) -> str:
+    """The student of that name, which may be typed as our tables have it or as a folder has it."""
+    return typed if typed in known else safe_name(typed)
+
+
 def safe_name(name: str) -> str:
     """A student's name in a form that paths, patterns and tables can bear; most stay as they are.
 
     A folder's name may be anything. Patterns, ends of lines, control characters, marks of
     direction, halves of characters and blanks at an end are written as ``%2A``, and so is ``%``: no
-    two become the same.
+    two become the same, except for two ways to write one letter (a Mac's folders take NFD).
     """
 
     def encoded(text: str) -> str:
         raw = text.encode("utf-8", "surrogateescape")
         return "".join(f"%{byte:02X}" for byte in raw)
 
-    safe = "".join(encoded(c) if c in UNSAFE or not c.isprintable() else c for c in name)
+    composed = unicodedata.normalize("NFC", name)
+    safe = "".join(encoded(c) if c in UNSAFE or not c.isprintable() else c for c in composed)
     # A dot would hide a folder, and nbgrader would drop blanks at an end:
     safe = re.sub(r"^\.|^ +| +$", lambda odd: encoded(odd[0]), safe)
     if len(safe.encode()) > MAX_NAME:

@@ -19,7 +19,7 @@ from tqdm import tqdm
 from transformer_lib.errors import UserError
 from transformer_lib.files import write_text
 from transformer_lib.instructor.grading.bubblewrap import require_bubblewrap
-from transformer_lib.instructor.grading.course import Course, nbgrader_steps, safe_name
+from transformer_lib.instructor.grading.course import Course, known_name, nbgrader_steps
 from transformer_lib.instructor.grading.executors import processes
 from transformer_lib.instructor.grading.hand_ins import Entry, recorded
 from transformer_lib.instructor.grading.intake import (
@@ -105,7 +105,7 @@ def grade(
     if task is not None and task not in tests:
         raise UserError(f"no test is called {task}; there are: {', '.join(sorted(tests))}")
     there = course.hand_ins(assignment)
-    wanted = list(dict.fromkeys(map(safe_name, students))) or list(there)
+    wanted = list(dict.fromkeys(known_name(s, there) for s in students)) or list(there)
     if missing := sorted(set(wanted) - there.keys()):
         raise UserError(f"nothing was handed in by {', '.join(missing)}")
     course.register(assignment)

@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from transformer_lib.files import write_text
+from transformer_lib.errors import UserError
+from transformer_lib.files import locked, write_text
 from transformer_lib.instructor.grading.course import Course
 
 MAX_FILES = 100  # of one student
@@ -67,25 +68,37 @@ def digest(files: Mapping[str, bytes]) -> str:
 
 
 def recorded(course: Course, assignment: str) -> dict[str, Entry]:
-    """By student; who is not in it was not collected."""
+    """By student; who is not in it was not collected.
+
+    Raises:
+        UserError: it cannot be read; without it nobody would be late.
+    """
+    path = _path(course, assignment)
     try:
-        data = json.loads(_path(course, assignment).read_text(encoding="utf-8"))
+        data = json.loads(path.read_text(encoding="utf-8"))
         return {
             student: Entry(**one | {"time": one["time"] and datetime.fromisoformat(one["time"])})
             for student, one in data.items()
         }
-    except (OSError, ValueError, TypeError, AttributeError, KeyError):
+    except FileNotFoundError:
         return {}
+    except (OSError, ValueError, TypeError, AttributeError, KeyError) as error:
+        raise UserError(
+            f"{path}, the record of when work came in, cannot be read ({error}); mend it, or fetch "
+            "it from a backup"
+        ) from error
 
 
 def record(course: Course, assignment: str, entries: Mapping[str, Entry]) -> None:
     """Add these to the record, in place of earlier ones."""
-    new = recorded(course, assignment) | dict(entries)
-    data = {
-        student: asdict(one) | {"time": one.time and one.time.isoformat()}
-        for student, one in sorted(new.items())
-    }
-    write_text(_path(course, assignment), json.dumps(data, indent=1))
+    path = _path(course, assignment)
+    with locked(path):  # another process may add to it at the same time
+        new = recorded(course, assignment) | dict(entries)
+        data = {
+            student: asdict(one) | {"time": one.time and one.time.isoformat()}
+            for student, one in sorted(new.items())
+        }
+        write_text(path, json.dumps(data, indent=1))
 
 
 def _path(course: Course, assignment: str) -> Path:

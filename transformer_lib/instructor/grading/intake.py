@@ -120,7 +120,7 @@ def _known_cell(cell: Any) -> dict[str, Any]:
     made: dict[str, Any] = {
         "cell_type": kind if kind in ("code", "markdown") else "raw",
         "id": _text(cell.get("id")),
-        "source": _text(cell.get("source")),
+        "source": re.sub(r"\r\n?", "\n", _text(cell.get("source"))),
         "metadata": {},
     }
     if name := _text(mine.get("grade_id")):
@@ -205,7 +205,7 @@ def _sort_cells(
         if len(cell.source) > MAX_SOURCE or written > MAX_OWN:
             remarks.append(f"a cell of {len(cell.source):,} characters was left out")
             continue
-        cell.source = plain(re.sub(r"\r\n?|\f", "\n", cell.source))
+        cell.source = plain(cell.source.replace("\f", "\n"))
         grade_id = _grade_id(cell)
         if grade_id in known:
             above = known[grade_id]
@@ -265,7 +265,7 @@ def find_notebook(folder: Path, name: str, released: NotebookNode) -> tuple[Path
     if folder.is_symlink():
         return None, ["the folder is a link to another place"]
     is_there = wanted.exists() or wanted.is_symlink()
-    others = [path for path in _files(folder) if path.suffix == ".ipynb" and path != wanted]
+    others = [path for path in _files(folder) if path.suffix.lower() == ".ipynb" and path != wanted]
     counted = [(path, *_familiar(path, released, name)) for path in sorted(others)]
     found = [one for one in counted if one[1]]
     best = max(found, key=lambda one: (one[2], one[1]), default=(wanted, 0, 0))[0]

@@ -15,6 +15,7 @@ import krippendorff
 from nbgrader.api import Gradebook
 
 from transformer_lib.errors import UserError
+from transformer_lib.files import new_folder
 from transformer_lib.instructor.grading.course import Course, nbgrader_steps
 from transformer_lib.instructor.grading.term import item_name, known_assignment, standings
 
@@ -39,6 +40,13 @@ def make_second(
         raise UserError(f"of {assignment} no hand-in is graded by hand yet")
     number = max(1, math.ceil(share * len(done)))
     chosen = sorted(random.Random(seed).sample(done, number))
+    with new_folder(target) as made:
+        _copy(course, assignment, made, chosen)
+    return chosen
+
+
+def _copy(course: Course, assignment: str, target: Path, chosen: list[str]) -> None:
+    """A course of these hand-ins alone, without what a human has said of them."""
     shutil.copytree(course.folder / "source", target / "source")
     for name in ("nbgrader_config.py", "gradebook.db"):
         shutil.copy(course.folder / name, target / name)
@@ -59,7 +67,6 @@ def make_second(
                         grade.manual_score, grade.needs_manual_grade = None, True
                     grade.extra_credit = None
         gradebook.db.commit()
-    return chosen
 
 
 def _forget_others(gradebook: Gradebook, assignment: str, chosen: list[str]) -> None:

@@ -16,7 +16,7 @@ from traitlets import TraitError
 
 from transformer_lib.errors import UserError
 from transformer_lib.instructor.grading.class_list import Person, person_of
-from transformer_lib.instructor.grading.course import Course, nbgrader_steps, safe_name
+from transformer_lib.instructor.grading.course import Course, known_name, nbgrader_steps
 from transformer_lib.instructor.grading.hand_ins import recorded
 from transformer_lib.instructor.grading.late import LatePolicy, require_known
 
@@ -266,8 +266,9 @@ def set_extension(course: Course, assignment: str, student: str, when: datetime)
         known = known_assignment(gradebook, assignment)
         if known.duedate is None:
             raise UserError(f"{assignment} has no deadline yet that could be extended")
-        student = safe_name(student)
-        if student not in {one.id for one in gradebook.students}:
+        listed = {one.id for one in gradebook.students}
+        student = known_name(student, listed)
+        if student not in listed:
             raise UserError(f"no student is called {student}: transformer-lib class-list …")
         extension = when.astimezone(UTC).replace(tzinfo=None) - known.duedate
         if extension < timedelta():
