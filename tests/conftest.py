@@ -210,3 +210,18 @@ def course(new_course, tmp_path):
     from transformer_lib.instructor.grading.course import Course
 
     return Course(shutil.copytree(new_course, tmp_path / "course"))
+
+
+@pytest.fixture
+def exchange(course, tmp_path):
+    """The course with an exchange into which nbgrader has released the assignment."""
+    from transformer_lib.instructor.grading.course import Course
+
+    root = tmp_path / "exchange"
+    root.mkdir(mode=0o777)
+    root.chmod(0o777)
+    path = course.folder / "nbgrader_config.py"
+    path.write_text(path.read_text() + f"get_config().Exchange.root = {str(root)!r}\n")
+    inbound = root / "transformer" / "inbound"
+    inbound.mkdir(parents=True)
+    return Course(course.folder), inbound

@@ -1,11 +1,19 @@
 """A small assignment for the tests of grading, and what students make of it."""
 
+import stat
+import zipfile
 from concurrent.futures import Executor, Future
+from datetime import UTC, datetime, timedelta
 
 import nbformat
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from transformer_lib.instructor.grading import grade as grading
+from transformer_lib.instructor.grading.course import Course
+from transformer_lib.instructor.grading.hand_ins import recorded
+
+DUE = datetime(2026, 12, 1, 22, 59, tzinfo=UTC)
+HOUR = timedelta(hours=1)
 
 GIVEN = "import torch\n\nfrom transformer_lib.checks import check, run_test"
 
@@ -120,3 +128,48 @@ def hand_in(course, student, notebook, name="small.ipynb"):
 
 def grade(course, **settings):
     return {row.student: row for row in grading.grade(course, "small", executor=Here, **settings)}
+
+
+def strict(course):
+    """The same course with rules for what is late."""
+    path = course.folder / "nbgrader_config.py"
+    rules = (
+        "c = get_config()\nc.LatePolicy.points_a_day = 2\nc.LatePolicy.grace_minutes = 15\n"
+        "c.LatePolicy.cut_off_days = 3\nc.LatePolicy.zone = 'Europe/Berlin'\n"
+    )
+    path.write_text(path.read_text() + rules)
+    return Course(course.folder)
+
+
+def class_file(folder, text):
+    path = folder / "class.csv"
+    path.write_text(text, encoding="utf-8-sig")
+    return path
+
+
+def recorded_times(course, assignment):
+    """By student, where a time is known."""
+    found = recorded(course, assignment).items()
+    return {student: one.time for student, one in found if one.time}
+
+
+def submit(inbound, student, time, **files):
+    """As nbgrader's ``submit`` does it, and with the time that it notes."""
+    folder = inbound / f"{student}+small+{time:%Y-%m-%d %H:%M:%S.%f} UTC+abc123"
+    folder.mkdir()
+    for name, text in files.items():
+        (folder / name.replace("_", ".")).write_text(text)
+    (folder / "timestamp.txt").write_text(f"{time:%Y-%m-%d %H:%M:%S.%f} UTC")
+    return folder
+
+
+def zipped(folder, files):
+    path = folder / "all.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            entry = zipfile.ZipInfo(name)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            if content == "link":
+                entry.external_attr = (stat.S_IFLNK | 0o777) << 16
+            archive.writestr(entry, content)
+    return path

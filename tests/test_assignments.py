@@ -235,21 +235,45 @@ def learn(sources, targets, steps, new_sources):
     [("order[::-1]", "fewer than ten"), ("[*order[first:], *order[:first]]", "after 20 steps")],
 )
 def test_a_table_of_words_is_no_translator(order, reason):
-    master = load_master(ASSIGNMENTS / "source" / "4_translator" / "translator.ipynb")
-    looked_up = LOOKED_UP.replace("ORDER", order)
+    result = judged_alone("4_translator", "learn", LOOKED_UP.replace("ORDER", order))
+    assert result.points == 0
+    assert reason in result.reason
+
+
+def judged_alone(assignment, answer, source, test=None):
+    """What a test says of one answer, with all others left out."""
+    (path,) = (ASSIGNMENTS / "source" / assignment).glob("*.ipynb")
+    master = load_master(path)
     cells = [
-        replace(cell, source=looked_up if cell.grade_id == "learn" else "")
+        replace(cell, source=source if cell.grade_id == answer else "")
         if cell.is_answer or cell.is_manual
         else cell
         for cell in master.cells
     ]
     judge = Judge(master)
     try:
-        result = judge.judge(cells).tests["test_learn"]
+        return judge.judge(cells).tests[test or f"test_{answer}"]
     finally:
         judge.close()
+
+
+@pytest.mark.sandbox
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("~mask, torch", "~mask[:1], torch"),  # the first sentence's for all
+        ("torch.finfo(scores.dtype).min", "-20.0"),
+        ("weights = weights.masked_fill(~mask, 0.0)", "weights = weights * mask.any(-1).all()"),
+    ],
+)
+def test_another_mask_for_each_sentence_decides_on_grouped_attention(right, wrong):
+    text = (ASSIGNMENTS / "text" / "2_attention.py").read_text(encoding="utf-8")
+    solution = text[text.index("class GroupedQueryAttention") :].partition("# %%")[0]
+    assert solution.count(right) == 1
+    given = "GroupedQueryAttention", solution.replace(right, wrong), "test_grouped_attention"
+    result = judged_alone("2_attention", *given)
     assert result.points == 0
-    assert reason in result.reason
+    assert "where each sentence has a mask of its own" in result.reason
 
 
 @pytest.mark.parametrize("has_output", [False, True])

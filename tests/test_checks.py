@@ -314,10 +314,12 @@ def test_of_what_an_answer_prints_the_first_wrong_case_is_shown(capsys):
 
 
 def test_a_known_mistake_is_known_by_a_tensor_of_one_number(monkeypatch):
-    (mistake,) = (m for m in bank() if m.id == "M111")
-    known = mistake.answers["training_step"]
-    verdict = check(lambda *given: torch.tensor(known(*given)), "training_step", seed=1)
-    assert verdict.mistakes == ("M111",)
+    (mistake,) = (m for m in bank() if m.id == "M114")
+    known = mistake.answers["noam_rate"]
+    verdict = check(
+        lambda *given: torch.tensor(known(*given), dtype=torch.double), "noam_rate", seed=1
+    )
+    assert verdict.mistakes == ("M114",)
 
 
 def test_a_result_of_another_kind_is_not_called_random():

@@ -39,6 +39,7 @@ from transformer_lib.instructor.grading.export import export
 from transformer_lib.instructor.grading.hand_ins import Entry, record
 from transformer_lib.instructor.grading.intake import (
     HANDED_IN,
+    MAX_PARTS,
     NO_ANSWER,
     UnreadableError,
     find_notebook,
@@ -50,7 +51,7 @@ from transformer_lib.instructor.grading.intake import (
 from transformer_lib.instructor.grading.judge import Result, TestResult
 from transformer_lib.instructor.grading.late import LatePolicy
 from transformer_lib.instructor.grading.master import bound_names, make_master
-from transformer_lib.instructor.grading.nbgrader_plugin import plain_markdown
+from transformer_lib.instructor.grading.nbgrader_plugin import _points, mended, plain_markdown
 from transformer_lib.instructor.grading.remote import remote
 from transformer_lib.instructor.grading.report import (
     discrimination,
@@ -986,3 +987,71 @@ def test_students_need_nothing_of_grading_to_verify_a_submission():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_ends_of_lines_of_windows_change_no_cell(tmp_path, template):
+    notebook = grading_help.submission(template, **SOLVED)
+    for cell in notebook.cells:
+        cell.source = cell.source.replace("\n", "\r\n")
+    path = tmp_path / "small.ipynb"
+    path.write_text(nbformat.writes(notebook))
+    assert verify(path) == ("✓ small.ipynb is well-formed; 3 of 3 answers are there", True)
+
+
+def test_a_suffix_may_be_in_capitals(tmp_path, template):
+    path = tmp_path / "SMALL.IPYNB"
+    path.write_text(nbformat.writes(grading_help.submission(template, **SOLVED)))
+    assert find_notebook(tmp_path, "small", template)[0] == path
+
+
+def test_what_of_a_folder_is_no_notebook_of_this_assignment(template, tmp_path):
+    (tmp_path / "all.zip").write_text("x")
+    notebook = grading_help.submission(template, **SOLVED)
+    copies = tmp_path / ".ipynb_checkpoints"
+    copies.mkdir()
+    (copies / "small-checkpoint.ipynb").write_text(nbformat.writes(notebook))
+    notebook.metadata.setdefault("transformer_lib", {})["name"] = "second"  # of two
+    (tmp_path / "second.ipynb").write_text(nbformat.writes(notebook))
+    assert find_notebook(tmp_path, "small", template) == (
+        None,
+        ["there is no small.ipynb, and 1 other notebooks in its place", "all.zip was not unpacked"],
+    )
+
+
+def test_a_file_of_too_many_parts_is_not_parsed(tmp_path):
+    path = tmp_path / "small.ipynb"
+    path.write_text('{"cells": [], "x": [0' + ",0" * MAX_PARTS + "]}")
+    with pytest.raises(UnreadableError, match="is not a notebook"):
+        read_submission(path)
+
+
+def test_a_picture_that_can_hold_a_script_is_not_taken():
+    files = {"a.png": {"image/png": "aGk="}, "a.svg": {"image/svg+xml": "<svg onload='alert(1)'/>"}}
+    cell = {"cell_type": "markdown", "source": "![](attachment:a.svg)", "attachments": files}
+    (taken,) = known({"cells": [cell]}).cells
+    assert taken.attachments == {"a.png": {"image/png": "aGk="}, "a.svg": {}}
+
+
+def test_what_an_exception_says_is_text_in_the_page():
+    page = _points(TestResult(0.0, 2.0, reason="ValueError: <script>alert(1)</script>"))
+    assert "<script>" not in page["data"]["text/html"]
+
+
+def test_the_name_of_a_file_is_no_markdown_in_the_box(template):
+    remark = "there is no small.ipynb; [*a*](https://a.org).ipynb was taken for it"
+    notebook, _ = mended(known(template), template, "ada", "2026", [remark])
+    assert r"\[\*a\*\]\(https://a\.org\)" in notebook.cells[0].source
+
+
+@pytest.mark.filterwarnings("ignore:Object of type")  # nbgrader's own queries
+@pytest.mark.sandbox
+def test_who_could_not_be_judged_is_in_the_gradebook(course, template):
+    class Broken(grading_help.Here):
+        def submit(self, function, /, *arguments, **named):
+            return super().submit(lambda: 1 / 0)
+
+    hand_in(course, "ada", template)
+    (row,) = grading.grade(course, "small", executor=Broken)
+    assert "could not be judged, look at it by hand: ZeroDivisionError" in row.trouble
+    with course.gradebook() as gradebook:
+        assert gradebook.find_submission("small", "ada").student.id == "ada"

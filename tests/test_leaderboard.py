@@ -3,6 +3,7 @@
 import json
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
@@ -272,3 +273,20 @@ def test_files_for_one_track_do_not_disturb_the_others(tmp_path):
     assert len(entries.TRACKS["tatoeba-3min"].splits(tmp_path).test) == 1000
     with pytest.raises(UserError, match="there is no folder"):
         entries.TRACKS["multi30k-3min"].splits(tmp_path / "nowhere")
+
+
+def test_what_an_entry_leaves_behind_goes_with_it(tmp_path, small):
+    """A process, and what it has in the folder for temporary files; a link is no translation."""
+    late, where = tmp_path / "late", tmp_path / "where"
+    child = f"import subprocess\nsubprocess.Popen(['sh', '-c', 'sleep 2; touch {late}'])"
+    link = "import os, sys\nplace = sys.argv.index('--text') + 1\n"
+    link += "os.symlink(sys.argv[place] + '/test.en', sys.argv[-1])"
+    file = "import tempfile\ntempfile.mkstemp(prefix='entry')\n"
+    file += f"open({str(where)!r}, 'w').write(tempfile.gettempdir())"
+    for name, program in {"a child": child, "a link": link, "a file": file}.items():
+        entry = read_entry(entry_in(tmp_path, name, program))
+        with text_of(entry.track) as (text, test), pytest.raises(UserError, match="0 translations"):
+            run_seed(entry, 1, text, test)
+    assert not Path(where.read_text()).exists()
+    time.sleep(2.5)
+    assert not late.exists()

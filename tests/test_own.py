@@ -13,6 +13,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from transformer_lib.course.checks import EXERCISES
 from transformer_lib.course.own import mine, module, progress, solution
+from transformer_lib.course.own.keeping import _free_name
 from transformer_lib.course.own.source import NotKeptError, Part, names_needed, part_from, renamed
 
 IMPORTS = "import math\nimport torch\nfrom transformer_lib.checks import check, mine, solution"
@@ -620,3 +621,15 @@ def test_tasks_of_assignments_are_neither_lent_nor_solved_nor_kept(notebook):
     )
     assert notebook("check(group_norm)").passed
     assert not list(Path().iterdir())
+
+
+def test_a_second_broken_file_does_not_take_the_place_of_the_first(tmp_path):
+    (tmp_path / "my_transformer.broken1.py").write_text("x = (")
+    assert _free_name(tmp_path / "my_transformer.py").name == "my_transformer.broken2.py"
+
+
+@pytest.mark.parametrize("magic", ["time", "capture"])
+def test_a_cell_may_begin_with_a_magic_of_its_own(magic):
+    code = "def attention(q):\n    return q"
+    cell = f"get_ipython().run_cell_magic({magic!r}, '', {code!r})\n"
+    assert part_from("attention", [cell]).code == code

@@ -4,36 +4,47 @@ import csv
 import hashlib
 import os
 import shutil
-import stat
 import subprocess
 import sys
-import unicodedata
-import zipfile
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import grading_help
 import nbformat
 import pytest
-from grading_help import SOLVED, grade, hand_in
+from grading_help import (
+    DUE,
+    HOUR,
+    SOLVED,
+    class_file,
+    grade,
+    hand_in,
+    strict,
+    submit,
+    zipped,
+)
 
 from transformer_lib import cli
 from transformer_lib.errors import UserError
-from transformer_lib.instructor.grading import collect as collecting
 from transformer_lib.instructor.grading import grade as grading
+from transformer_lib.instructor.grading import second
 from transformer_lib.instructor.grading.class_list import enter_class_list, read_class_list
-from transformer_lib.instructor.grading.collect import collect, collected
+from transformer_lib.instructor.grading.collect import collect
 from transformer_lib.instructor.grading.course import Course
 from transformer_lib.instructor.grading.export import export
 from transformer_lib.instructor.grading.feedback import make_feedback
-from transformer_lib.instructor.grading.hand_ins import Entry, record, recorded
-from transformer_lib.instructor.grading.intake import known
+from transformer_lib.instructor.grading.hand_ins import Entry, record
+from transformer_lib.instructor.grading.intake import NO_ANSWER, known
+from transformer_lib.instructor.grading.judge import Result, TestResult
 from transformer_lib.instructor.grading.late import LatePolicy
 from transformer_lib.instructor.grading.nbgrader_plugin import cohort_of, mended
+from transformer_lib.instructor.grading.personal import fill_schemes
 from transformer_lib.instructor.grading.second import agreements, described, make_second
 from transformer_lib.instructor.grading.table import table
 from transformer_lib.instructor.grading.term import (
+    Standing,
+    Standings,
     dates,
     lateness,
     moment,
@@ -45,8 +56,6 @@ from transformer_lib.instructor.grading.term import (
 from transformer_lib.personal import personal_number
 
 BERLIN = ZoneInfo("Europe/Berlin")
-DUE = datetime(2026, 12, 1, 22, 59, tzinfo=UTC)
-HOUR = timedelta(hours=1)
 
 # Dates
 
@@ -108,17 +117,6 @@ def test_lateness_in_words():
         "less than a minute late", "1 min late", "1 h 59 min late", "1 day 0 h late",
         "2 days 23 h late",
     ]  # fmt: skip
-
-
-def strict(course):
-    """The same course with rules for what is late."""
-    path = course.folder / "nbgrader_config.py"
-    rules = (
-        "c = get_config()\nc.LatePolicy.points_a_day = 2\nc.LatePolicy.grace_minutes = 15\n"
-        "c.LatePolicy.cut_off_days = 3\nc.LatePolicy.zone = 'Europe/Berlin'\n"
-    )
-    path.write_text(path.read_text() + rules)
-    return Course(course.folder)
 
 
 def exported(course):
@@ -227,360 +225,7 @@ def test_wrong_dates_are_one_line(course):
         course.masters("../source/small")
 
 
-# The class
-
-
-def class_file(folder, text):
-    path = folder / "class.csv"
-    path.write_text(text, encoding="utf-8-sig")
-    return path
-
-
-LISTS = {
-    "nbgrader": "id,last_name,first_name,email,lms_user_id\n"
-    "ada,Lovelace,Ada,ada@x.org,71\nben,,,,\n",
-    "canvas": "Student,ID,SIS User ID,SIS Login ID,Section\n    Points Possible,,,,\n"
-    '"Lovelace, Ada",71,,ada,1\n"ben",72,,ben,1\n',
-    "with empty lines": "id,last_name,first_name\n,,\nada,Lovelace,Ada\nben,,\n,,\n",
-    "moodle": "First name;Surname;Username;Email address\nAda;Lovelace;ada;ada@x.org\n;;ben;\n",
-    "moodle in German": "Vorname,Nachname,Anmeldename,E-Mail-Adresse\n"
-    "Ada,Lovelace,ada,ada@x.org\n,,ben,\n",
-}
-
-
-@pytest.mark.parametrize("text", LISTS.values(), ids=LISTS)
-def test_class_lists_of_three_systems(course, text):
-    people = read_class_list(class_file(course.folder, text))
-    assert [one.student for one in people] == ["ada", "ben"]
-    assert (people[0].first_name, people[0].last_name) == ("Ada", "Lovelace")
-    with course.gradebook() as gradebook:
-        gradebook.add_student("zoe")
-    assert enter_class_list(course, people) == ["zoe"]
-    assert enter_class_list(course, people) == ["zoe"], "the second time changes nothing"
-    with course.gradebook() as gradebook:
-        assert gradebook.find_student("ada").last_name == "Lovelace"
-        assert len(gradebook.students) == 3
-
-
-def test_the_class_list_may_come_first_in_a_course_without_a_gradebook(course, monkeypatch):
-    (course.folder / "gradebook.db").unlink()
-    monkeypatch.setenv("PATH", "/usr/bin:/bin")  # without the environment's own programs
-    assert enter_class_list(course, read_class_list(class_file(course.folder, "id\nada\n"))) == []
-    set_deadline(course, "small", DUE)
-    assert standings(course, "small").absent[0].student == "ada"
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("", "no column for students' names"),
-        ("name\nada\n", "no column for students' names"),
-        ("id\n", "lists no student"),
-        ("id,email\nada,\n,b@x.org\n", "line 3: no id"),
-        ("id\nada\nben\nada\n", "ada is in line 2 and in line 4"),
-        ("id,id\nada,1\n", "has two columns id"),
-        ('id\n"ada\nben\n', "unexpected end of data"),
-        (f"id\n{'x' * 200_000}\n", "field larger than field limit"),
-    ],
-)
-def test_a_wrong_class_list_is_one_line(tmp_path, text, says):
-    with pytest.raises(UserError, match=says):
-        read_class_list(class_file(tmp_path, text))
-    with pytest.raises(UserError, match="cannot be read"):
-        read_class_list(tmp_path / "none.csv")
-
-
-# Collecting
-
-
-def recorded_times(course, assignment):
-    """By student, where a time is known."""
-    found = recorded(course, assignment).items()
-    return {student: one.time for student, one in found if one.time}
-
-
-@pytest.fixture
-def exchange(course, tmp_path):
-    """The course with an exchange into which nbgrader has released the assignment."""
-    root = tmp_path / "exchange"
-    root.mkdir(mode=0o777)
-    root.chmod(0o777)
-    path = course.folder / "nbgrader_config.py"
-    path.write_text(path.read_text() + f"get_config().Exchange.root = {str(root)!r}\n")
-    inbound = root / "transformer" / "inbound"
-    inbound.mkdir(parents=True)
-    return Course(course.folder), inbound
-
-
-def submit(inbound, student, time, **files):
-    """As nbgrader's ``submit`` does it, and with the time that it notes."""
-    folder = inbound / f"{student}+small+{time:%Y-%m-%d %H:%M:%S.%f} UTC+abc123"
-    folder.mkdir()
-    for name, text in files.items():
-        (folder / name.replace("_", ".")).write_text(text)
-    (folder / "timestamp.txt").write_text(f"{time:%Y-%m-%d %H:%M:%S.%f} UTC")
-    return folder
-
-
-def test_the_latest_hand_in_of_the_exchange_with_a_time_that_holds(exchange):
-    course, inbound = exchange
-    now = datetime.now(UTC).replace(microsecond=0)
-    submit(inbound, "ada", now - 2 * timedelta(minutes=1), small_ipynb="first")
-    submit(inbound, "ada", now, small_ipynb="second")
-    submit(inbound, "b+n", now - 48 * HOUR, small_ipynb="forged")  # claims to be early
-    submit(inbound, "cy", now, small_ipynb="x").joinpath("passwd").symlink_to("/etc/passwd")
-    (inbound / "cy+other+2026-01-01 00:00:00 UTC").mkdir()
-    (inbound / "rubbish").mkdir()
-    (inbound / "cy+small+rubbish+1").mkdir()
-    found = {one.student: one for one in collect(course, "small")}
-    assert list(found) == ["ada", "b+n", "cy"]
-    assert (course.folder / "submitted/ada/small/small.ipynb").read_text() == "second"
-    assert sorted(os.listdir(course.folder / "submitted/cy/small")) == [
-        "small.ipynb", "timestamp.txt"
-    ]  # fmt: skip
-    times = recorded_times(course, "small")
-    assert times["ada"] == now
-    assert abs(times["b+n"] - now) < timedelta(minutes=2)
-    assert "was written" in found["b+n"].remarks[0]
-    assert {o.student: o.is_new for o in collect(course, "small")} == dict.fromkeys(found, False)
-    assert recorded_times(course, "small") == times
-    assert collect(course, "small", trusted=True)[1].remarks == []
-    submit(inbound, "ada", now + HOUR, small_ipynb="third")
-    assert [one.student for one in collect(course, "small") if one.is_new] == ["ada"]
-    assert recorded_times(course, "small")["ada"] == now + HOUR
-    assert "3 hand-ins, 0 of them new; nothing from 0" in collected(
-        collect(course, "small"), course
-    )
-
-
-def test_a_collect_that_is_stopped_gives_nobody_an_earlier_time(exchange, monkeypatch):
-    course, inbound = exchange
-    now = datetime.now(UTC).replace(microsecond=0)
-    submit(inbound, "ada", now - HOUR, small_ipynb="first")
-    collect(course, "small", trusted=True)
-    submit(inbound, "ada", now, small_ipynb="second")
-
-    def stopped(*arguments):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(collecting, "_put", stopped)
-        with pytest.raises(KeyboardInterrupt):
-            collect(course, "small", trusted=True)
-    (one,) = collect(course, "small", trusted=True)
-    assert one.is_new
-    assert recorded_times(course, "small") == {"ada": now}
-    # And stopped after the files were put: nothing is new, and the time is the right one.
-    (one,) = collect(course, "small", trusted=True)
-    assert (one.is_new, one.time) == (False, now)
-
-
-def test_what_was_put_there_by_hand_is_left(exchange):
-    course, inbound = exchange
-    now = datetime.now(UTC).replace(microsecond=0)
-    by_hand = course.folder / "submitted/ada/small"
-    by_hand.mkdir(parents=True)
-    (by_hand / "small.ipynb").write_text("came by mail")
-    submit(inbound, "ada", now, small_ipynb="an older one")
-    (one,) = collect(course, "small")
-    assert one.remarks == [f"left: {by_hand} holds other work, which was not collected"]
-    assert not one.is_new
-    assert (by_hand / "small.ipynb").read_text() == "came by mail"
-    assert recorded_times(course, "small") == {}, "nor has it the other's time"
-    shutil.rmtree(by_hand)
-    (one,) = collect(course, "small")
-    assert one.is_new
-    (by_hand / "small.ipynb").write_text("put right by the grader")
-    (one,) = collect(course, "small")
-    assert one.remarks[0].startswith("left: ")
-    assert (by_hand / "small.ipynb").read_text() == "put right by the grader"
-
-
-def test_what_jupyterlab_leaves_where_a_hand_in_was_looked_at_is_no_other_work(exchange):
-    course, inbound = exchange
-    now = datetime.now(UTC).replace(microsecond=0)
-    submit(inbound, "ada", now, small_ipynb="first")
-    collect(course, "small")
-    copies = course.folder / "submitted/ada/small/.ipynb_checkpoints"
-    copies.mkdir()
-    (copies / "small-checkpoint.ipynb").write_text("first")
-    (one,) = collect(course, "small")
-    assert (one.is_new, one.remarks) == (False, [])
-    submit(inbound, "ada", now + HOUR, small_ipynb="second")
-    (one,) = collect(course, "small")
-    assert one.is_new
-    assert (course.folder / "submitted/ada/small/small.ipynb").read_text() == "second"
-
-
-def test_one_place_that_cannot_be_written_is_one_student_s(exchange):
-    course, inbound = exchange
-    for student in ("ada", "ben"):
-        submit(inbound, student, datetime.now(UTC), small_ipynb="x")
-    (course.folder / "submitted").mkdir()
-    (course.folder / "submitted/ada").write_text("a file")
-    ada, ben = collect(course, "small")
-    assert "cannot be written" in ada.remarks[0]
-    assert (ada.is_new, ben.is_new) == (False, True)
-    assert (course.folder / "submitted/ben/small/small.ipynb").exists()
-
-
-def test_a_flood_in_the_exchange_is_not_read(exchange, monkeypatch):
-    course, inbound = exchange
-    folder = submit(inbound, "ada", datetime.now(UTC), small_ipynb="x")
-    for number in range(90):
-        with (folder / f"big{number}").open("wb") as file:
-            file.truncate(19 * 2**20)  # takes no room on the disk
-    read = []
-    fdopen = os.fdopen
-
-    def counting(*arguments):
-        read.append(arguments)
-        return fdopen(*arguments)
-
-    monkeypatch.setattr(os, "fdopen", counting)
-    (one,) = collect(course, "small")
-    assert one.remarks == ["more than 100 files or 20 MB: not all was taken"]
-    assert len(read) <= 3, "one that fits, one that does not"
-
-
-def test_nobody_hands_in_for_another(exchange, monkeypatch):
-    course, inbound = exchange
-    enter_class_list(course, read_class_list(class_file(course.folder, "id\nada\nben\n")))
-    now = datetime.now(UTC)
-    submit(inbound, "ada", now - HOUR, small_ipynb="ada's own")
-    submit(inbound, "ada", now, small_ipynb="ben's joke")
-    owners = {True: "ben", False: "ada"}
-    monkeypatch.setattr(
-        Path, "owner", lambda path: owners["joke" in (path / "small.ipynb").read_text()]
-    )
-    (one,) = collect(course, "small", trusted=True)
-    assert one.files["small.ipynb"] == b"ada's own"
-    assert one.remarks == ["one in this name was put there by ben: not taken"]
-    shutil.rmtree(next(p for p in inbound.iterdir() if "own" in (p / "small.ipynb").read_text()))
-    shutil.rmtree(course.folder / "submitted")
-    (one,) = collect(course, "small")
-    assert not one.files
-    assert not (course.folder / "submitted").exists()
-
-
-def test_what_lies_in_the_exchange_costs_nobody_else_anything(exchange):
-    course, inbound = exchange
-    now = datetime.now(UTC)
-    submit(inbound, "ada", now - HOUR, small_ipynb="ada's own")
-    # A link in her name, with a later time, to the system's folder; and a file.
-    (inbound / f"ada+small+{now:%Y-%m-%d %H:%M:%S.%f} UTC+x").symlink_to("/etc")
-    (inbound / f"ada+small+{now + HOUR:%Y-%m-%d %H:%M:%S.%f} UTC+x").write_text("no folder")
-    for time in ("9999-99-99 00:00:00 UTC", "1 2 3 4 5", "inf UTC", "\u202e", "9" * 150):
-        (inbound / f"ben+small+{time}+x").mkdir()
-    deep = submit(inbound, "cy", now, small_ipynb="c")
-    for number in range(150):
-        (deep / f"file{number}").write_text("x")
-        deep = deep / "d" if number < 40 else deep
-        deep.mkdir(exist_ok=True)
-    big = submit(inbound, "dee", now, small_ipynb="d")
-    for number in range(4):
-        (big / f"big{number}").write_bytes(b"x" * 8_000_000)
-    os.mkfifo(big / "pipe")
-    found = {one.student: one for one in collect(course, "small")}
-    assert found["ada"].files["small.ipynb"] == b"ada's own"
-    assert "ben" not in found or not found["ben"].files
-    assert len(found["cy"].files) <= 100
-    assert sum(map(len, found["dee"].files.values())) <= 20 * 2**20
-    assert found["dee"].remarks == ["more than 100 files or 20 MB: not all was taken"]
-    assert (course.folder / "submitted/cy/small/small.ipynb").read_text() == "c"
-
-
-def test_without_a_class_list_who_has_handed_in_is_known_as_well(exchange, monkeypatch):
-    course, inbound = exchange
-    now = datetime.now(UTC)
-    submit(inbound, "ada", now - HOUR, small_ipynb="ada")
-    submit(inbound, "ada", now, small_ipynb="ben's joke")
-    submit(inbound, "ben", now, small_ipynb="ben")
-    owner = {"ada": "ada", "ben's joke": "ben", "ben": "ben"}
-    monkeypatch.setattr(Path, "owner", lambda path: owner[(path / "small.ipynb").read_text()])
-    found = {one.student: one for one in collect(course, "small", trusted=True)}
-    assert found["ada"].files["small.ipynb"] == b"ada"
-    assert found["ada"].remarks == ["one in this name was put there by ben: not taken"]
-
-
-def test_one_entry_that_cannot_be_unpacked_is_one_student_s(course):
-    path = zipped(course.folder, ARCHIVES["moodle with folders"])
-    content = bytearray(path.read_bytes())
-    with zipfile.ZipFile(path) as archive:
-        entry = archive.getinfo("Ada Lovelace_41_assignsubmission_file_/small.ipynb")
-    content[entry.header_offset + 30 + len(entry.filename)] ^= 0xFF
-    path.write_bytes(content)
-    found = {one.student: one for one in collect(course, "small", path)}
-    assert "a file cannot be unpacked" in found["Ada Lovelace 41"].remarks[1]
-    assert found["Ben Bit 42"].files
-
-
-def test_a_file_s_name_makes_nobody_another(course):
-    people = "id,first_name,last_name\nada,Ada,L\nben,Ben,B\n"
-    enter_class_list(course, read_class_list(class_file(course.folder, people)))
-    name = "Ada L_41_assignsubmission_file_Ben B_42_assignsubmission_file_small.ipynb"
-    (one,) = collect(course, "small", zipped(course.folder, {name: "a"}))
-    assert one.student == "ada"
-
-
-def test_a_time_that_cannot_be_is_no_hand_in_and_the_owner_is_asked_for(exchange, monkeypatch):
-    course, inbound = exchange
-    now = datetime.now(UTC).replace(microsecond=0)
-    submit(inbound, "ada", now - HOUR, small_ipynb="ada")
-    submit(inbound, "ada", now, small_ipynb="of somebody in no list")
-    for time in ("9999-12-31 23:59:00 UTC", "0001-01-01 00:00:00 UTC"):
-        (inbound / f"ben+small+{time}+x").mkdir()
-    submit(inbound, "", now, small_ipynb="no name")
-    owner = {"ada": "ada", "of somebody in no list": "mallory", "no name": "root"}
-    monkeypatch.setattr(Path, "owner", lambda path: owner[(path / "small.ipynb").read_text()]
-                        if (path / "small.ipynb").exists() else "root")  # fmt: skip
-    (one,) = collect(course, "small")
-    assert one.files["small.ipynb"] == b"ada"
-    assert one.remarks[0] == "one in this name was put there by mallory: not taken"
-    assert abs(recorded_times(course, "small")["ada"] - now) < timedelta(minutes=2)
-    collect(course, "small", trusted=True)
-    assert recorded_times(course, "small")["ada"] == now - HOUR, "what is trusted corrects"
-    collect(course, "small")
-    assert recorded_times(course, "small")["ada"] > now - HOUR, "and is not trusted for ever"
-
-
-def test_a_time_in_an_archive_is_a_student_s_and_not_taken(course):
-    files = {"lada_1_6_small.ipynb": "x", "lada_1_7_timestamp.txt": "2000-01-01 00:00:00 UTC"}
-    (one,) = collect(course, "small", zipped(course.folder, files))
-    assert list(one.files) == ["small.ipynb"]
-
-
-def test_a_name_that_two_have_is_neither_s(course):
-    people = "id,first_name,last_name,lms_user_id\nada,Ada,L,17\nben,Ben,B,\n"
-    enter_class_list(course, read_class_list(class_file(course.folder, people)))
-    suffix = "assignsubmission_file_/small.ipynb"
-    files = {f"Ben B_1_{suffix}": "b", f"Ben B_9_{suffix}": "x", f"ada_3_{suffix}": "y",
-             "Ada L_2_assignsubmission_file_/inside/.": "z",
-             "Ada L_2_assignsubmission_file_/a\nb.ipynb": "a"}  # fmt: skip
-    found = {one.student: one for one in collect(course, "small", zipped(course.folder, files))}
-    assert list(found) == ["Ben B 1", "Ben B 9", "ada", "ada 3"]
-    hint = "two have this name: give the number of each as lms_user_id in the class list"
-    assert found["Ben B 1"].remarks == [hint]
-    assert found["ada"].files["a%0Ab.ipynb"] == b"a"
-    more = people.replace("ben,Ben,B,", "ben,Ben,B,1\nberta,Ben,B,9")
-    enter_class_list(course, read_class_list(class_file(course.folder, more)))
-    times = course.folder / "times.csv"
-    times.write_text("student,time\nberta,2026-12-01 20:00\nada,\n")
-    found = {
-        one.student: one for one in collect(course, "small", zipped(course.folder, files), times)
-    }
-    assert list(found) == ["ada", "ada 3", "ben", "berta"], "the number that is known tells"
-    assert recorded_times(course, "small")["berta"] is not None
-    stranger = f"Cy C_9_{suffix}"
-    assert [one.student for one in collect(course, "small", zipped(course.folder, {stranger: "c"}))
-            ] == ["Cy C 9"], "a number that another one has in another assignment"  # fmt: skip
-    times.write_text("student,time\nberta,2026-12-01 20:00\n")
-    last = collect(course, "small", zipped(course.folder, {f"ada_3_{suffix}": "y"}), times)[-1]
-    assert (last.student, last.files, last.is_new) == ("berta", {}, False)
-    assert "the time was not used" in last.remarks[0]
-    # Canvas: the number counts, and a name only for whom no number is known.
-    (one,) = collect(course, "small", zipped(course.folder, {"lada_99_6_small.ipynb": "x"}))
-    assert one.student == "lada 99"
+# Rules
 
 
 RULES = {
@@ -597,23 +242,6 @@ def test_a_wrong_rule_is_one_line(course, rule):
     path.write_text(path.read_text() + f"\nget_config().LatePolicy.{rule}\n")
     with pytest.raises(UserError, match=RULES[rule]):
         policy_of(Course(course.folder)).place  # noqa: B018
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("student,time\nzoe,2026-12-01 23:59\n", "has times of zoe, whom nobody knows"),
-        ("student,time\nada,2026-12-01 23:59\nada ,2026-12-02 23:59\n", "two times of ada"),
-        ("student,time\nada,soon\n", "ada: 'soon' is no time"),
-    ],
-)
-def test_a_wrong_table_of_times_is_one_line(course, text, says):
-    times = course.folder / "times.csv"
-    times.write_text(text)
-    enter_class_list(course, read_class_list(class_file(course.folder, "id\nada\n")))
-    with pytest.raises(UserError, match=says):
-        collect(course, "small", zipped(course.folder, ARCHIVES["canvas"]), times)
-    assert not (course.folder / "submitted").exists()
 
 
 @pytest.mark.sandbox
@@ -649,138 +277,6 @@ def test_what_was_never_graded_is_not_exported(course, template):
     hand_in(course, "ada", template)
     with pytest.raises(UserError, match="small was not graded yet"):
         export(course, "small", "moodle", course.folder / "grades.csv")
-
-
-def test_without_an_exchange_there_is_one_line(course):
-    path = course.folder / "nbgrader_config.py"
-    path.write_text(path.read_text() + "get_config().Exchange.root = '/nowhere'\n")
-    with pytest.raises(UserError, match="there is no exchange at /nowhere/transformer/inbound"):
-        collect(Course(course.folder), "small")
-
-
-def zipped(folder, files):
-    path = folder / "all.zip"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in files.items():
-            entry = zipfile.ZipInfo(name)
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            if content == "link":
-                entry.external_attr = (stat.S_IFLNK | 0o777) << 16
-            archive.writestr(entry, content)
-    return path
-
-
-ARCHIVES = {
-    "moodle with folders": {
-        "Ada Lovelace_41_assignsubmission_file_/small.ipynb": "a",
-        "Ada Lovelace_41_assignsubmission_file_/../../../evil.py": "e",
-        "Ada Lovelace_41_assignsubmission_file_/link": "link",
-        "Ada Lovelace_41_assignsubmission_onlinetext_/onlinetext.html": "text",
-        "Ben Bit_42_assignsubmission_file/inside/small (1).ipynb": "b",
-        "Zoe Who_43_assignsubmission_file_/small.ipynb": "z",
-    },
-    "moodle flat": {
-        "Ada Lovelace_41_assignsubmission_file_small.ipynb": "a",
-        "Bit Ben_42_assignsubmission_file_small (1).ipynb": "b",
-        "Zoe Who_43_assignsubmission_file_small.ipynb": "z",
-    },
-    "canvas": {
-        "lovelaceada_71_900_small.ipynb": "a",
-        "bitben_LATE_72_901_small (1).ipynb": "b",
-        "whozoe_43_902_small.ipynb": "z",
-    },
-}
-
-
-@pytest.mark.parametrize("name", ARCHIVES)
-def test_the_archives_of_moodle_and_canvas(course, name):
-    people = "id,first_name,last_name,lms_user_id\nada,Ada,Lovelace,71\nben,Ben,Bit,\ncy,Cy,X,\n"
-    enter_class_list(course, read_class_list(class_file(course.folder, people)))
-    path = zipped(course.folder, ARCHIVES[name])
-    times = course.folder / "times.csv"
-    times.write_text("student,time\nada,2026-12-01 23:59\n")
-    found = {one.student: one for one in collect(course, "small", path, times)}
-    submitted = course.folder / "submitted"
-    stranger = (found.keys() - {"ada", "ben"}).pop()
-    assert stranger.endswith(" 43")
-    assert found[stranger].remarks == ["not in the class list"]
-    assert (submitted / "ada/small/small.ipynb").read_text() == "a"
-    assert (submitted / "ben/small/small (1).ipynb").read_text() == "b"
-    assert ("marked as late" in found["ben"].remarks) == (name == "canvas")
-    everything = {p.name for p in course.folder.parent.rglob("*") if "submitted" in p.parts}
-    assert not everything & {"link", "onlinetext.html"}
-    assert not [p for p in course.folder.parent.rglob("evil.py") if "ada" not in p.parts]
-    assert recorded_times(course, "small") == {"ada": datetime(2026, 12, 1, 23, 59, tzinfo=UTC)}
-    text = collected(list(found.values()), course)
-    assert text.splitlines()[-1].startswith("3 hand-ins, 3 of them new; nothing from 1: cy")
-    assert not any(one.is_new for one in collect(course, "small", path))
-    assert recorded_times(course, "small"), "what is known stays so"
-
-
-def test_a_file_of_canvas_may_be_called_like_one_of_moodle(course):
-    files = {"lada_1_6_small.ipynb": "a", "bben_2_7_small.ipynb": "b",
-             "ccy_3_8_x_1_assignsubmission_file_small.ipynb": "c"}  # fmt: skip
-    assert len(collect(course, "small", zipped(course.folder, files))) == 3
-
-
-def test_a_notebook_in_a_folder_does_not_take_the_place_of_the_one_above(course):
-    whose = "Ada L_1_assignsubmission_file_"
-    files = {f"{whose}/old/small.ipynb": "old", f"{whose}/small.ipynb": "new"}
-    (one,) = collect(course, "small", zipped(course.folder, files))
-    assert one.files == {"small.ipynb": b"new"}
-    assert "small.ipynb is there twice: the one further up was taken" in one.remarks
-
-
-@pytest.mark.parametrize(
-    ("listed", "packed"),
-    [("Liam;O'Brien", "Liam OBrien"), ("Anna  Maria;van der Berg", "Anna Maria van der Berg"),
-     ("Zoë;Müller", unicodedata.normalize("NFD", "Zoë Müller"))],
-)  # fmt: skip
-def test_names_are_the_same_however_they_are_written(course, listed, packed):
-    people = f"First name;Surname;Username\n{listed};one\n"
-    enter_class_list(course, read_class_list(class_file(course.folder, people)))
-    files = {f"{packed}_1_assignsubmission_file_/small.ipynb": "a"}
-    assert [x.student for x in collect(course, "small", zipped(course.folder, files))] == ["one"]
-
-
-def test_an_archive_that_is_none_or_too_large(course):
-    path = course.folder / "all.zip"
-    path.write_bytes(b"PK rubbish")
-    with pytest.raises(UserError, match="cannot be read as a zip file"):
-        collect(course, "small", path)
-    with pytest.raises(UserError, match="is no archive of hand-ins"):
-        collect(course, "small", zipped(course.folder, {"small.ipynb": "a"}))
-    bomb = zipped(course.folder, {"Ada L_1_assignsubmission_file_/small.ipynb": "0" * 30_000_000})
-    (one,) = collect(course, "small", bomb)
-    too_much = "more than 100 files or 20 MB: not all was taken"
-    assert one.remarks == ["not in the class list", too_much, "no file in it"]
-    times = course.folder / "times.csv"
-    times.write_text("name,when\nada,now\n")
-    with pytest.raises(UserError, match="needs the columns student and time"):
-        collect(course, "small", zipped(course.folder, ARCHIVES["canvas"]), times)
-
-
-def test_an_archive_of_another_assignment_replaces_nothing(course, template):
-    name = "Ada L_1_assignsubmission_file_/small.ipynb"
-    own = nbformat.writes(grading_help.submission(template, **SOLVED))
-    (one,) = collect(course, "small", zipped(course.folder, {name: own}))
-    other = own
-    for cell in template.cells:
-        if grade_id := cell.metadata.get("nbgrader", {}).get("grade_id"):
-            other = other.replace(f'"grade_id": "{grade_id}"', f'"grade_id": "other_{grade_id}"')
-    with pytest.raises(UserError, match=r"no notebook in .* has a cell of small"):
-        collect(course, "small", zipped(course.folder, {name: other}))
-    kept = course.folder / "submitted" / one.student / "small" / "small.ipynb"
-    assert kept.read_text(encoding="utf-8") == own
-
-
-def test_times_may_be_separated_by_semicolons(course):
-    enter_class_list(course, read_class_list(class_file(course.folder, "id,first_name\nada,Ada\n")))
-    times = course.folder / "times.csv"
-    times.write_text("student;time\nada;2026-12-01 20:15\n")
-    files = {"Ada_1_assignsubmission_file_/small.ipynb": "a"}
-    (one,) = collect(course, "small", zipped(course.folder, files), times)
-    assert one.time == datetime(2026, 12, 1, 20, 15, tzinfo=policy_of(course).place)
 
 
 # Grading by hand
@@ -1082,28 +578,6 @@ def test_marks_do_not_outlive_the_answer_that_they_were_given_for(course, templa
     assert (one.points, one.waiting) == (0, 0)
 
 
-def test_a_text_typed_in_moodle_is_said_not_to_be_taken(course):
-    name = "Ada L_2_assignsubmission_onlinetext_/onlinetext.html"
-    (one,) = collect(course, "small", zipped(course.folder, {name: "<p>see mail</p>"}))
-    assert one.files == {}
-    assert "a text typed in Moodle is not taken" in one.remarks
-
-
-def test_what_is_handed_in_again_takes_the_place_of_what_is_kept(course):
-    times = course.folder / "times.csv"
-    times.write_text("student,time\nada,2026-12-01 20:00+00:00\n")
-    name = "Ada L_2_assignsubmission_file_/small.ipynb"
-    people = "id,first_name,last_name\nada,Ada,L\n"
-    enter_class_list(course, read_class_list(class_file(course.folder, people)))
-    (one,) = collect(course, "small", zipped(course.folder, {name: "first"}), times)
-    assert one.remarks == []
-    (one,) = collect(course, "small", zipped(course.folder, {name: "second"}))
-    assert "give --times" in one.remarks[0]
-    assert "replaces the one of 2026-12-01 20:00 UTC, which is now in" in one.remarks[1]
-    (kept,) = (course.results / "earlier" / "ada" / "small").iterdir()
-    assert (kept / "small.ipynb").read_text() == "first"
-
-
 @pytest.mark.sandbox
 def test_points_by_hand_wait_again_when_there_are_others_to_give(course, template):
     hand_in(course, "ada", grading_help.submission(template, **SOLVED))
@@ -1118,3 +592,136 @@ def test_points_by_hand_wait_again_when_there_are_others_to_give(course, templat
     nbformat.write(master, path)
     grade(course)
     assert waiting(course) == 1
+
+
+def test_the_last_moment_of_grace_is_within_it():
+    policy = LatePolicy(points_a_day=2, grace_minutes=15)
+    assert policy.late_submission_penalty("ada", 20, 15 * 60) is None
+    assert policy.late_submission_penalty("ada", 20, 15 * 60 + 1) == 2
+
+
+@pytest.mark.filterwarnings("ignore:Object of type")  # nbgrader's own queries
+def test_where_everybody_stands_before_a_grading(course):
+    listed = "id,first_name,last_name\nzoe,,\nada,Ada,Adler\nben,Ben,Brandt\n"
+    enter_class_list(course, read_class_list(class_file(course.folder, listed)))
+    set_deadline(course, "small", DUE)
+    with course.gradebook() as gradebook:
+        gradebook.update_or_create_submission("small", "ben", timestamp=DUE.replace(tzinfo=None))
+    set_extension(course, "small", "ada", DUE + HOUR)
+    assert standings(course, "small").students["ada"].is_extended
+    set_extension(course, "small", "ada", DUE)
+    now = standings(course, "small")
+    assert list(now.students) == ["ada", "ben", "zoe"], "by last name, or else by what is known"
+    assert [one.student for one in now.handed_in] == ["ben"]
+    assert not now.students["ada"].is_extended, "back to what holds for all"
+
+
+@pytest.mark.sandbox
+def test_a_time_that_the_grader_puts_right_counts_though_the_work_is_the_same(course, template):
+    course = strict(course)
+    path = hand_in(course, "ada", grading_help.submission(template, **SOLVED)) / "timestamp.txt"
+    path.write_text("2026-12-03 05:59:00 UTC")
+    set_deadline(course, "small", DUE)
+    grade(course)
+    assert standings(course, "small").students["ada"].penalty == 4
+    path.write_text("2026-12-01 20:00:00 UTC")
+    assert not grade(course)["ada"].is_new
+    assert standings(course, "small").students["ada"].penalty == 0
+
+
+@pytest.mark.sandbox
+def test_points_that_overruled_a_test_wait_when_it_gives_others(course, template):
+    hand_in(course, "ada", grading_help.submission(template, **SOLVED))
+    grade(course)
+    given_by_hand(course, "ada", "why", 2)
+    given_by_hand(course, "ada", "test_mask", 3)
+    assert waiting(course) == 0
+    path = course.folder / "source" / "small" / "small.ipynb"
+    path.write_text(path.read_text().replace("4 * verdict.share", "2 * verdict.share"))
+    grade(course)
+    assert waiting(course) == 1
+
+
+@pytest.mark.sandbox
+def test_who_hands_in_nothing_again_keeps_what_a_human_gave_for_it(course, template):
+    hand_in(course, "ada", template)  # as released: 0 without a look
+    grade(course)
+    given_by_hand(course, "ada", "why", 1)  # all the same
+    grade(course, again=True)
+    assert standings(course, "small").students["ada"].score == 1
+
+
+@pytest.mark.sandbox
+def test_a_page_that_could_not_be_made_anew_is_no_old_one(course, template):
+    hand_in(course, "ada", grading_help.submission(template, **SOLVED))
+    grade(course)
+    assert make_feedback(course, "small", unfinished=True) == (1, 0, [])
+    shutil.rmtree(course.folder / "autograded")
+    assert make_feedback(course, "small", unfinished=True) == (0, 0, ["ada"])
+    assert not (course.folder / "feedback" / "ada" / "small").exists()
+
+
+def graded_by_hand(course, assignment):
+    """With points, extra points and a comment of the first grader."""
+    course.register(assignment)
+    with course.gradebook() as gradebook:
+        submission = gradebook.update_or_create_submission(assignment, "ada")
+        for one in submission.notebooks[0].grades:
+            one.needs_manual_grade = False
+        one = gradebook.find_grade("why", "small", assignment, "ada")
+        one.manual_score, one.extra_credit = 2, 1
+        gradebook.find_comment("why", "small", assignment, "ada").manual_comment = "weak"
+        gradebook.db.commit()
+
+
+@pytest.mark.filterwarnings("ignore:Object of type")  # nbgrader's own queries
+def test_a_second_grader_gets_nothing_of_the_first_one_s(course):
+    source = course.folder / "source"
+    shutil.copytree(source / "small", source / "other")
+    enter_class_list(course, read_class_list(class_file(course.folder, "id\nada\n")))
+    for assignment in ("small", "other"):
+        graded_by_hand(course, assignment)
+    folder = course.folder / "submitted" / "ada" / "small"
+    folder.mkdir(parents=True)
+    (folder / "data").symlink_to("/etc/hostname")
+    target = course.folder.parent / "second"
+    assert make_second(course, "small", target) == ["ada"]
+    with Course(target).gradebook() as gradebook:
+        one = gradebook.find_grade("why", "small", "small", "ada")
+        assert (one.manual_score, one.extra_credit) == (None, None)
+        assert gradebook.find_comment("why", "small", "small", "ada").comment is None
+        assert gradebook.assignment_submissions("other") == []
+    assert (target / "submitted" / "ada" / "small" / "data").is_symlink()
+
+
+@pytest.mark.filterwarnings("ignore:Object of type")  # nbgrader's own queries
+def test_a_second_course_is_there_whole_or_not_at_all(course, monkeypatch):
+    enter_class_list(course, read_class_list(class_file(course.folder, "id\nada\n")))
+    graded_by_hand(course, "small")
+    (course.folder / "submitted" / "ada" / "small").mkdir(parents=True)
+    target = course.folder.parent / "second"
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(second, "_forget_others", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            make_second(course, "small", target)
+    assert not target.exists()
+    assert make_second(course, "small", target) == ["ada"]
+
+
+def test_what_a_student_calls_a_marking_scheme_is_not_run():
+    text = "### BEGIN MARK SCHEME\n{{ 1 / 0 }}\n### END MARK SCHEME"
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(text)])
+    notebook.cells[0].metadata["nbgrader"] = {"grade_id": "why", "solution": True, "locked": False}
+    fill_schemes(notebook, "ada", "2026")
+    assert notebook.cells[0].source == text
+
+
+def test_of_who_has_answered_nothing_no_test_is_listed():
+    result = Result(tests={"test_scale": TestResult(0.0, 2.0, reason="there is no scale")})
+    now = Standings("small", None, 2.0, {"ada": Standing("ada", handed_in=True)})
+    text = table([grading.Graded("ada", "small", result, [NO_ANSWER])], now)
+    assert text.splitlines()[0] == "ada    0.0 of 2  nothing was answered"

@@ -127,6 +127,13 @@ FORBIDDEN = [
     "while f(x): pass",
     "[y for y in f(x) if y]",
     "x and f(x)",
+    "y = f(x) or x\nexpect(y, x)",
+    "expect((y := f(x)), x)\nlen(y)",
+    "y = 0\ny += f(x)\nlen(y)",
+    "def g(): return h()\ndef h(): return f(x)\nlen(g())",
+    "match f(x):\n    case 1: pass",
+    "expect(f(x), x, where=f(y))",
+    "expect(f(x), x, atol=f(y))",
 ]
 
 

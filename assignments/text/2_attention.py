@@ -318,6 +318,18 @@ expect(
     right(x, x, x, attn_mask=~causal)[0],
     "not what nn.MultiheadAttention gives with a causal mask",
 )
+# Large scores, another mask for each sentence, and one query that may see nothing.
+far, masks = 20 * x, causal.repeat(2, 1, 1, 1)
+masks[1, ..., 3:] = False
+masks[1, 0, 0] = False
+with torch.no_grad():
+    expected = right(far, far, far, attn_mask=~masks.repeat(1, 6, 1, 1).flatten(0, 1))[0]
+    expected[1, 0] = right.out_proj.bias
+expect(
+    mine(far, far, masks),
+    expected,
+    "not what nn.MultiheadAttention gives where each sentence has a mask of its own",
+)
 expect(
     mine(x, x, torch.zeros(2, 1, 5, 5, dtype=torch.bool)),
     right.out_proj.bias.expand(2, 5, 12),

@@ -555,7 +555,7 @@ padding_mask, causal_mask = mine("padding_mask"), mine("causal_mask")
 # `encode(src)` returns the memory. `decode(tgt_input, memory, memory_mask)` returns logits for
 # every position, and `forward(src, tgt_input)` does both. The masks hide padding in the source and
 # the future in the target; each layer, and the sum of embedding and position, has an `nn.Dropout`
-# of its own with the given rate.
+# with the given rate.
 
 # %%
 class Transformer(nn.Module):

@@ -549,8 +549,8 @@ check(translate)
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Join the pieces and make spaces of `▁`; there is one at the beginning. `model.eval()` turns
-# dropout off, `torch.no_grad()` saves time and memory.
+# Join the pieces and make spaces of `▁`; if there is one at the beginning, it goes. `model.eval()`
+# turns dropout off, `torch.no_grad()` saves time and memory.
 #
 # </details>
 #

@@ -308,9 +308,9 @@ for kind, label in COSTS.items():
 # %% [markdown]
 # The answer depends on the budget, and on what is equal:
 #
-# - **Equal tokens.** At 0.7 million the RNN is ahead by seven points. At 1.4 million the two are
-#   about level, and from 2.8 million on the Transformer is ahead, by three to four points: it gets
-#   more out of the same text.
+# - **Equal tokens.** At 0.7 million the RNN is ahead by seven points. At 1.4 million its
+#   lead is less than one, and from 2.8 million on the Transformer is ahead, by three to four points:
+#   it gets more out of the same text.
 # - **Equal time.** A step of the RNN took little more than half as long. So it is ahead at first,
 #   by nine points after two minutes. After eight the two are level, and after twelve all three
 #   Transformers are ahead of all three RNNs, if only by about a point.

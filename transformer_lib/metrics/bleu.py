@@ -103,7 +103,10 @@ def paired_bootstrap(
 ) -> PairedDifference:
     """Paired bootstrap resampling of BLEU (Koehn 2004), as sacreBLEU does it, with its fixed seed.
 
-    Its p counts one direction only, and either system may be ahead: ours is twice that.
+    Its p is the share of samples whose absolute difference exceeds the mean of all of them by more
+    than the measured one. Of a clear lead that counts one direction, and either system may be
+    ahead: ours is twice that. Of a lead of half a standard error it is 0.43 where a two-sided test
+    has 0.62; near 0.05 the two agree.
 
     Raises:
         ValueError: there is none, or there are not as many hypotheses as (lists of) references, or

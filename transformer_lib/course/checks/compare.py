@@ -306,7 +306,9 @@ def _compare_tensors(
     if wrong.numel() > 1:
         message += f"; {int(wrong.sum())} of {wrong.numel()} numbers differ"
     says = pattern(expected, got, axes, sizes, tolerance) if sizes is not None else ""
-    return Mismatch("values", f"{message}; {says}" if says else message, bool(says), index)
+    # That all are one number can have many causes: a wrong part before it says more.
+    telling = bool(says) and not says.startswith("all of yours are")
+    return Mismatch("values", f"{message}; {says}" if says else message, telling, index)
 
 
 def _is_short(x: Tensor, length: int = 12) -> bool:

@@ -216,8 +216,8 @@ def not_resampled(scores_a, scores_b, indices):
     title="n-grams pooled before they are clipped",
     source="an answer in a trial of the checks",
     effect="A word may match the reference of another sentence, so the score is too high.",
-    hint="In your count a word can match the reference of another sentence. Before or after "
-    "clipping are the sentences' counts added up?",
+    hint="In your count a word can match the reference of another sentence. Are the "
+    "sentences' counts added up before or after clipping?",
 )
 def pooled_before_clipping(hypotheses, references):
     precisions = []
@@ -288,8 +288,8 @@ def long_output_rewarded(hypotheses, references):
     title="at least one n-gram in each sentence",
     source="an answer in a trial of the checks: max(1, …), as in NLTK",
     effect="Sentences that are too short to have four words lower the precision.",
-    hint="Only short sentences bring you down. How many runs of four words has a sentence of two, "
-    "and how many do you count?",
+    hint="Only short sentences bring you down. How many runs of four words does a sentence of two "
+    "have, and how many do you count?",
 )
 def one_at_least(hypotheses, references):
     return _bleu(hypotheses, references, total=lambda h, r, n: max(1, _total(h, r, n)))
@@ -500,6 +500,20 @@ def negative_numbers_of_ngrams(hypotheses, references):
 def mean_over_samples(scores_a, scores_b, indices):
     wins = scores_a[indices].mean(dim=0) > scores_b[indices].mean(dim=0)
     return wins.double().mean().item()
+
+
+@misconception(
+    "M845",
+    "bootstrap_wins",
+    title="who wins more sentences",
+    source="an answer in a trial of the checks: a majority in place of a mean",
+    effect="By how much a sentence is better has no influence.",
+    hint="In a sample, what do you compare: the mean scores, or how many sentences each is better "
+    "in?",
+)
+def majority_of_sentences(scores_a, scores_b, indices):
+    better = (scores_a[indices] > scores_b[indices]).double().mean(dim=1)
+    return (better > 0.5).double().mean().item()
 
 
 @misconception(

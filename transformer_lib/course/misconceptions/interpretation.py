@@ -231,7 +231,7 @@ def _kept(query, switched_off, first=1):
     title="counted from 0",
     source="a plausible slip: the head's number as an index",
     effect="The neighbor of the head is switched off; the last one is out of range.",
-    hint="With head 1 you silence the second one. Which index has the first head?",
+    hint="With head 1 you silence the second one. What is the index of the first head?",
 )
 def counted_from_0(query, key, value, mask, switched_off):
     return _without(query, key, value, mask, _kept(query, switched_off, first=0))

@@ -715,3 +715,17 @@ def weighted_by_places(model, optimizer, batches, smoothing, max_norm):
         return _nll(model, batch, smoothing) / _real(batch[2]) * share * real
 
     return _step(model, optimizer, batches, smoothing, max_norm, loss=loss)
+
+
+@misconception(
+    "M841",
+    "training_step",
+    title="a step for each batch",
+    source="an answer in a trial of the checks: the usual loop over batches",
+    effect="Several small steps for one large one; the later batches meet another model.",
+    hint="With one batch you are right. How often may the optimizer step in one training step?",
+)
+def a_step_for_each_batch(model, optimizer, batches, smoothing, max_norm):
+    each = [_step(model, optimizer, [batch], smoothing, max_norm) for batch in batches]
+    tokens = [_real(labels) for _, _, labels in batches]
+    return sum(loss * n for loss, n in zip(each, tokens, strict=True)) / sum(tokens)

@@ -649,3 +649,15 @@ def without_ties(first, second):
 def letters_of_the_chapter(first, second):
     chance = sum(first.count(kind) * second.count(kind) for kind in "AB=") / len(first) ** 2
     return _beyond(_agreement(first, second), chance)
+
+
+@misconception(
+    "M843",
+    "kappa",
+    title="chance from a count and a share",
+    source="an answer in a trial of the checks: divided by n for n²",
+    effect="Chance is n times too large, mostly above 1.",
+    hint="Your chance can be above 1. Is each of the two factors a share of all judgments?",
+)
+def chance_of_counts(first, second):
+    return _beyond(_agreement(first, second), _by_chance(first, second) * len(first))

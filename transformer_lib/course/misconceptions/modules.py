@@ -261,6 +261,46 @@ class NoFinalNorms(Transformer):
         return x @ self.embed_tokens.weight.T
 
 
+@misconception(
+    "M835",
+    "Transformer",
+    title="the encoder's last norm is left out",
+    source="an answer in a trial of the checks; pre-norm wants one after each stack",
+    effect="The memory grows with the number of layers, and weights of others do not fit.",
+    hint="What encode returns is wrong, and your decoder is right. What comes after the last "
+    "encoder layer?",
+)
+class NoEncoderNorm(NoFinalNorms):
+    decode = Transformer.decode
+
+
+@misconception(
+    "M836",
+    "Transformer",
+    title="the decoder's last norm is left out",
+    source="an answer in a trial of the checks; pre-norm wants one after each stack",
+    effect="The logits grow with the number of layers.",
+    hint="Your memory is right, and the logits are not. What comes between the last decoder layer "
+    "and the table?",
+)
+class NoDecoderNorm(NoFinalNorms):
+    encode = Transformer.encode
+
+
+@misconception(
+    "M837",
+    "Transformer",
+    title="the memory is normed in decode, not in encode",
+    source="an answer in a trial of the checks",
+    effect="Forward is right; decode norms a memory of somebody else's once more.",
+    hint="Together your encode and decode are right, and each alone is not. Which of the two is to "
+    "apply `encoder_norm`?",
+)
+class MemoryNormedInDecode(NoFinalNorms):
+    def decode(self, tgt_input, memory, memory_mask):
+        return Transformer.decode(self, tgt_input, self.encoder_norm(memory), memory_mask)
+
+
 @also("M26", "Transformer")
 class EmbeddingNotScaled(Transformer):
     def embed(self, tokens):
@@ -567,8 +607,8 @@ def keys_values_queries(state):
     title="a decoder layer with two norms",
     source="answers in a trial of the checks: both kinds of layers counted alike",
     effect="Too few by 2 · d_model for each decoder layer.",
-    hint="You are short of 2 · d_model for each layer. How many sublayers has a decoder layer, and "
-    "how many norms?",
+    hint="You are short of 2 · d_model for each layer. How many sublayers does a decoder layer "
+    "have, and how many norms?",
 )
 def two_norms_in_the_decoder(vocab_size, d_model, d_ff, num_layers):
     return _count(vocab_size, d_model, d_ff, num_layers) - num_layers * 2 * d_model

@@ -194,7 +194,7 @@ def relu_at_the_end(x, w1, b1, w2, b2):
     source="a plausible slip",
     effect="The negative half of x is lost, and the two products are one.",
     hint="The negative numbers of x do not matter in your code. Where is max(0, ·) in "
-    "equation (2)?",
+    "the paper's equation (2)?",
 )
 def relu_on_the_input(x, w1, b1, w2, b2):
     return (F.relu(x) @ w1 + b1) @ w2 + b2
@@ -207,7 +207,7 @@ def relu_on_the_input(x, w1, b1, w2, b2):
     source="common in code after BERT",
     effect="Nearly the same, but not the paper's, and not with the paper's weights.",
     hint="You are close, but not equal, where the hidden numbers are small. Which function does "
-    "equation (2) name?",
+    "the paper's equation (2) name?",
 )
 def gelu(x, w1, b1, w2, b2):
     return F.gelu(x @ w1 + b1) @ w2 + b2

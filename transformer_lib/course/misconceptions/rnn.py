@@ -437,8 +437,8 @@ def steps_and_sentences_mixed_up(src, tgt_input, embed, encoder_step, decoder_st
     title="the logits of the state before the step",
     source="an answer in a trial of the checks: kept before the word is read",
     effect="The word that was last said has no influence on the next one.",
-    hint="Your first logits are made from the encoder's state alone. Which word has the decoder "
-    "read before it says the first?",
+    hint="Your first logits are made from the encoder's state alone. Which word does the "
+    "decoder read before it says the first?",
 )
 def state_before_the_step(src, tgt_input, embed, encoder_step, decoder_step, w_out):
     h, c = _read(src, embed, encoder_step, w_out.size(0))
@@ -495,6 +495,21 @@ def hard_sigmoid(x, h, c, w, u, b):
     i, f, o = ((0.2 * gate + 0.5).clamp(0.0, 1.0) for gate in (i, f, o))
     c = f * c + i * g.tanh()
     return o * c.tanh(), c
+
+
+@misconception(
+    "M842",
+    "lstm_step",
+    title="the cell forgets what it lets in",
+    source="an answer in a trial of the checks: 1 − i for f, as in a GRU or a coupled LSTM",
+    effect="The gate f has no influence, and the cell cannot keep and add at once.",
+    hint="One of the four parts of your product is never used. What decides how much of c stays?",
+)
+def coupled_gates(x, h, c, w, u, b):
+    i, _, g, o = (x @ w.T + h @ u.T + b).chunk(4, dim=1)
+    i = i.sigmoid()
+    c = (1 - i) * c + i * g.tanh()
+    return o.sigmoid() * c.tanh(), c
 
 
 @misconception(

@@ -43,7 +43,7 @@ def parameters_only(length, d_model, d_ff):
     title="the output projection is missing",
     source="a plausible slip: queries, keys, values, and that is it",
     effect="A quarter of the projections is not counted.",
-    hint="How many square matrices has multi-head attention?",
+    hint="How many square matrices does multi-head attention have?",
 )
 def without_the_output_projection(length, d_model, d_ff):
     mixing = 2 * length**2 * d_model
@@ -70,7 +70,7 @@ def scores_only(length, d_model, d_ff):
     title="one matrix of the feed-forward network",
     source="a plausible slip",
     effect="A third of a usual layer is missing.",
-    hint="How many matrices has the feed-forward network?",
+    hint="How many matrices does the feed-forward network have?",
 )
 def half_of_the_feed_forward(length, d_model, d_ff):
     mixing = 2 * length**2 * d_model
@@ -133,7 +133,7 @@ def divided_once_more(gradients, tokens):
     title="three matrices in the feed-forward network",
     source="an answer in a trial of the checks: gate, up and down, as in Llama",
     effect="Half as much again for the feed-forward network.",
-    hint="You count too much. How many matrices has the paper's feed-forward network?",
+    hint="You count too much. How many matrices does the paper's feed-forward network have?",
 )
 def gated(length, d_model, d_ff):
     return _flops(4 * length * d_model**2, 2 * length**2 * d_model, 3 * length * d_model * d_ff)
@@ -348,6 +348,19 @@ def cross_over_the_target(src_len, tgt_len, d_model, d_ff, cached):
     return _generation(
         src_len, tgt_len, d_model, d_ff, cached, looked_at=lambda src_len, keys: keys
     )
+
+
+@misconception(
+    "M844",
+    "generation_flops",
+    title="with the cache a token looks at itself alone",
+    source="an answer in a trial of the checks: one key per step",
+    effect="Self-attention costs the same in each step, however much has been written.",
+    hint="Without a cache you are right. With one, how many keys does the new token look at in "
+    "step n?",
+)
+def a_cache_of_one(src_len, tgt_len, d_model, d_ff, cached):
+    return _generation(src_len, tgt_len, d_model, d_ff, cached, seen=lambda step, last: 1)
 
 
 def _from_its_stage_on(devices, stage, first):
@@ -644,7 +657,7 @@ def first_half_alone(parts):
     source="a plausible slip: the sum over the devices, without a ring",
     effect="Right in the end; but each device would have to hear from all others.",
     hint="Your last state is right. Which chunks travel in the first step, and how many arrive at "
-    "each device?",
+    "each device? (If that is right too: are all entries of your list one tensor?)",
 )
 def everything_at_once(parts):
     states = [parts, *[parts.sum(dim=0).expand_as(parts)] * (2 * (len(parts) - 1))]

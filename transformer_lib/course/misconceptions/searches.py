@@ -139,8 +139,8 @@ def with_its_end(next_log_p, beam_size, alpha, max_len):
     title="<s> is counted in the length",
     source="an answer in a trial of the checks: len(prefix), with both ends",
     effect="Another hypothesis wins where two are close.",
-    hint="Your hypotheses are right, some of them in another order. Which tokens has the model "
-    "had to predict?",
+    hint="Your hypotheses are right, some of them in another order. Which tokens did the model "
+    "have to predict?",
 )
 def start_counted(next_log_p, beam_size, alpha, max_len):
     return _search(next_log_p, beam_size, alpha, max_len, uncounted=-1)
@@ -727,6 +727,33 @@ def unknown_unsaid(text, model, pieces):
 )
 def start_in_the_source(text, model, pieces):
     return _translate(text, model, pieces, start=(BOS,))
+
+
+@misconception(
+    "M838",
+    "translate",
+    title="the first character is cut off, whatever it is",
+    source="an answer in a trial of the checks: [1:] for the space at the beginning",
+    effect="A translation that begins within a word loses a letter.",
+    hint="Not every first piece begins with `▁`. What do you cut off if it does not?",
+)
+def first_character_cut_off(text, model, pieces):
+    return _translate(text, model, pieces, strip=False)[1:]
+
+
+@misconception(
+    "M839",
+    "nucleus",
+    title="from the unlikeliest token on",
+    source="an answer in a trial of the checks: sorted upwards",
+    effect="Only what should be dropped can be said.",
+    hint="You keep what the nucleus drops. Which tokens come first where you add up?",
+)
+def from_the_unlikeliest(probabilities, p):
+    ascending, order = probabilities.sort(dim=-1)
+    kept = ascending.masked_fill(ascending.cumsum(dim=-1) - ascending >= p, 0.0)
+    kept = torch.zeros_like(kept).scatter(-1, order, kept)
+    return kept / kept.sum(dim=-1, keepdim=True)
 
 
 @misconception(

@@ -292,7 +292,7 @@ def larger_of_the_two(step, d_model, warmup_steps):
     title="the sign of d_model's exponent",
     source="a plausible slip",
     effect="At d_model = 512 the rate is 512 times too high.",
-    hint="A wider model gets a higher rate in your formula. Which sign has the exponent?",
+    hint="A wider model gets a higher rate in your formula. What is the sign of the exponent?",
 )
 def wider_is_faster(step, d_model, warmup_steps):
     return d_model**0.5 * min(step**-0.5, step * warmup_steps**-1.5)
@@ -621,6 +621,20 @@ def uniform_over_padding(logits, labels, smoothing):
     log_p = logits.log_softmax(dim=-1)
     likely = log_p.gather(1, labels[:, None])[labels != PAD]
     return -(1 - smoothing) * likely.mean() - smoothing * log_p.mean()
+
+
+@misconception(
+    "M840",
+    "label_smoothing",
+    title="the uniform part is added, and nothing taken off",
+    source="an answer in a trial of the checks: one_hot + ε/V",
+    effect="The targets add up to 1 + ε, and the loss is too large.",
+    hint="Your targets add up to more than 1. Where does the share of the uniform part come from?",
+)
+def targets_above_one(logits, labels, smoothing):
+    log_p = logits.log_softmax(dim=-1)[labels != PAD]
+    likely = log_p.gather(1, labels[labels != PAD][:, None])
+    return -likely.mean() - smoothing * log_p.mean()
 
 
 @misconception(

@@ -12,7 +12,9 @@ from transformer_lib.instructor.grading.master import Cell, Master, names_in, pa
 
 JUDGES = ("expect", "agreeing", "check", "run_test")
 HARMLESS = ("zip", "enumerate", "list", "tuple", "dict", "torch.autograd.grad")
-DECIDING = (ast.Compare, ast.BoolOp, ast.If, ast.While, ast.IfExp, ast.comprehension)
+DECIDING = (
+    ast.Compare, ast.BoolOp, ast.If, ast.While, ast.IfExp, ast.Match, ast.comprehension
+)  # fmt: skip
 
 
 def lint(master: Master) -> list[str]:
@@ -40,8 +42,8 @@ def _problems(cell: Cell, answers: set[str]) -> Iterator[tuple[ast.AST, str]]:
             name = ast.unparse(node.func)
             arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
             if name in ("expect", "agreeing"):
-                if theirs.made(arguments[1]):
-                    yield node, "what is expected must not come from the student"
+                if any(map(theirs.made, arguments[1:])):
+                    yield node, "what is expected, and where, must not come from the student"
             elif name not in (*JUDGES, *HARMLESS, *own) and any(map(theirs.made, arguments)):
                 yield node, f"{name} gets a student's value; compare with expect(…)"
     last = hidden.body[-1] if hidden.body else None
@@ -67,6 +69,8 @@ def _deciding(node: ast.AST) -> list[ast.expr]:
             return [node.left, *node.comparators]
         case ast.BoolOp():
             return node.values
+        case ast.Match():
+            return [node.subject]
     return []
 
 

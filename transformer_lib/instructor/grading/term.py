@@ -216,18 +216,11 @@ def apply_policy(course: Course, gradebook: Gradebook, assignment: str) -> None:
     known = known_assignment(gradebook, assignment)
     for submission in known.submissions:
         late = submission.total_seconds_late if known.duedate else 0.0
-        left = _penalty(policy, submission, late)
+        left = policy.late_submission_penalty(submission.student.id, submission.score, late)
         for notebook in submission.notebooks:  # nbgrader keeps it for each; it is taken once
             notebook.late_submission_penalty = left and min(left, notebook.score)
             left = left and left - notebook.late_submission_penalty
     gradebook.db.commit()
-
-
-def _penalty(policy: LatePolicy, submission: SubmittedAssignment, seconds: float) -> float | None:
-    if seconds == 0:
-        return None
-    penalty = policy.late_submission_penalty(submission.student.id, submission.score, seconds)
-    return penalty and min(max(penalty, 0.0), submission.score)
 
 
 def enter_times(course: Course, assignment: str, times: Mapping[str, datetime | None]) -> None:

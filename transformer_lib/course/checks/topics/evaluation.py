@@ -41,6 +41,9 @@ def _bleu_cases(random: torch.Generator) -> dict[str, Case]:
             [["Kino.", "ist", "heute", "ab", "3,5", "Uhr"]],
             [["Kino", "ist", "heute", "ab", "3,5", "Uhr"]],
         ),
+        "the same letters in other words": Case(
+            [["ab", "c", "d", "e", "f", "g"]], [["a", "bc", "d", "e", "f", "g"]]
+        ),
         "nothing in common": Case([["a", "b", "c", "d", "e"]], [["f", "g", "h", "i"]]),
         "no common run of four": Case([["a", "b", "c", "d", "e"]], [["a", "b", "c", "e", "d"]]),
         "no run of four at all": Case(

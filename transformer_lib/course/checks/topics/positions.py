@@ -35,7 +35,8 @@ def _learned_cases(random: torch.Generator) -> dict[str, Case]:
         return x, torch.randn(max_len, 6, generator=random), start
 
     return {
-        "values": Case(*arguments(2, 4, 9, 0), gradient=True),
+        "values": Case(*arguments(2, 4, 9, 3), gradient=True),
+        "from the first position on": Case(*arguments(2, 4, 9, 0)),
         "a later step": Case(*arguments(3, 1, 9, 5)),
         "past the end": Case(*arguments(1, 6, 5, 2)),
         "as many sentences as tokens": Case(*arguments(3, 3, 8, 1)),

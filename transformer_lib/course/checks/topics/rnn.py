@@ -115,9 +115,12 @@ def _luong_cases(random: torch.Generator) -> dict[str, Case]:
 
     query, memory, weight, mask = arguments(2, 3, 4, 5)
     memory[:, -1] = 4 * memory[:, 0]  # padding that is far ahead of all words
+    # Queries opposite to all keys: what is to hide padding has to lie below such scores, too.
+    against, keys = (0.5 + x.abs() for x in arguments(2, 3, 4, 5)[:2])
     return {
         "values": Case(*arguments(2, 3, 5, 4), gradient=True),
         "large scores": Case(*map(in_steps, (30 * query, memory, weight)), mask),
+        "very negative scores": Case(-40 * against, keys, torch.eye(5), mask),
         "a batch of one": Case(*arguments(1, 2, 4, 6)),
         "one query": Case(*arguments(3, 1, 4, 5)),
         "as many queries as keys": Case(*arguments(3, 4, 4, 5)),

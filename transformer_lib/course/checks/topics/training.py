@@ -197,7 +197,10 @@ def _use_step(answer: Callable[..., Any]) -> Callable[..., Any]:
         model = _Toy(table, output).train(max_norm > 1.0)  # the mode is the caller's business
         optimizer = torch.optim.SGD([{"params": [p]} for p in model.parameters()], lr=0.5)
         _leave_gradients(model)
-        return answer(model, optimizer, batches, smoothing, max_norm), model.weights()
+        loss = answer(model, optimizer, batches, smoothing, max_norm)
+        if isinstance(loss, Tensor):  # it keeps all that it was computed from
+            raise TypeError("the loss is a tensor: item() makes a number of it")
+        return loss, model.weights()
 
     return use
 
