@@ -1,5 +1,7 @@
 """Which device and which precision a run uses."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Literal
 
 import torch
@@ -52,6 +54,17 @@ def choose_dtype(device: torch.device, precision: Precision = "auto") -> torch.d
 def autocast(device: torch.device, dtype: torch.dtype) -> torch.autocast:
     """Matrix products in this type; with float32, all stays as it is."""
     return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)
+
+
+@contextmanager
+def double_precision() -> Iterator[None]:
+    """Numbers are made in float64 where nothing else is said."""
+    usual = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(usual)
 
 
 def _multiplies_bfloat16(device: torch.device) -> bool:

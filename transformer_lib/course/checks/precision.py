@@ -1,15 +1,14 @@
 """Whether a wrong result comes of a right formula, which too few digits have spoiled."""
 
 import copy
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from transformer_lib.course.checks.compare import compare
 from transformer_lib.course.checks.observe import Case, Outcomes
+from transformer_lib.device import double_precision
 
 
 def spoiled_by_precision(
@@ -29,7 +28,7 @@ def spoiled_by_precision(
         if mismatch.aspect != "values":
             return ""
         try:
-            with _double_by_default():
+            with double_precision():
                 value = candidate(*_in_double(case.args))
         except Exception:  # it may insist on a type
             return ""
@@ -50,13 +49,3 @@ def _in_double(value: Any) -> Any:
     if type(value) is dict:
         return {name: _in_double(part) for name, part in value.items()}
     return copy.deepcopy(value)
-
-
-@contextmanager
-def _double_by_default() -> Iterator[None]:
-    usual = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(usual)

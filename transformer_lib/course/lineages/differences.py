@@ -1,7 +1,5 @@
 """How far each lineage is from the paper's model, part by part, with the same weights."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -10,6 +8,7 @@ from torch import Tensor
 
 from transformer_lib.course.lineages import LINEAGES, Sizes
 from transformer_lib.course.misconceptions.bank import bank
+from transformer_lib.device import double_precision
 from transformer_lib.errors import UserError
 from transformer_lib.model import TransformerConfig, build_transformer, padding_mask
 from transformer_lib.model.transformer import Transformer
@@ -47,7 +46,7 @@ def differences(sentence: str, seed: int = 1) -> dict[str, dict[str, float]]:
     """
     src, tgt_input = _batch(sentence)
     vocab_size = int(src.max()) + 1
-    with _double_precision():
+    with double_precision():
         torch.manual_seed(seed)
         config = TransformerConfig(
             d_model=64,
@@ -91,16 +90,6 @@ def _cell(difference: float) -> str:
     if difference != difference:
         return "NaN"
     return "same" if difference < EQUAL else f"{difference:.2g}"
-
-
-@contextmanager
-def _double_precision() -> Iterator[None]:
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
 
 
 def _batch(sentence: str) -> tuple[Int[Tensor, "2 src_len"], Int[Tensor, "2 tgt_len"]]:
