@@ -318,18 +318,19 @@ expect(
     right(x, x, x, attn_mask=~causal)[0],
     "not what nn.MultiheadAttention gives with a causal mask",
 )
-# Large scores, another mask for each sentence, and one query that may see nothing.
-far, masks = 20 * x, causal.repeat(2, 1, 1, 1)
+masks = causal.repeat(2, 1, 1, 1)  # another one for the second sentence, and a blind query
 masks[1, ..., 3:] = False
 masks[1, 0, 0] = False
-with torch.no_grad():
-    expected = right(far, far, far, attn_mask=~masks.repeat(1, 6, 1, 1).flatten(0, 1))[0]
-    expected[1, 0] = right.out_proj.bias
-expect(
-    mine(far, far, masks),
-    expected,
-    "not what nn.MultiheadAttention gives where each sentence has a mask of its own",
-)
+says = {0.0: "each sentence has a mask of its own", 8.0: "all scores are far below zero"}
+for distance in (0.0, 8.0):
+    with torch.no_grad():
+        for sign, part, rows in ((1, mine.query, slice(12)), (-1, mine.key, slice(12, 24))):
+            part.bias += sign * distance
+            right.in_proj_bias[rows] += sign * distance
+        expected = right(x, x, x, attn_mask=~masks.repeat(1, 6, 1, 1).flatten(0, 1))[0]
+        expected[1, 0] = right.out_proj.bias
+    where = f"not nn.MultiheadAttention's where {says[distance]}"
+    expect(mine(x, x, masks), expected, where, atol=1e-4)  # large scores have larger errors
 expect(
     mine(x, x, torch.zeros(2, 1, 5, 5, dtype=torch.bool)),
     right.out_proj.bias.expand(2, 5, 12),

@@ -447,8 +447,8 @@ sizes
 # difference of each draw without its sign, and counts the draws in which this exceeds its mean over
 # all draws by more than the measured difference. Of a clear lead, their share estimates how often
 # chance alone would give one of the systems such a lead. Either system may be ahead, so the
-# library's p is twice that. (Of a lead that is well within chance p comes out too small, 0.43 where
-# it should be 0.62; near 0.05 the two agree.) Here with all references of each sentence:
+# library's p is twice that. (Of a lead that is well within chance this p is too small; around 0.05
+# it is right.) Here with all references of each sentence:
 
 # %% tags=["nbval-ignore-output"]
 difference = scores.paired_bootstrap(outputs["transformer"], outputs["rnn"], test.references)
