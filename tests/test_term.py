@@ -725,3 +725,8 @@ def test_of_who_has_answered_nothing_no_test_is_listed():
     now = Standings("small", None, 2.0, {"ada": Standing("ada", handed_in=True)})
     text = table([grading.Graded("ada", "small", result, [NO_ANSWER])], now)
     assert text.splitlines()[0] == "ada    0.0 of 2  nothing was answered"
+
+
+def test_an_assignment_that_the_gradebook_does_not_know_is_named_with_those_that_it_knows(course):
+    with pytest.raises(UserError, match="does not know smal yet, it knows small; .* grade smal$"):
+        standings(course, "smal")

@@ -205,8 +205,10 @@ def known_assignment(gradebook: Gradebook, assignment: str) -> Assignment:
     try:
         return gradebook.find_assignment(assignment)
     except MissingEntry as error:
+        known = ", ".join(sorted(one.name for one in gradebook.assignments)) or "none"
         raise UserError(
-            f"the gradebook does not know {assignment} yet: transformer-lib grade {assignment}"
+            f"the gradebook does not know {assignment} yet, it knows {known}; if that is the name, "
+            f"begin with transformer-lib grade {assignment}"
         ) from error
 
 
