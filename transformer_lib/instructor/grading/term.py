@@ -207,7 +207,7 @@ def known_assignment(gradebook: Gradebook, assignment: str) -> Assignment:
     except MissingEntry as error:
         known = ", ".join(sorted(one.name for one in gradebook.assignments)) or "none"
         raise UserError(
-            f"the gradebook does not know {assignment} yet, it knows {known}; if that is the name, "
+            f"the gradebook does not know {assignment} yet, it knows {known}; if the name is right, "
             f"begin with transformer-lib grade {assignment}"
         ) from error
 
