@@ -207,8 +207,8 @@ def known_assignment(gradebook: Gradebook, assignment: str) -> Assignment:
     except MissingEntry as error:
         known = ", ".join(sorted(one.name for one in gradebook.assignments)) or "none"
         raise UserError(
-            f"the gradebook does not know {assignment} yet, it knows {known}; if the name is right, "
-            f"begin with transformer-lib grade {assignment}"
+            f"the gradebook does not know {assignment} yet, it knows {known}; if the name is "
+            f"right, begin with transformer-lib grade {assignment}"
         ) from error
 
 
