@@ -728,5 +728,5 @@ def test_of_who_has_answered_nothing_no_test_is_listed():
 
 
 def test_an_assignment_that_the_gradebook_does_not_know_is_named_with_those_that_it_knows(course):
-    with pytest.raises(UserError, match=r"does not know smal yet, it knows small; .* grade smal$"):
-        standings(course, "smal")
+    with pytest.raises(UserError, match=r"does not know other yet, it knows small; .* grade other$"):
+        standings(course, "other")
