@@ -3,6 +3,10 @@
 import difflib
 import importlib
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pydantic
 
 
 class UserError(Exception):
@@ -20,6 +24,13 @@ def require(package: str, extra: str) -> None:
     except ImportError as error:
         message = f"{package} is missing: pip install 'transformer-lib[{extra}]'"
         raise UserError(message) from error
+
+
+def first_problem(error: "pydantic.ValidationError") -> str:
+    """The first thing that is wrong with given values: where, and what."""
+    problem = error.errors()[0]
+    where, what = ".".join(map(str, problem["loc"])), problem["msg"].lower()
+    return f"{where}: {what}" if where else what
 
 
 def did_you_mean(wrong: str, names: Iterable[str]) -> str:

@@ -18,7 +18,7 @@ from transformer_lib.data.preparation import PreparedData, describe, prepare
 from transformer_lib.data.tokenizer import Tokenizer
 from transformer_lib.decoding.translation import DecodingConfig, translate
 from transformer_lib.device import choose_device, choose_dtype, describe_device
-from transformer_lib.errors import UserError
+from transformer_lib.errors import UserError, first_problem
 from transformer_lib.experiment.config import (
     Experiment,
     experiment_from_json,
@@ -373,9 +373,7 @@ def _read_info(folder: Path) -> RunInfo:
             )
         return _INFO.validate_python(values)
     except pydantic.ValidationError as error:
-        problem = error.errors()[0]
-        place = ".".join(map(str, problem["loc"]))
-        raise UserError(f"{path} is damaged: {place}: {problem['msg'].lower()}") from error
+        raise UserError(f"{path} is damaged: {first_problem(error)}") from error
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is damaged: {str(error).splitlines()[0]}") from error
 

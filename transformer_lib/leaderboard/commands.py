@@ -94,10 +94,10 @@ def table(
 
     entries = entries_in(folder)
     complete = [entry for entry in entries if entry.is_complete]
-    between = ""
-    for one in tables(complete, files):
-        typer.echo(between + one)
-        between = "\n"
+    for number, one in enumerate(tables(complete, files)):
+        if number:
+            typer.echo()
+        typer.echo(one)
     for entry in entries:
         if entry not in complete:
             typer.echo(f"left out: {entry.folder}, which was not run with every seed", err=True)

@@ -22,7 +22,7 @@ from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from transformer_lib.data.corpora import BUNDLED, Corpus, DataConfig, Splits, load_corpus
-from transformer_lib.errors import UserError, did_you_mean
+from transformer_lib.errors import UserError, did_you_mean, first_problem
 from transformer_lib.files import read_lines, write_text
 
 SEEDS = (1, 2, 3)
@@ -119,7 +119,7 @@ class Entry:
         try:
             return _TRIES.validate_json("\n".join(read_lines(path)))
         except pydantic.ValidationError as error:
-            raise UserError(f"{path}: {_where(error)}") from error
+            raise UserError(f"{path}: {first_problem(error)}") from error
 
     def output(self, seed: int) -> list[str]:
         """The translations of one seed."""
@@ -151,7 +151,7 @@ def read_entry(folder: Path) -> Entry:
     except tomllib.TOMLDecodeError as error:
         raise UserError(f"{path} is not valid TOML: {error}") from error
     except pydantic.ValidationError as error:
-        raise UserError(f"{path}: {_where(error)}") from error
+        raise UserError(f"{path}: {first_problem(error)}") from error
     if about.track not in TRACKS:
         raise UserError(f"{path}: there is no track {about.track}; "
                         + did_you_mean(about.track, TRACKS))  # fmt: skip
@@ -173,9 +173,3 @@ def entries_in(folder: Path) -> list[Entry]:
     if not found:
         raise UserError(f"{folder} has no entries: there is no entry.toml in it")
     return found
-
-
-def _where(error: pydantic.ValidationError) -> str:
-    problem = error.errors()[0]
-    place = ".".join(map(str, problem["loc"]))
-    return f"{place}: {problem['msg'].lower()}" if place else problem["msg"].lower()

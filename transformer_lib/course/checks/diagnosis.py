@@ -347,14 +347,13 @@ def _notes(
     said = parts_say(names, trial.cases[label], trial.right[label], outcomes[label])
     if label != next(iter(outcomes)):
         said = [f"in “{label}”, {line}" for line in said]
+    theirs, cases = exercise.use(candidate), (trial.cases, trial.right, outcomes)
     if not said and not known:
-        answer = exercise.use(candidate), trial.cases, trial.right, outcomes
-        said = list(filter(None, [spoiled_by_precision(*answer, exercise.tolerance)]))
+        said = list(filter(None, [spoiled_by_precision(theirs, *cases, exercise.tolerance)]))
     if not said and not known:
-        cases = trial.cases, trial.right, outcomes
         said = list(filter(None, [what_if(reference, names, *cases, label, exercise.tolerance)]))
     if not said and not known:
-        both = exercise.use(candidate), reference
+        both = theirs, reference
         unused = without_influence(*both, names, list(trial.cases.values()), exercise.tolerance)
         said = [f"{name} does not influence your result" for name in unused]
     if not said and not known:

@@ -67,7 +67,8 @@ def collect(
         earlier = before.get(one.student, Entry(None))
         try:
             content = digest(one.files)
-            _take(one, content, target, earlier, trusted)
+            there = digest(files) if (files := _content(target)) else ""
+            _take(one, content, there, target, earlier, trusted)
             one.time = said.get(one.student, one.time)
             entry = Entry(one.time, content, trusted and archive is None)
             if one.is_new:
@@ -77,14 +78,14 @@ def collect(
                     )
                 new = _written(target, one.files)  # where there is no room, all stays as it was
                 kept = course.results / "earlier" / one.student / assignment / earlier.content[:8]
-                if _content(target):
+                if there:
                     when = f" of {shown(earlier.time, place)}" if earlier.time else ""
-                    there = os.path.relpath(kept, course.folder)
-                    one.remarks.append(f"replaces the one{when}, which is now in {there}")
+                    place_of_it = os.path.relpath(kept, course.folder)
+                    one.remarks.append(f"replaces the one{when}, which is now in {place_of_it}")
                 # The time goes first: whoever is stopped here finds new work, and not an old time.
                 first = replace(entry, content=earlier.content)
                 record(course, assignment, {one.student: first})
-                _put(new, target, kept)
+                _put(new, target, kept if there else None)
             if one.files and entry != earlier:
                 record(course, assignment, {one.student: entry})
         except OSError as error:
@@ -114,11 +115,13 @@ def _named_cells(notebook: bytes) -> set[bytes]:
     return set(re.findall(rb'"grade_id":\s*"([^"]+)"', notebook))
 
 
-def _take(one: HandIn, new: str, target: Path, before: Entry, trusted: bool) -> None:
-    """Find out whether it is new, may replace what is there, and from when on it counts."""
+def _take(one: HandIn, new: str, there: str, target: Path, before: Entry, trusted: bool) -> None:
+    """Find out whether it is new, may replace what is there, and from when on it counts.
+
+    ``new`` and ``there`` are digests of its files and of those in ``target``.
+    """
     if not one.files:
         one.remarks.append("no file in it")
-    there = digest(files) if (files := _content(target)) else ""
     one.is_new = bool(one.files) and new != there
     if one.is_new and there and there != before.content:
         one.remarks.append(f"left: {target} holds other work, which was not collected")
@@ -148,9 +151,9 @@ def _written(target: Path, files: Mapping[str, bytes]) -> Path:
     return new
 
 
-def _put(new: Path, target: Path, kept: Path) -> None:
-    """Put a folder in the place of another one; work that was in that one goes to ``kept``."""
-    if _content(target):
+def _put(new: Path, target: Path, kept: Path | None) -> None:
+    """Put a folder in the place of another one, which goes to ``kept``; without work, it goes."""
+    if kept:
         shutil.rmtree(kept, ignore_errors=True)
         kept.parent.mkdir(parents=True, exist_ok=True)
         shutil.move(target, kept)
