@@ -475,7 +475,7 @@ def test_an_archive_of_another_assignment_replaces_nothing(course, template):
 def test_times_may_be_separated_by_semicolons(course):
     enter_class_list(course, read_class_list(class_file(course.folder, "id,first_name\nada,Ada\n")))
     times = course.folder / "times.csv"
-    times.write_text("student;time\nada;2026-12-01 20:15\n")
+    times.write_text("sep=;\nStudent;Time\nada;2026-12-01 20:15\n")
     files = {"Ada_1_assignsubmission_file_/small.ipynb": "a"}
     (one,) = collect(course, "small", zipped(course.folder, files), times)
     assert one.time == datetime(2026, 12, 1, 20, 15, tzinfo=policy_of(course).place)
@@ -678,12 +678,25 @@ def test_copies_of_jupyterlab_are_no_part_of_a_hand_in(exchange):
     [
         "id, first_name, last_name\nada@x.org,Ada,L\n",
         "First name,Surname,Username,Email address\nAda,L,,ada@x.org\n",
+        "sep=;\nid;first_name;last_name;note\nada@x.org;Ada;L;a,b,c,d,e\n",
+        '"sep=;"\r\nid;first_name;last_name\r\nada@x.org;Ada;L\r\n',
     ],
-    ids=["blanks after commas", "an empty column of user names"],
+    ids=[
+        "blanks after commas",
+        "an empty column of user names",
+        "Excel's separator",
+        "Excel's separator in quotes",
+    ],
 )
 def test_class_lists_that_are_a_little_odd(tmp_path, text):
     (one,) = read_class_list(class_file(tmp_path, text))
     assert (one.student, one.first_name, one.last_name) == ("ada@x.org", "Ada", "L")
+
+
+def test_lines_are_counted_as_an_editor_counts_them(tmp_path):
+    path = class_file(tmp_path, "sep=,\nid\n\nada\nada\n")
+    with pytest.raises(UserError, match="ada is in line 4 and in line 5"):
+        read_class_list(path)
 
 
 def test_who_has_no_login_in_canvas_is_left_out_and_named(tmp_path):

@@ -1,7 +1,5 @@
 """The class from a CSV file, as nbgrader, Canvas or Moodle write it, into the gradebook."""
 
-import csv
-import io
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,6 +9,7 @@ from nbgrader.api import Student
 
 from transformer_lib.errors import UserError
 from transformer_lib.instructor.grading.course import Course, safe_name
+from transformer_lib.instructor.grading.tables import Table, read_table
 
 # Moodle names its columns in the language of whoever exports them.
 EMAIL = ("email", "email address", "e-mail", "e-mail-adresse")
@@ -42,36 +41,14 @@ def read_class_list(path: Path) -> list[Person]:
     Raises:
         UserError: it cannot be read, names no student's column, or has a student twice.
     """
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not UTF-8 text; save it as “CSV UTF-8”") from error
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error}") from error
-    reader = csv.DictReader(io.StringIO(text), delimiter=separator_of(text), strict=True)
-    try:
-        names = [name.strip().lower() for name in reader.fieldnames or []]
-        reader.fieldnames = names
-        rows = [(reader.line_num, row) for row in reader if any(map(str.strip, _texts(row)))]
-    except csv.Error as error:
-        raise UserError(f"{path}, line {reader.line_num}: {error}") from error
-    if twice := sorted({name for name in names if name and names.count(name) > 1}):
-        raise UserError(f"{path} has two columns {twice[0]}")
-    people = list(_people(rows, names, path))
+    people = list(_people(read_table(path), path))
     if not people:
         raise UserError(f"{path} lists no student")
     return people
 
 
-def separator_of(text: str) -> str:
-    """What separates the columns of a table whose first line names them."""
-    head = text.partition("\n")[0]
-    return max(",;\t", key=head.count)
-
-
-def _people(
-    rows: Sequence[tuple[int, dict[str, str]]], names: list[str], path: Path
-) -> Iterator[Person]:
+def _people(table: Table, path: Path) -> Iterator[Person]:
+    names, rows = table.columns, table.rows
     is_canvas = {"student", "id"} <= set(names) and {"sis login id", "sis user id"} & set(names)
     if is_canvas:  # below the heading it has a line of possible points
         rows = [(number, row) for number, row in rows if _value(row, ("id",))]
@@ -98,13 +75,9 @@ def _people(
         yield Person(student, last.strip(), first.strip(), _value(row, EMAIL), lms)
 
 
-def _texts(row: dict[str, str]) -> list[str]:
-    return [value for value in row.values() if isinstance(value, str)]
-
-
 def _value(row: dict[str, str], names: Sequence[str]) -> str:
     """The first of these columns that has something in it."""
-    return next((v for n in names if (v := (row.get(n) or "").strip())), "")
+    return next((value for name in names if (value := row.get(name, ""))), "")
 
 
 def enter_class_list(course: Course, people: list[Person]) -> list[str]:

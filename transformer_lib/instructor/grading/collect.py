@@ -5,8 +5,6 @@ arrival goes into our own record. Nothing of a hand-in is run, no link is follow
 end to everything.
 """
 
-import csv
-import io
 import os
 import re
 import shutil
@@ -18,10 +16,11 @@ from zoneinfo import ZoneInfo
 
 from transformer_lib.errors import UserError
 from transformer_lib.instructor.grading.archive import from_archive
-from transformer_lib.instructor.grading.class_list import known_people, separator_of
+from transformer_lib.instructor.grading.class_list import known_people
 from transformer_lib.instructor.grading.course import Course, known_name
 from transformer_lib.instructor.grading.exchange import from_exchange
 from transformer_lib.instructor.grading.hand_ins import Entry, HandIn, digest, record, recorded
+from transformer_lib.instructor.grading.tables import read_table
 from transformer_lib.instructor.grading.term import moment, policy_of, shown
 from transformer_lib.shown import line
 
@@ -168,17 +167,12 @@ def _read_times(path: Path, zone: ZoneInfo, known: Collection[str]) -> dict[str,
     Raises:
         UserError: the file cannot be read, a time is none, or a student has two.
     """
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-        rows = list(csv.DictReader(io.StringIO(text), delimiter=separator_of(text)))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UserError(f"{path} cannot be read: {error}") from error
+    table = read_table(path)
+    if not {"student", "time"} <= set(table.columns):
+        raise UserError(f"{path} needs the columns student and time")
     found: dict[str, datetime] = {}
-    for row in rows:
-        try:
-            name, time = known_name(row["student"].strip(), known), row["time"].strip()
-        except (KeyError, AttributeError) as error:
-            raise UserError(f"{path} needs the columns student and time") from error
+    for _, row in table.rows:
+        name, time = known_name(row["student"], known), row["time"]
         if name in found:
             raise UserError(f"{path} has two times of {name}")
         if time:
