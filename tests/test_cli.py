@@ -378,7 +378,7 @@ def test_a_folder_that_may_not_be_written(monkeypatch, capsys, tmp_path, toy_con
         monkeypatch, capsys, "train", toy_config, "--out", tmp_path / "file" / "run"
     )
     assert (code, err.count("\n")) == (2, 3)
-    assert re.match("error: cannot write .*Not a directory", err.splitlines()[-1])
+    assert re.match("error: cannot write .*is no folder", err.splitlines()[-1])
 
 
 def test_named_configs_are_valid():

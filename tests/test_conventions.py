@@ -96,6 +96,24 @@ def test_the_explanation_measures_what_it_can_and_names_the_rest(trained, toy_fi
     text = found.as_text()
     assert "test is another text" in text
     assert "2,737" not in text  # only newstest2014 has that part
+    names = [line.name for line in found.counted]
+    rows = [row for row in text.splitlines() if any(row.startswith(f"  {name} ") for name in names)]
+    points = {row.index(".", 3 + max(map(len, names))) for row in rows}
+    assert (len(rows), len(points)) == (len(names), 1), "scores are below one another"
+    assert "-0.00" not in text
+
+
+def test_the_papers_test_set_is_known_by_its_name(trained, toy_files, tmp_path):
+    """Also where it is given as files, whose names end in the language."""
+    for language in ("en", "de"):
+        text = (toy_files / f"test.{language}").read_text()
+        (tmp_path / f"newstest2014.{language}").write_text(text)
+    run = trained(toy_files)
+    pair = ",".join(str(tmp_path / f"newstest2014.{language}") for language in ("en", "de"))
+    text = explain(run, pair, tmp_path / "nowhere").as_text()
+    assert "on newstest2014.en (" in text
+    assert "is another text" not in text
+    assert "2,737 sentences of 2014" in text
 
 
 def test_the_filtered_test_set_is_a_part_of_the_full_one(trained, toy_files, monkeypatch):

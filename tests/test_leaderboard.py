@@ -228,6 +228,12 @@ def test_what_is_no_entry_is_one_line(tmp_path):
     (folder / "result.json").write_text('[{"seed": 1}]')
     with pytest.raises(UserError, match=r"result\.json: 0\.bleu: field required"):
         read_entry(folder).tries()
+    wrong = (("bleu", -1), ("bleu", "NaN"), ("seconds", 0), ("reference_ms", [0, 60]))
+    for name, value in wrong:
+        one = {"seed": 1, "bleu": 30.0, "seconds": 100.0, "reference_ms": [60, 60], name: value}
+        (folder / "result.json").write_text(json.dumps([one]).replace('"NaN"', "NaN"))
+        with pytest.raises(UserError, match=rf"result\.json: 0\.{name}"):
+            read_entry(folder).tries()
     (folder / "result.json").write_text("[")
     with pytest.raises(UserError, match=r"result\.json: invalid json"):
         read_entry(folder).tries()

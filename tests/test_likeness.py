@@ -144,6 +144,23 @@ def test_the_page_shows_pairs_and_runs_nothing(course, template, tmp_path):
         write_likeness(course, "small", tmp_path / "page.html", [tmp_path / "none"])
 
 
+def test_no_pair_that_stands_out_is_left_out(course, template, tmp_path):
+    """A ring of eleven has 55 pairs, and another two are still named."""
+    evil = "a very particular sentence about 987654 masks and their own odd words"
+    other = "something wholly different, 12345, that nobody else would ever write like that"
+    texts = {f"ring{n:02d}": evil for n in range(11)} | {"ada": other, "ben": other}
+    texts |= {f"own{n:02d}": f"{n} plain words {n * 37}." for n in range(30)}
+    for student, why in texts.items():
+        hand_in(course, student, submission(template, **SOLVED | {"why": why}))
+    pairs = write_likeness(course, "small", tmp_path / "page.html")
+    assert len(pairs) == 56
+    page = (tmp_path / "page.html").read_text()
+    assert "Standing out: 56, of which the 40 most alike are shown" in page
+    assert page.count("<h2>") == 41
+    for pair in pairs:
+        assert f"{pair.a.student} and {pair.b.student}" in page
+
+
 def test_code_that_is_too_deep_is_compared_by_its_tokens():
     assert of_code("x = " + "-" * 3000 + "1")["tokens"]
     assert of_code("x = " + "+".join("1" * 9000))["tokens"]

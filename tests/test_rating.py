@@ -85,6 +85,31 @@ def test_generosity_does_not_count():
     assert min(rater.answers.values()) >= 20
     strict = Ratings(sheet.digest, "x", {id: a - 20 for id, a in rater.answers.items()})
     assert report(sheet, key, [strict]).means == pytest.approx(report(sheet, key, [rater]).means)
+    other = Ratings(sheet.digest, "y", strict.answers)
+    assert report(sheet, key, [rater, other]).alpha == pytest.approx(1.0)
+
+
+@KINDS
+def test_the_difference_is_that_of_the_means(kind):
+    """Also where not everybody has rated every sentence, and an item counts as one of its kind."""
+    sheet, key = make_sheet(SOURCES, OUTPUTS, kind, seed=2)
+    some = simulate(sheet, key, "x", {"good": 1.0, "bad": 0.0}, noise=1.0)
+    other = simulate(sheet, key, "y", {"good": 0.0, "bad": 0.5}, noise=1.0, seed=1)
+    few = dict(list(other.answers.items())[:20])
+    found = report(sheet, key, [some, Ratings(sheet.digest, "y", few)])
+    assert found.difference == pytest.approx(found.means[0] - found.means[1])
+
+
+def test_what_is_printed_claims_no_more_than_was_counted():
+    sheet, key = make_sheet(SOURCES, OUTPUTS, "direct", seed=3)
+    rater = simulate(sheet, key, "x", {"good": 1.0, "bad": 0.0})
+    text = report(sheet, key, [rater]).as_text()
+    assert "p < 0.001" in text, "20,000 samples cannot show that it is zero"
+    assert "within 10 points twice 3/3" in text
+    pairs, key = make_sheet(SOURCES, OUTPUTS, "pairwise", seed=3)
+    text = report(pairs, key, [simulate(pairs, key, "x", {"good": 0.0, "bad": 0.0})]).as_text()
+    assert "p = 1.000" in text
+    assert "the same twice 3/3" in text
 
 
 def test_the_p_value_of_few_sentences_is_exact():
@@ -171,6 +196,19 @@ def test_a_task_survives_the_disk_and_names_no_system(tmp_path, kind):
     path = tmp_path / "ratings.json"
     path.write_text(json.dumps({"digest": sheet.digest, "rater": "Zoë", "answers": rater.answers}))
     assert read_ratings(path, sheet) == rater
+    path.write_text("\ufeff" + path.read_text())  # as some editors of Windows write it
+    assert read_ratings(path, sheet) == rater
+
+
+def test_a_task_is_written_whole_or_not_at_all(tmp_path):
+    sheet, key = make_sheet(SOURCES, OUTPUTS, "pairwise")
+    (tmp_path / "task").mkdir()
+    (tmp_path / "task" / "key.json").write_text("another task's")
+    with pytest.raises(UserError, match=r"cannot write .*task"):
+        write_task(tmp_path / "task", sheet, key)
+    assert [path.name for path in tmp_path.rglob("*.*")] == ["key.json"]
+    with pytest.raises(UserError, match=r"key\.json is no folder"):
+        write_task(tmp_path / "task" / "key.json" / "deeper", sheet, key)
 
 
 @pytest.mark.parametrize(

@@ -308,6 +308,10 @@ def test_damage_in_the_mirrors_files_is_one_line(mirror):
     pq.write_table(pa.table({"other": ["a"] * 30}), path)
     with pytest.raises(UserError, match=r"is damaged: .*fetch it again$"):
         list(read_part(part, mirror))
+    for odd in ([{"de": "a", "en": None}] * 30, ["a"] * 30, [{"de": [1], "en": "a"}] * 30):
+        pq.write_table(pa.table({"translation": odd}), path)
+        with pytest.raises(UserError, match=r"is damaged: .*fetch it again$"):
+            list(read_part(part, mirror))
     write_parquet(path, PAIRS)
     with pytest.raises(UserError, match="4 sentence pairs, where 30 are expected"):
         list(read_part(part, mirror))

@@ -97,8 +97,26 @@ def half_written(folder: Path, name: str) -> Iterator[Path]:
     return folder.glob(f".{name}.*")
 
 
-def _advice(error: OSError) -> str:
-    return "free some space or " if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+def _unwritten(path: Path, error: OSError, elsewhere: str = "another folder") -> UserError:
+    """What stopped writing ``path``, and what to do about it."""
+    files = [str(parent) for parent in path.parents if parent.is_file()]
+    reason = f"{files[0]} is no folder" if files else error.strerror or str(error)
+    room = "free some space or " if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+    return UserError(
+        f"cannot write {path}: {reason}; nothing was changed, {room}choose {elsewhere}"
+    )
+
+
+def must_be_new(folder: Path) -> None:
+    """Ask before long work whether a folder that it fills can be made.
+
+    Raises:
+        UserError: there is something in it already, or a file has its name.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is a file; choose a folder with --out")
+    if folder.exists() and any(folder.iterdir()):
+        raise UserError(f"{folder} is not empty; choose another folder with --out")
 
 
 @contextmanager
@@ -119,10 +137,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
-        raise UserError(
-            f"cannot write {path}: {error.strerror or error}; nothing was changed, "
-            f"{_advice(error)}choose another folder"
-        ) from error
+        raise _unwritten(path, error) from error
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
@@ -146,10 +161,7 @@ def new_folder(path: Path, elsewhere: str = "another folder") -> Iterator[Path]:
             path.rmdir()  # an empty one
         temporary.replace(path)
     except OSError as error:
-        raise UserError(
-            f"cannot write {path}: {error.strerror or error}; nothing was changed, "
-            f"{_advice(error)}choose {elsewhere}"
-        ) from error
+        raise _unwritten(path, error, elsewhere) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 

@@ -95,8 +95,11 @@ def _pairs(path: Path, file: "ParquetFile") -> Iterator[Pair]:
     try:
         for rows in file.iter_batches(ROWS_AT_ONCE, columns=["translation"]):
             both = rows.column("translation")
-            yield from zip(both.field("en").to_pylist(), both.field("de").to_pylist(), strict=True)
-    except (OSError, KeyError, UnicodeDecodeError, ArrowException) as error:
+            sides = [both.field(language).cast("string") for language in ("en", "de")]
+            if any(side.null_count for side in sides):
+                raise ValueError("a sentence is missing")
+            yield from zip(*(side.to_pylist() for side in sides), strict=True)
+    except (OSError, KeyError, AttributeError, ValueError, ArrowException) as error:
         raise _damaged(path, error) from error
 
 

@@ -83,7 +83,7 @@ class Explanation:
                 f"  BLEU on the validation set changed by {self.still_rising:+.1f} in the last "
                 "fifth of training" + ("; it was still rising" if self.still_rising > 0.3 else "")
             )
-        if name != "newstest2014":
+        if not _is_newstest2014(self.test_set):
             lines.append(f"  {name} is another text: its BLEU says nothing about newstest2014")
         return "\n".join(lines)
 
@@ -93,12 +93,13 @@ class Explanation:
 
     @staticmethod
     def _block(title: str, lines: Sequence[Line]) -> list[str]:
-        first = lines[0].score or 0.0
+        first, width = lines[0].score or 0.0, max(len(line.name) for line in lines)
         rows = []
         for line in lines:
-            row = f"  {line.name:<44} "
+            row = f"  {line.name:<{width}} "
             if line.score is not None:
-                row += f"{line.score:6.2f}  {line.score - first:+6.2f}   "
+                gap = round(line.score - first, 2) + 0.0  # no negative zero
+                row += f"{line.score:6.2f}  {gap:+6.2f}   "
             rows.append((row + line.note).rstrip())
         return ["", title, *rows]
 
@@ -114,7 +115,7 @@ def explain(run: Run, test: str = "test", files: Path | None = None) -> Explanat
     decoding = run.experiment.decoding
     hypotheses = run.translate(test_set.sources)
     counted = [Line(name, s.score) for name, s in every_bleu(hypotheses, references).items()]
-    if test_set.name == "newstest2014":
+    if _is_newstest2014(test_set):
         counted.append(_filtered(test_set, hypotheses, files))
 
     def searched(name: str, outputs: list[str]) -> Line:
@@ -147,6 +148,11 @@ def explain(run: Run, test: str = "test", files: Path | None = None) -> Explanat
         describe(run.info.data_report),
         _change_at_the_end(read_metrics(run.folder)),
     )
+
+
+def _is_newstest2014(test_set: TestSet) -> bool:
+    """By its name, which for files of one's own is that of the first, such as newstest2014.en."""
+    return test_set.name.partition(".")[0] == "newstest2014"
 
 
 def _recipe(experiment: Experiment) -> str:

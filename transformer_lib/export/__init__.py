@@ -4,7 +4,7 @@ from pathlib import Path
 
 from transformer_lib.errors import UserError, require
 from transformer_lib.experiment.run import Run
-from transformer_lib.files import new_folder
+from transformer_lib.files import must_be_new, new_folder
 
 FORMATS = ("ctranslate2", "huggingface")
 
@@ -18,8 +18,7 @@ def export(run: Run, form: str, folder: Path) -> None:
     """
     if form not in FORMATS:
         raise UserError(f"no format {form!r}; there are {', '.join(FORMATS)}")
-    if folder.exists() and any(folder.iterdir()):
-        raise UserError(f"{folder} is not empty; choose another folder with --out")
+    must_be_new(folder)
     if form == "ctranslate2":
         require("ctranslate2", "export")
         from transformer_lib.export.ctranslate2 import write

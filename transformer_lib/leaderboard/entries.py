@@ -57,7 +57,7 @@ class About:
     about: str
 
 
-@pydantic_dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+@pydantic_dataclass(frozen=True, config=ConfigDict(extra="forbid", allow_inf_nan=False))
 class Try:
     """One seed of an entry.
 
@@ -67,9 +67,9 @@ class Try:
     """
 
     seed: int
-    bleu: float
-    seconds: float
-    reference_ms: tuple[float, float]
+    bleu: pydantic.NonNegativeFloat
+    seconds: pydantic.PositiveFloat
+    reference_ms: tuple[pydantic.PositiveFloat, pydantic.PositiveFloat]
 
 
 _ABOUT, _TRIES = pydantic.TypeAdapter(About), pydantic.TypeAdapter(list[Try])

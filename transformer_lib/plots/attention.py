@@ -40,8 +40,8 @@ def attention_heatmap(
             "attention weight",
             vmin=0.0,
             vmax=1.0,
-            xticklabels=list(map(literal, src_pieces)),
-            yticklabels=list(map(literal, tgt_pieces)),
+            xticklabels=literal(src_pieces),
+            yticklabels=literal(tgt_pieces),
         )
         axes.tick_params(axis="x", rotation=60)
         axes.set_ylabel(labels[0])
@@ -57,7 +57,7 @@ def attention_heads(
 ) -> Figure:
     """All heads of a layer, two in a row, on one scale from 0 to 1."""
     rows = -(-weights.size(0) // 2)
-    sides = [list(map(literal, pieces)) for pieces in (src_pieces, tgt_pieces)]
+    sides = literal(src_pieces), literal(tgt_pieces)
     with matplotlib.rc_context(RC):
         size = 0.9 + 0.24 * len(src_pieces), 0.8 + 0.24 * len(tgt_pieces)
         figure = new_figure(2 * size[0], rows * size[1], 2, rows)
@@ -177,14 +177,15 @@ def _cells(
     fields: tuple[str, str],
 ) -> list[dict[str, Any]]:
     """A record for each cell; the number before each piece only keeps the order."""
+    digits = max(2, len(str(max(len(queries), len(keys)))))
     return [
         {
-            fields[0]: f"{q + 1:02d} {query}",
-            fields[1]: f"{k + 1:02d} {key}",
-            "weight": round(float(weights[q, k]), 3),
+            fields[0]: f"{q:0{digits}d} {query}",
+            fields[1]: f"{k:0{digits}d} {key}",
+            "weight": round(float(weights[q - 1, k - 1]), 3),
         }
-        for q, query in enumerate(queries)
-        for k, key in enumerate(keys)
+        for q, query in enumerate(queries, start=1)
+        for k, key in enumerate(keys, start=1)
     ]
 
 
@@ -204,7 +205,7 @@ def _explorer(
     import pandas
 
     said = " + ', ' + ".join(f"'{field} ' + {choice.name}" for field, choice in choices.items())
-    words = altair.Axis(labelExpr="substring(datum.label, 3)")
+    words = altair.Axis(labelExpr="substring(datum.label, indexof(datum.label, ' ') + 1)")
     said += f" + '; {note}'" if note else ""
     chosen = [altair.datum[field] == choice for field, choice in choices.items()]
     scale = altair.Scale(scheme=SEQUENTIAL, domain=[0, 1])

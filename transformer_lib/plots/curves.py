@@ -29,14 +29,14 @@ def learning_curves(
         figure = new_figure(3.6 * len(against), 3.2, len(against))
         for axes, quantity in zip(figure.axes, against, strict=True):
             name, unit = AXES[quantity]
-            for (run, lines), marker in zip(records.items(), cycle(MARKERS), strict=False):
+            for lines, marker in zip(records.values(), cycle(MARKERS), strict=False):
                 points = [line for line in lines if line["kind"] == "validation"]
                 x = [point[quantity] / unit for point in points]
-                axes.plot(x, [point[value] for point in points], marker=marker, label=literal(run))
+                axes.plot(x, [point[value] for point in points], marker=marker)
             axes.set_xlabel(name)
             axes.set_xlim(left=0)
         figure.axes[0].set_ylabel(label)
-        figure.axes[0].legend(loc="best")
+        figure.axes[0].legend(figure.axes[0].lines, literal(records), loc="best")
     return figure
 
 
@@ -54,13 +54,13 @@ def length_histogram(lengths: Mapping[str, Sequence[int]]) -> Figure:
         axes = figure.axes[0]
         longest = max(int(max(values)) for values in lengths.values())
         edges = [edge - 0.5 for edge in range(1, longest + 2)]
-        for (language, values), style in zip(
-            lengths.items(), cycle(("-", "--", ":")), strict=False
-        ):
-            axes.hist(
-                values, edges, histtype="step", linewidth=1.8, linestyle=style, label=language
+        drawn = []
+        for values, style in zip(lengths.values(), cycle(("-", "--", ":")), strict=False):
+            *_, (outline,) = axes.hist(
+                values, edges, histtype="step", linewidth=1.8, linestyle=style
             )
+            drawn.append(outline)
         axes.set_xlabel("sentence length (tokens)")
         axes.set_ylabel("sentence pairs")
-        axes.legend()
+        axes.legend(drawn, literal(lengths))
     return figure

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from transformer_lib.plots.style import COLORS, MARKERS, RC, SEQUENTIAL, new_figure
+from transformer_lib.plots.style import COLORS, MARKERS, RC, SEQUENTIAL, literal, new_figure
 
 if TYPE_CHECKING:
     import pandas
@@ -27,8 +27,8 @@ def lines(
     with matplotlib.rc_context(RC):
         figure = new_figure(6.0, 3.4)
         axes = figure.axes[0]
-        for (name, (x, y)), marker in zip(series.items(), cycle(MARKERS), strict=False):
-            axes.plot(x, y, marker=marker if len(x) <= 20 else "", label=name)
+        for (x, y), marker in zip(series.values(), cycle(MARKERS), strict=False):
+            axes.plot(x, y, marker=marker if len(x) <= 20 else "")
         if "x" in logarithmic:
             axes.set_xscale("log", base=2)
             ticks = _doublings([x for x, _ in series.values()])
@@ -40,7 +40,7 @@ def lines(
         axes.set_xlabel(labels[0])
         axes.set_ylabel(labels[1])
         if len(series) > 1:
-            axes.legend()
+            axes.legend(axes.lines, literal(series))
     return figure
 
 
@@ -66,7 +66,12 @@ def points(
             axes.plot(*values[name], "o", color=COLORS[0])
             side = (0, 7) if number % 2 else (0, -15)  # names of neighbors above and below
             axes.annotate(
-                name, values[name], side, textcoords="offset points", ha="center", fontsize=9
+                *literal([name]),
+                values[name],
+                side,
+                textcoords="offset points",
+                ha="center",
+                fontsize=9,
             )
         axes.margins(x=0.25, y=0.15)
         axes.set_xlabel(labels[0])
@@ -84,18 +89,19 @@ def bars(
     with matplotlib.rc_context(RC):
         figure = new_figure(6.0, 3.2)
         axes = figure.axes[0]
-        width = 0.8 / len(series)
+        width, drawn = 0.8 / len(series), []
         for number, ((name, values), hatch) in enumerate(
             zip(series.items(), cycle(("", "//", "..", "xx")), strict=False)
         ):
             x = [i + (number - (len(series) - 1) / 2) * width for i in range(len(groups))]
             error = spreads[name] if spreads else None
-            axes.bar(x, values, width, yerr=error, capsize=3, label=name, hatch=hatch, alpha=0.9)
-        axes.set_xticks(range(len(groups)), groups)
+            drawn.append(axes.bar(x, values, width, yerr=error, capsize=3, hatch=hatch, alpha=0.9))
+        axes.set_xticks(range(len(groups)), literal(groups))
         axes.set_xlabel(labels[0])
         axes.set_ylabel(labels[1])
         if len(series) > 1:
-            axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(series))
+            place = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0)}
+            axes.legend(drawn, literal(series), **place, ncols=len(series))
     return figure
 
 
@@ -121,7 +127,7 @@ def counts(values: Mapping[str, int], label: str) -> Figure:
     with matplotlib.rc_context(RC):
         figure = new_figure(8.0, 0.8 + 0.3 * len(values))
         axes = figure.axes[0]
-        axes.barh(list(values), list(values.values()), alpha=0.9)
+        axes.barh(literal(values), list(values.values()), alpha=0.9)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(visible=False, axis="y")
         axes.set_xlabel(label)

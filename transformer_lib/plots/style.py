@@ -1,5 +1,6 @@
 """One look for all figures: white ground, colors that color-blind readers can tell apart."""
 
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import matplotlib
@@ -25,9 +26,9 @@ RC: Any = {
 }
 
 
-def literal(text: str) -> str:
-    """The text itself as a label, in which matplotlib would read what is between two $ as TeX."""
-    return text.replace("$", r"\$")
+def literal(texts: Iterable[str]) -> list[str]:
+    """The texts themselves as labels; matplotlib would read what is between two $ as TeX."""
+    return [text.replace("$", r"\$") for text in texts]
 
 
 def new_figure(width: float = 6.0, height: float = 3.6, columns: int = 1, rows: int = 1) -> Figure:

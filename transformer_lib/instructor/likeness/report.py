@@ -23,7 +23,7 @@ from transformer_lib.pages import write_page
 from transformer_lib.shown import plain
 
 LEAST = 5  # hand-ins; with fewer there is no usual likeness
-MOST = 40  # pairs on a page
+MOST = 40  # pairs that a page shows with their answers; of others it has the names
 
 
 def write_likeness(
@@ -51,7 +51,7 @@ def write_likeness(
     released = given_in(map(released_from, course.masters(assignment).values()))
     given = "\n".join(released.code.values())
     pairs = compare(works, released, others)
-    out = [pair for pair in pairs if pair.stands_out][:MOST]
+    out = [pair for pair in pairs if pair.stands_out]
     content = {
         "assignment": assignment,
         "hand_ins": len(works),
@@ -59,8 +59,10 @@ def write_likeness(
         "compared": len(pairs),
         "least": STANDS_OUT,
         "pairs": [
-            (number, pair, list(_answers(pair, given))) for number, pair in enumerate(out, start=1)
+            (number, pair, list(_answers(pair, given)))
+            for number, pair in enumerate(out[:MOST], start=1)
         ],
+        "others": out[MOST:],
     }
     write_page(target, "transformer_lib.instructor.likeness", "likeness.html", content)
     return out

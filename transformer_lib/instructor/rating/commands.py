@@ -47,10 +47,10 @@ def rate_make(
     require("scipy", "rating")
     from transformer_lib.evaluation.evaluate import find_common_test_set
     from transformer_lib.experiment.run import load_run
+    from transformer_lib.files import must_be_new
     from transformer_lib.instructor.rating import make_sheet, write_task
 
-    if out.exists() and any(out.iterdir()):
-        raise UserError(f"{out} is not empty; choose another folder with --out")
+    must_be_new(out)
     runs = [load_run(folder, device) for folder in (run_a, run_b)]
     test_set = find_common_test_set(runs[0], runs[1], test, files)
     outputs = {

@@ -18,8 +18,8 @@ import numpy as np
 import pydantic
 from pydantic.dataclasses import dataclass
 
-from transformer_lib.errors import UserError
-from transformer_lib.files import write_text
+from transformer_lib.errors import UserError, first_problem
+from transformer_lib.files import new_folder, read_lines, write_text
 from transformer_lib.pages import write_page
 from transformer_lib.shown import line
 
@@ -208,14 +208,20 @@ def _damage(text: str, strange: set[str], random: np.random.Generator) -> str:
 
 
 def write_task(folder: Path, sheet: Sheet, key: Key) -> None:
-    """``sheet.json`` and ``rate.html`` for raters, ``key.json`` for nobody but the organizer."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """``sheet.json`` and ``rate.html`` for raters, ``key.json`` for nobody but the organizer.
+
+    All of them or none.
+
+    Raises:
+        UserError: the folder cannot be written or is not empty.
+    """
     # Inside a script element no text may end it: < is written as an escape.
     data = _to_json(Sheet, sheet).replace("<", "\\u003c")
     content = {"sheet": data, "digest": sheet.digest}
-    write_page(folder / "rate.html", "transformer_lib.instructor.rating", "rate.html", content)
-    write_text(folder / "sheet.json", _to_json(Sheet, sheet))
-    write_text(folder / "key.json", _to_json(Key, key))
+    with new_folder(folder) as new:
+        write_page(new / "rate.html", "transformer_lib.instructor.rating", "rate.html", content)
+        write_text(new / "sheet.json", _to_json(Sheet, sheet))
+        write_text(new / "key.json", _to_json(Key, key))
 
 
 def read_sheet(path: Path) -> Sheet:
@@ -259,12 +265,6 @@ def _to_json(kind: type[Content], value: Content) -> str:
 
 def _read(kind: type[Content], path: Path) -> Content:
     try:
-        return pydantic.TypeAdapter(kind).validate_json(path.read_bytes())
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from error
+        return pydantic.TypeAdapter(kind).validate_json("\n".join(read_lines(path)))
     except pydantic.ValidationError as error:
-        problem = error.errors()[0]
-        where = ".".join(str(part) for part in problem["loc"])
-        raise UserError(
-            f"{path} does not hold {NAMES[kind]}: {where + ': ' if where else ''}{problem['msg']}"
-        ) from error
+        raise UserError(f"{path} does not hold {NAMES[kind]}: {first_problem(error)}") from error

@@ -15,6 +15,7 @@ from transformer_lib.errors import UserError
 from transformer_lib.instructor.rating.sheet import DAMAGED, Entry, Key, Kind, Ratings, Sheet
 
 SAMPLES = 2000
+ALIKE = 10  # points by which two scores of the same translation may differ
 PREFERENCE = {"A": 1.0, "=": 0.0, "B": -1.0}
 
 
@@ -34,8 +35,8 @@ class RaterReport:
 class RatingReport:
     """The first system against the second one, over all raters.
 
-    ``difference`` is the mean over sentences: of the share of raters who prefer the first minus
-    that of those who prefer the second (pairs), or of the standardized scores (single ones).
+    ``means`` are over sentences: of the share of raters who prefer a system (pairs), or of their
+    mean standardized score (single ones). ``difference`` is that of the first minus the second.
     """
 
     kind: Kind
@@ -53,22 +54,24 @@ class RatingReport:
         """For people."""
         first, second = self.systems
         what = "preferred" if self.kind == "pairwise" else "mean z-score"
+        p = f"p = {self.p_value:.3f}" if self.p_value >= 0.001 else "p < 0.001"
         shown = "{:.0%}" if self.kind == "pairwise" else "{:+.2f}"
         lines = [
             f"{self.sentences} sentences, {len(self.raters)} raters",
             f"  {first}: {what} {shown.format(self.means[0])}",
             f"  {second}: {what} {shown.format(self.means[1])}",
             f"  difference {self.difference:+.2f}, 95% from {self.interval[0]:+.2f} to "
-            f"{self.interval[1]:+.2f}, p = {self.p_value:.3f}",
+            f"{self.interval[1]:+.2f}, {p}",
         ]
         if self.alpha is not None:
             lines.append(f"  agreement (Krippendorff's alpha) {self.alpha:.2f}")
         if self.bleu_correlation is not None:
             lines.append(f"  correlation with sentence BLEU {self.bleu_correlation:+.2f}")
+        twice = "the same" if self.kind == "pairwise" else f"within {ALIKE} points"
         for r in self.raters:
             lines.append(
                 f"  {r.name}: {r.rated} rated, damaged ones found {r.degraded_found}/{r.degraded}, "
-                f"the same twice {r.consistent}/{r.repeated}"
+                f"{twice} twice {r.consistent}/{r.repeated}"
             )
         return "\n".join(lines)
 
@@ -95,18 +98,16 @@ def report(
     if key.digest != sheet.digest:
         raise UserError("the key belongs to another sheet")
     values = {r.rater: _values(sheet.kind, key, r) for r in ratings}
-    by_sentence: dict[int, list[float]] = defaultdict(list)
-    of_system: dict[str, list[float]] = defaultdict(list)
+    by_sentence: dict[int, list[tuple[float, float]]] = defaultdict(list)
     for judgments in values.values():
-        for sentence, (first, second) in _by_sentence(sheet.kind, key, judgments).items():
-            by_sentence[sentence].append(first - second)
-            of_system[key.systems[0]].append(first)
-            of_system[key.systems[1]].append(second)
+        for sentence, both in _by_sentence(sheet.kind, key, judgments).items():
+            by_sentence[sentence].append(both)
     if not by_sentence:
         raise UserError("nobody has rated a sentence of both systems")
     sentences = sorted(by_sentence)
-    differences = np.array([np.mean(by_sentence[sentence]) for sentence in sentences])
-    first, second = (float(np.mean(of_system[system])) for system in key.systems)
+    means = np.array([np.mean(by_sentence[sentence], axis=0) for sentence in sentences])
+    differences = means[:, 0] - means[:, 1]
+    first, second = means.mean(axis=0).tolist()
     return RatingReport(
         kind=sheet.kind,
         systems=key.systems,
@@ -114,7 +115,7 @@ def report(
         difference=float(differences.mean()),
         interval=_interval(differences, seed),
         p_value=_p_value(differences, seed),
-        alpha=_alpha(sheet, key, ratings),
+        alpha=_alpha(sheet.kind, list(values.values())),
         bleu_correlation=_with_bleu(sheet, key, sentences, differences),
         sentences=len(sentences),
         raters=tuple(_rater(sheet.kind, key, r) for r in ratings),
@@ -184,19 +185,17 @@ def _interval(differences: np.ndarray, seed: int) -> tuple[float, float]:
     return float(found.low), float(found.high)
 
 
-def _alpha(sheet: Sheet, key: Key, ratings: Sequence[Ratings]) -> float | None:
-    """Krippendorff's alpha over the regular items; ``None`` for one rater or no variation."""
-    ids = [item.id for item in sheet.items if key.entries[item.id].control == "none"]
-    table = np.full((len(ratings), len(ids)), math.nan)
-    for row, of_rater in enumerate(ratings):
-        for column, id in enumerate(ids):
-            if id in of_rater.answers:
-                answer = of_rater.answers[id]
-                table[row, column] = PREFERENCE.get(str(answer), answer)
+def _alpha(kind: Kind, values: Sequence[Mapping[str, float]]) -> float | None:
+    """Krippendorff's alpha of the values by item, a mapping for each rater.
+
+    ``None`` where no item has two of them, or all are the same.
+    """
+    ids = sorted({id for of_rater in values for id in of_rater})
+    table = np.array([[of_rater.get(id, math.nan) for id in ids] for of_rater in values])
     both = (~np.isnan(table)).sum(axis=0) > 1
     if not both.any() or len(np.unique(table[:, both][~np.isnan(table[:, both])])) < 2:
         return None
-    level: Literal["nominal", "interval"] = "nominal" if sheet.kind == "pairwise" else "interval"
+    level: Literal["nominal", "interval"] = "nominal" if kind == "pairwise" else "interval"
     return float(krippendorff.alpha(reliability_data=table, level_of_measurement=level))
 
 
@@ -250,7 +249,7 @@ def _rater(kind: Kind, key: Key, ratings: Ratings) -> RaterReport:
             repeated += 1
             again = _turned(kind, entry, answer)
             if isinstance(again, int) and isinstance(before, int):
-                consistent += abs(again - before) <= 10
+                consistent += abs(again - before) <= ALIKE
             else:
                 consistent += again == before
     return RaterReport(
