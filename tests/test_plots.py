@@ -62,8 +62,8 @@ def test_learning_curves_draw_every_run_one_without_validations_too():
 
 
 def test_length_histograms_draw_every_language():
-    axes = length_histogram({name: [n + 1, n + 2] for n, name in enumerate(NAMES)}).axes[0]
-    assert sorted(named(axes)) == sorted(NAMES)
+    axes = length_histogram({name: [n + 1, n + 2] for n, name in enumerate(NAMES[2:])}).axes[0]
+    assert sorted(named(axes)) == sorted(NAMES[2:])
 
 
 def test_a_heat_map_shows_every_piece():

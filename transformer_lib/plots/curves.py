@@ -54,13 +54,13 @@ def length_histogram(lengths: Mapping[str, Sequence[int]]) -> Figure:
         axes = figure.axes[0]
         longest = max(int(max(values)) for values in lengths.values())
         edges = [edge - 0.5 for edge in range(1, longest + 2)]
-        drawn = []
-        for values, style in zip(lengths.values(), cycle(("-", "--", ":")), strict=False):
-            *_, (outline,) = axes.hist(
-                values, edges, histtype="step", linewidth=1.8, linestyle=style
+        for (language, values), style in zip(
+            lengths.items(), cycle(("-", "--", ":")), strict=False
+        ):
+            axes.hist(
+                values, edges, histtype="step", linewidth=1.8, linestyle=style, label=language
             )
-            drawn.append(outline)
         axes.set_xlabel("sentence length (tokens)")
         axes.set_ylabel("sentence pairs")
-        axes.legend(drawn, literal(lengths))
+        axes.legend()
     return figure

@@ -89,7 +89,8 @@ def bars(
     with matplotlib.rc_context(RC):
         figure = new_figure(6.0, 3.2)
         axes = figure.axes[0]
-        width, drawn = 0.8 / len(series), []
+        width = 0.8 / len(series)
+        drawn: list[Any] = []
         for number, ((name, values), hatch) in enumerate(
             zip(series.items(), cycle(("", "//", "..", "xx")), strict=False)
         ):
@@ -100,8 +101,13 @@ def bars(
         axes.set_xlabel(labels[0])
         axes.set_ylabel(labels[1])
         if len(series) > 1:
-            place = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0)}
-            axes.legend(drawn, literal(series), **place, ncols=len(series))
+            axes.legend(
+                drawn,
+                literal(series),
+                loc="lower center",
+                bbox_to_anchor=(0.5, 1.0),
+                ncols=len(series),
+            )
     return figure
 
 
