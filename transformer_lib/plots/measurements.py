@@ -65,14 +65,8 @@ def points(
         for number, name in enumerate(sorted(values, key=lambda name: values[name][1])):
             axes.plot(*values[name], "o", color=COLORS[0])
             side = (0, 7) if number % 2 else (0, -15)  # names of neighbors above and below
-            axes.annotate(
-                *literal([name]),
-                values[name],
-                side,
-                textcoords="offset points",
-                ha="center",
-                fontsize=9,
-            )
+            place, (shown,) = values[name], literal([name])
+            axes.annotate(shown, place, side, textcoords="offset points", ha="center", fontsize=9)
         axes.margins(x=0.25, y=0.15)
         axes.set_xlabel(labels[0])
         axes.set_ylabel(labels[1])
