@@ -61,7 +61,11 @@ def test_between_the_rule_of_thumb_and_certainty_both_answers_are_right():
         (table(0.6, 0.4).assign(accuracy="60 %"), "accuracy must be numbers: could not convert"),
         (table(0.6, 0.4).assign(accuracy=None), "accuracy must be numbers: float() argument"),
         (table(0.6, 0.4).replace("forwards", "as is"), "the cases are “backwards” and “forwards”"),
+        (pd.DataFrame, "a table is expected, pd.DataFrame(rows); this is a type"),
         (table(0.6, 0.4, seeds=2), "at least 3 seeds"),
+        (table(0.6, 0.4).assign(seed=1), "at least 3 seeds"),
+        (table(0.6, 0.4).assign(seed=[[1]] * 8), "at least 3 seeds"),
+        (table(0.6, 0.4).assign(case=[["backwards"]] * 8), "not “['backwards']”"),
         (table(60, 40), "accuracy lies between 0 and 1"),
         (table(0.6, float("nan")), "accuracy lies between 0 and 1"),
         (table(0.6, 0.4, spread=0.0), "does the seed reach the program"),
@@ -77,6 +81,7 @@ def test_what_is_missing_is_said(runs, said):
         (table(0.24, 0.55), "less"),  # trained backwards, tested forwards
         (table(0.55, 0.7), "less"),  # the names exchanged
         (table(0.09, 0.09), "not told apart"),  # not trained
+        (table(0.95, 0.56), "more"),  # better than anybody's
     ],
 )
 def test_another_experiment_than_the_one_described_does_not_pass(runs, conclusion):
@@ -101,4 +106,5 @@ def test_nothing_is_not_attempted():
 def test_names_and_conclusions_are_given():
     with pytest.raises(ValueError, match="did you mean reading_backwards"):
         check_experiment("reading_backward", table(0.6, 0.4), "more")
-    assert "choose one of" in repr(check_experiment(NAME, table(0.6, 0.4), "better"))
+    for odd in ("better", None, np.array(["more", "less"]), table(0.6, 0.4)):
+        assert "choose one of" in repr(check_experiment(NAME, table(0.6, 0.4), odd))

@@ -1,6 +1,7 @@
 """What passes its check is kept as a module of plain Python, and used from there."""
 
 import json
+import linecache
 import re
 import subprocess
 import sys
@@ -13,10 +14,19 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from transformer_lib.course.checks import EXERCISES
 from transformer_lib.course.own import mine, module, progress, solution
-from transformer_lib.course.own.keeping import _free_name
-from transformer_lib.course.own.source import NotKeptError, Part, names_needed, part_from, renamed
+from transformer_lib.course.own.module import free_name, load, run
+from transformer_lib.course.own.record import note_try, read_record
+from transformer_lib.course.own.source import (
+    NotKeptError,
+    Part,
+    names_needed,
+    names_needed_at_once,
+    part_from,
+    renamed,
+)
 
 IMPORTS = "import math\nimport torch\nfrom transformer_lib.checks import check, mine, solution"
+KEPT = "kept in my_transformer.py"  # and not: not kept
 SOFTMAX = """
 def softmax(scores):
     exponentials = (scores - scores.amax(-1, keepdim=True)).exp()
@@ -69,7 +79,7 @@ def run_alone(code):
 def test_what_passes_is_kept_and_runs_without_the_course(notebook):
     verdict = notebook(SOFTMAX, "check(softmax)")
     assert verdict.passed
-    assert "kept in my_transformer.py" in repr(verdict)
+    assert KEPT in repr(verdict)
     notebook(WEIGHTS, "check(attention_weights)")
     assert kept().index("import math") < kept().index("def softmax")
     assert kept().index("def softmax") < kept().index("def attention_weights")
@@ -87,7 +97,7 @@ def test_an_import_with_the_name_of_a_part_stays_itself(notebook):
         WEIGHTS.replace("softmax(scores)", "softmax(scores, dim=-1)"),
         "check(attention_weights)",
     )
-    assert "kept" in repr(notebook(SOFTMAX, "check(softmax)"))
+    assert KEPT in repr(notebook(SOFTMAX, "check(softmax)"))
     assert "import softmax as softmax_of_attention_weights" in kept()
     assert notebook("check(mine('attention_weights'))").passed
 
@@ -102,7 +112,7 @@ def test_two_imports_of_one_name_stay_apart(notebook):
 def rms_norm(x, scale, eps):
     return scale * x / sqrt(x.square().mean(-1, keepdim=True) + eps)
 """
-    assert "kept" in repr(notebook("from torch import sqrt", norm, "check(rms_norm)"))
+    assert KEPT in repr(notebook("from torch import sqrt", norm, "check(rms_norm)"))
     for name in ("attention_weights", "rms_norm"):
         assert notebook(f"check(mine('{name}'))").passed
 
@@ -136,9 +146,14 @@ def test_a_record_of_another_version_or_a_damaged_one_is_not_lost(notebook):
     Path("my_progress.json").write_text(json.dumps(newer), encoding="utf-8")
     notebook("def embed(tokens, table):\n    return table[tokens]", "check(embed)")
     assert record()["softmax"]["passed"]
-    Path("my_progress.json").write_text("{", encoding="utf-8")
+    for number, damaged in enumerate(("{", '{"softmax": {"tries": "a"}}', "[]"), start=1):
+        Path("my_progress.json").write_text(damaged, encoding="utf-8")
+        notebook("check(embed)")
+        broken = Path(f"my_progress.broken{number}.json")
+        assert broken.read_text(encoding="utf-8") == damaged
+    Path("my_progress.json").write_text("{}", encoding="utf-8")
     notebook("check(embed)")
-    assert Path("my_progress.broken.json").read_text(encoding="utf-8") == "{"
+    assert not Path("my_progress.broken4.json").exists(), "there was nothing in it yet"
 
 
 def test_a_function_whose_argument_has_the_name_keeps_it():
@@ -277,7 +292,7 @@ def test_what_stands_between_two_parts_stays_before_the_later_one(notebook):
         "(scores)\n", "(scale * scores)\n"
     )
     Path("my_transformer.py").write_text(text)
-    assert "kept" in repr(notebook(BY_LOGARITHMS, "check(softmax)"))
+    assert KEPT in repr(notebook(BY_LOGARITHMS, "check(softmax)"))
     assert kept().index("logsumexp") < kept().index("SCALE = 1.0") < kept().index("scale=SCALE")
     run_alone("import my_transformer")
 
@@ -288,7 +303,7 @@ def test_what_a_student_imports_below_leaves_the_imports_above(notebook):
     )
     below = "if __name__ == '__main__':\n    import math, torch\n    print(math, torch)\n"
     Path("my_transformer.py").write_text(f"{kept()}\n\n{below}")
-    assert "kept" in repr(notebook(SOFTMAX, "check(softmax)"))
+    assert KEPT in repr(notebook(SOFTMAX, "check(softmax)"))
     assert "\nimport torch\n" in kept()
 
 
@@ -304,19 +319,19 @@ def test_two_parts_of_one_name_lose_nothing(notebook):
 @pytest.mark.parametrize("odd", ["\f", "\v", "\x1c", "\x85", "\u2028"])
 def test_odd_ends_of_lines_in_a_comment_cut_nothing_off(notebook, odd):
     answer = SOFTMAX.replace("    exp", f"    # first{odd}second\n    exp", 1)
-    assert "kept" in repr(notebook(answer, "check(softmax)"))
-    assert "kept" in repr(notebook(WEIGHTS, "check(attention_weights)"))
+    assert KEPT in repr(notebook(answer, "check(softmax)"))
+    assert KEPT in repr(notebook(WEIGHTS, "check(attention_weights)"))
     assert kept().count("return exponentials") == 1
 
 
 def test_helpers_that_differ_in_what_they_use_do_not_meet(notebook):
     helper = "def soft(s):\n    return torch.softmax(s, dim=AXIS)"
     weights = WEIGHTS.replace("softmax(scores)", "soft(scores)")
-    assert "kept" in repr(notebook("AXIS = -1", helper, weights, "check(attention_weights)"))
+    assert KEPT in repr(notebook("AXIS = -1", helper, weights, "check(attention_weights)"))
     attend = """def self_attention(x, w_q, w_k, w_v):
     weights = soft((x @ w_k) @ (x @ w_q).mT / math.sqrt(w_q.size(1)))
     return weights.mT @ (x @ w_v)"""
-    assert "kept" in repr(notebook("AXIS = 1", helper, attend, "check(self_attention)"))
+    assert KEPT in repr(notebook("AXIS = 1", helper, attend, "check(self_attention)"))
     for name in ("attention_weights", "self_attention"):
         assert notebook(f"check(mine('{name}'))").passed
 
@@ -341,7 +356,7 @@ def test_a_helper_that_another_part_fetches_stays(notebook):
     length = tokens.size(1)
     return real(tokens)[:, None, None] & torch.ones(length, length).tril().bool()""",
     )
-    assert "kept" in repr(notebook("check(decoder_mask)"))
+    assert KEPT in repr(notebook("check(decoder_mask)"))
     other = "def padding_mask(tokens):\n    return (tokens > 0)[:, None, None]"
     assert "decoder_mask in my_transformer.py" in repr(notebook(other, "check(padding_mask)"))
 
@@ -349,9 +364,7 @@ def test_a_helper_that_another_part_fetches_stays(notebook):
 def test_two_ways_to_import_the_same(notebook):
     weights = WEIGHTS.replace("softmax(scores)", "torch.nn.functional.softmax(scores, -1)")
     notebook(SOFTMAX, "check(softmax)")
-    assert "kept" in repr(
-        notebook("import torch.nn.functional", weights, "check(attention_weights)")
-    )
+    assert KEPT in repr(notebook("import torch.nn.functional", weights, "check(attention_weights)"))
     norm = """class LayerNorm(nn.Module):
     def __init__(self, d_model):
         super().__init__()
@@ -367,8 +380,8 @@ def test_two_ways_to_import_the_same(notebook):
 
     def forward(self, x):
         return self.output(self.hidden(x).relu())"""
-    assert "kept" in repr(notebook("from torch import nn", norm, "check(LayerNorm)"))
-    assert "kept" in repr(notebook("import torch.nn as nn", layers, "check(FeedForward)"))
+    assert KEPT in repr(notebook("from torch import nn", norm, "check(LayerNorm)"))
+    assert KEPT in repr(notebook("import torch.nn as nn", layers, "check(FeedForward)"))
     assert "nn_of" not in kept()
 
 
@@ -380,14 +393,14 @@ def test_what_is_used_as_soon_as_the_file_runs_comes_first(notebook):
     n = query.size(1) // key.size(1)
     return attend(query, key.repeat_interleave(n, 1), value.repeat_interleave(n, 1))[0]""",
     )
-    assert "kept" in repr(notebook("check(grouped_query_attention)"))
+    assert KEPT in repr(notebook("check(grouped_query_attention)"))
     attention = """def attention(query, key, value, mask):
     scores = query @ key.mT / query.size(-1) ** 0.5
     if mask is not None:
         scores = scores.masked_fill(~mask, -torch.inf)
     weights = scores.softmax(-1).nan_to_num()
     return weights @ value, weights"""
-    assert "kept" in repr(notebook(attention, "check(attention)"))
+    assert KEPT in repr(notebook(attention, "check(attention)"))
     assert kept().index("def attention") < kept().index("partial(attention")
     assert notebook("check(mine('grouped_query_attention'))").passed
 
@@ -399,23 +412,23 @@ def test_defaults_and_counters_are_renamed_with_their_names(notebook):
     weights = """scale = 1.0
 def attention_weights(query, key, scale=scale):
     return torch.softmax(scale * query @ key.mT / math.sqrt(query.size(-1)), -1)"""
-    assert "kept" in repr(notebook(weights, "check(attention_weights)"))
+    assert KEPT in repr(notebook(weights, "check(attention_weights)"))
     penalty = """calls = 0
 def length_penalty(length, alpha):
     global calls
     calls += 1
     return ((5 + length) / 6) ** alpha"""
-    assert "kept" in repr(notebook(penalty, "check(length_penalty)"))
+    assert KEPT in repr(notebook(penalty, "check(length_penalty)"))
     rate = """calls = []
 def noam_rate(step, d_model, warmup_steps):
     global calls
     calls = [*calls, step]
     return d_model**-0.5 * min(step**-0.5, step * warmup_steps**-1.5)"""
-    assert "kept" in repr(notebook(rate, "check(noam_rate)"))
+    assert KEPT in repr(notebook(rate, "check(noam_rate)"))
 
 
 def test_a_cell_may_begin_with_its_time(notebook):
-    assert "kept" in repr(notebook(f"%%time\n{SOFTMAX}", "check(softmax)"))
+    assert KEPT in repr(notebook(f"%%time\n{SOFTMAX}", "check(softmax)"))
 
 
 def test_what_a_part_needs_besides_torch_is_said(notebook):
@@ -488,7 +501,7 @@ def test_a_part_of_which_a_statement_fails_is_not_taken_over(notebook):
     Path("my_transformer.py").write_text(text)
     verdict = notebook(SOFTMAX, "check(softmax)")
     assert "of its parts were taken over" in repr(verdict)
-    assert "return" not in kept().partition("# ---- attention_weights")[2]
+    assert "# ---- attention_weights" not in kept()
 
 
 def test_an_empty_stub_says_that_an_earlier_answer_is_kept(notebook):
@@ -625,7 +638,69 @@ def test_tasks_of_assignments_are_neither_lent_nor_solved_nor_kept(notebook):
 
 def test_a_second_broken_file_does_not_take_the_place_of_the_first(tmp_path):
     (tmp_path / "my_transformer.broken1.py").write_text("x = (")
-    assert _free_name(tmp_path / "my_transformer.py").name == "my_transformer.broken2.py"
+    assert free_name(tmp_path / "my_transformer.py").name == "my_transformer.broken2.py"
+
+
+def test_a_pass_stays_one_and_a_solution_seen_later_does_not_count(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    note_try(tmp_path, "softmax", True)
+    note_try(tmp_path, "softmax", False)
+    solution("softmax")
+    done = read_record(tmp_path)["softmax"]
+    assert (done.tries, done.passed, done.solution_seen) == (2, True, False)
+
+
+def test_files_may_begin_with_the_mark_of_some_editors(tmp_path):
+    (tmp_path / "my_progress.json").write_text('{"softmax": {"tries": 3}}', encoding="utf-8-sig")
+    assert read_record(tmp_path)["softmax"].tries == 3
+    path = tmp_path / "my_transformer.py"
+    path.write_text("X = 1\n", encoding="utf-8-sig")
+    assert load(path).X == 1
+
+
+def test_of_two_definitions_in_a_part_both_are_kept():
+    text = "# ---- f ----\ndef f(x):\n    return 1\n\ndef f(x):\n    return 2\n"
+    assert module.parse(text).parts["f"].endswith("return 2")
+
+
+def test_the_line_that_fails_is_named_and_not_the_one_that_led_there(tmp_path):
+    path = tmp_path / "my_transformer.py"
+    path.write_text("def f():\n    return 1 / 0\n\nX = f()\n")
+    with pytest.raises(ZeroDivisionError) as caught:
+        load(path)
+    said = module.why_it_does_not_run(path, caught.value)
+    assert said.startswith("line 2 of my_transformer.py")
+
+
+def test_a_decorator_belongs_to_what_is_taken_over_of_a_broken_file(tmp_path):
+    part = "@functools.cache\ndef f(x):\n    return x"
+    text = f"import functools\n\n# ---- f ----\n{part}\nf(1, 2)\n"
+    saved = module.what_still_runs(text, tmp_path / "my_transformer.py")
+    assert saved.parts["f"] == part
+
+
+def test_a_counter_of_the_notebook_is_needed():
+    assert names_needed("def f():\n    global n\n    n += 1") == {"n"}
+    assert names_needed("def f():\n    global n\n    n = 1") == set()
+
+
+def test_what_a_comprehension_uses_is_needed_at_once():
+    assert "helper" in names_needed_at_once("TABLE = [helper(n) for n in range(3)]")
+
+
+def test_a_file_that_ends_python_does_not_end_the_notebook(notebook, capsys):
+    Path("my_transformer.py").write_text("import sys\n\nsys.exit(3)\n")
+    assert mine("softmax") is EXERCISES["softmax"].reference
+    assert "line 3 of my_transformer.py does not run" in capsys.readouterr().out
+
+
+def test_tracebacks_quote_the_file_and_not_what_was_tried_and_refused(tmp_path):
+    path = tmp_path / "my_transformer.py"
+    path.write_text("# \x0c a form feed\ndef f(x):\n    return 1 / x\n")
+    load(path)
+    run("# other\n\n\ndef f(x):\n    return 2\n", path)
+    load(path)
+    assert linecache.getline(str(path), 3) == "    return 1 / x\n"
 
 
 @pytest.mark.parametrize("magic", ["time", "capture"])

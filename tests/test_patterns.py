@@ -47,6 +47,10 @@ SAID = {
         torch.cat([X[:, :4], 9 * X[:, 4:].square()], dim=1),
         "along the axis query only the last of 5 is wrong",
     ),
+    "all but one slice": (
+        torch.cat([9 * X[:, :4].square(), X[:, 4:]], dim=1),
+        "along the axis query only the last of 5 is right",
+    ),
 }  # fmt: skip
 
 
@@ -55,6 +59,24 @@ def test_the_numbers_say_what_is_wrong(what):
     got, said = SAID[what]
     right = X[:, :, : got.size(2)]
     assert said in pattern(right, got, AXES, SIZES, 1e-4)
+
+
+@pytest.mark.parametrize(
+    ("right", "got", "sizes", "not_said"),
+    [
+        (X, X / math.sqrt(6), {"d_k": 6, "heads": 6}, "is d_k"),  # either of them could be
+        (X, X / 2, {"d_k": 4}, "d_k"),  # a half has many causes
+        (X, X * 1.001, SIZES, "1 times"),
+        (X, X[:, :, [0, 0, 0, 0, 0, 1]], SIZES, "of the places"),
+        (X.softmax(-1), (1.0005 * X).softmax(-1), SIZES, "before the softmax"),
+    ],
+)
+def test_no_cause_is_named_that_could_be_chance(right, got, sizes, not_said):
+    assert not_said not in pattern(right, got, AXES, sizes, 1e-6)
+
+
+def test_a_constant_beside_equal_numbers_is_no_other_scale():
+    assert pattern(torch.ones(4), 2 * torch.ones(4), (), {}, 1e-4) == "all of yours are 1 too large"
 
 
 def test_weights_say_which_axis_and_which_scale():
@@ -86,11 +108,49 @@ def test_numbers_without_a_pattern_say_nothing():
         ([9, 4], [9, 4, 3], "3 at the end is too much"),
         ([9, 4], [2, 9, 4], "2 at the beginning is too much"),
         ([9, 4, 7], [9, 4], "7 at the end is missing"),
+        ([9, 4], np.array([9, 4]), "got a NumPy array: tolist() makes a list of it"),
+        (np.ones(3), np.zeros(3), "the result: this is another array"),
+        ((X,), (X, X), "expected 1 result, got 2"),
+        (X.sum(1, True), X.sum(1), "is the axis query missing?"),
+        (X, X.to("meta"), "expected a tensor on cpu, got one on meta"),
+        ([1], [10**5000], "got a number of more than 300 digits"),
+        ([1, 2], [1, 2, 10**5000], "a number of more than 300 digits at the end is too much"),
+        pytest.param(1, 10**5000, "got a number of more than 300 digits", id="a giant number"),
     ],
 )
 def test_results_of_another_kind_have_a_sentence(expected, got, said):
     mismatch = compare(expected, got, axes=(AXES,), tolerance=1e-4, sizes={})
     assert said in mismatch.message
+
+
+def test_an_axis_of_length_one_that_is_missing_is_called_so():
+    axes = (("batch", "1", "key"),)
+    mismatch = compare(X.sum(1, True), X.sum(1), axes=axes, tolerance=1e-4, sizes={})
+    assert mismatch.message.endswith("is the axis of length 1 missing?")
+
+
+def test_of_several_results_the_one_that_says_most_comes_first():
+    names = ("a", "b")
+    shape = compare((X, X), (3 * X, X[:, :4]), names, tolerance=1e-4, sizes={})
+    assert (shape.aspect, shape.message[0]) == ("shape", "b")
+    flat = compare((X, X + 1), (0 * X, 3 * (X + 1)), names, tolerance=1e-4, sizes={})
+    assert flat.message.startswith("b"), "that all are one number has many causes"
+
+
+def test_results_are_in_another_order_only_if_two_are_wrong():
+    twice = compare((X, X[:, :4]), (X[:, :4], X[:, :4]), ("a", "b"), tolerance=1e-4, sizes={})
+    assert "order" not in twice.message
+    other = compare((X, X[:, :4]), (X[:, :4], 2 * X), ("a", "b"), tolerance=1e-4, sizes={})
+    assert "a has the shape of b: is the order right?" in other.message
+
+
+def test_two_numbers_have_as_many_digits_as_tell_them_apart():
+    assert compare(1.0, 1.0002, tolerance=1e-5).message.endswith("expected 1, got 1.0002")
+
+
+def test_a_number_may_be_in_an_array_of_one():
+    for one in (np.array(1.0), np.array([1.0]), np.float32(1.0), torch.ones(1)):
+        assert compare(1.0, one, tolerance=1e-6) is None
 
 
 def test_dictionaries_are_compared_by_name():
@@ -218,6 +278,13 @@ def test_a_mistake_that_would_show_in_more_places_says_in_which():
     outcomes = {**trial.wrong["M575"], "draws": trial.right["draws"]}
     mistake, said = _nearly(exercise, trial, outcomes)
     assert (mistake.id, said) == ("M575", "with which “draws” would fail, too")
+    other = next(id for id in trial.wrong if id != "M575")
+    two = dataclasses.replace(trial, wrong={**trial.wrong, other: trial.wrong["M575"]})
+    assert _nearly(exercise, two, outcomes) is None, "two mistakes fit equally well"
+    wrong = trial.wrong["M575"]
+    first = next(x for x in wrong if compare(trial.right[x].value, wrong[x].value, tolerance=0.0))
+    begins_right = {**wrong, first: trial.right[first]}
+    assert _nearly(exercise, trial, begins_right) is None, "the first case does not show it"
 
 
 def test_a_small_call_is_shown():
@@ -362,6 +429,37 @@ def test_any_wrong_numbers_can_be_explained(trials, number, several):
         changed = dataclasses.replace(exercise, use=use)
         verdict = judge(len, changed, trials[exercise.name])  # whatever it is: use ignores it
         assert verdict.passed or repr(verdict)
+
+
+def test_exchanged_arguments_are_said_where_another_case_ends_in_an_error():
+    def self_attention(x, w_q, w_k, w_v):
+        if x.size(0) == 1:
+            raise ValueError("a batch of one")
+        scores = (x @ w_k) @ (x @ w_q).transpose(1, 2) / math.sqrt(w_q.size(1))
+        return scores.softmax(-1) @ (x @ w_v)
+
+    notes = check(self_attention, seed=1).notes
+    assert any("w_q and w_k change places" in note for note in notes)
+
+
+def test_a_factor_near_one_is_not_said_to_be_always_there():
+    right = EXERCISES["noam_rate"].reference
+
+    def noam_rate(step, d_model, warmup_steps):
+        return 1.002 * right(step, d_model, warmup_steps)
+
+    assert "always" not in repr(check(noam_rate, seed=1).notes)
+
+
+def test_a_part_that_is_called_too_seldom_is_counted():
+    def greedy_decode(next_logits, max_len):
+        tokens = [BOS]
+        for _ in range(2):
+            tokens.append(int(torch.as_tensor(next_logits(tokens)).argmax()))
+        return tokens[1:]
+
+    notes = check(greedy_decode, seed=1).notes
+    assert any("next_logits is called twice, not" in note for note in notes)
 
 
 def test_two_changes_of_arguments_are_said_together():

@@ -14,6 +14,7 @@ from transformer_lib.course.checks.patterns import Sizes, close, pattern
 
 Aspect = Literal["shape", "dtype", "values"]
 ASPECTS: tuple[Aspect, ...] = ("shape", "dtype", "values")  # in the order of looking
+GIANT = "a number of more than 300 digits"
 MOST_EXCHANGED = 5  # of more results nobody mixes up the order, and trying all orders takes long
 
 
@@ -57,10 +58,14 @@ def compare(
     if isinstance(expected, Tensor):
         named = axes[0] if axes else ()
         return _compare_tensors(expected, got, names[0], named, tolerance, sizes)
+    if isinstance(got, np.ndarray) and got.size == 1 and isinstance(expected, int | float):
+        got = got.item()
     if isinstance(expected, np.ndarray) or isinstance(got, np.ndarray):
         arrays = isinstance(expected, np.ndarray) and isinstance(got, np.ndarray)
         if arrays and np.array_equal(expected, got, equal_nan=expected.dtype.kind == "f"):
             return None
+        if arrays:
+            return Mismatch("values", f"{names[0]}: this is another array")
         return Mismatch("shape", _other_kind(names[0], expected, got))
     return _compare_values(expected, got, names[0], tolerance, sizes)
 
@@ -129,7 +134,8 @@ def _order_of(expected: Any, got: list[Any], names: tuple[str, ...], tolerance: 
 
 def _other_length(expected: Any, got: Any, name: str) -> Mismatch:
     if not isinstance(expected, list):
-        return Mismatch("shape", f"expected {len(expected)} results, got {len(got)}")
+        results = "result" if len(expected) == 1 else "results"
+        return Mismatch("shape", f"expected {len(expected)} {results}, got {len(got)}")
     says = f"{name}: expected {_number(expected)}, got {_number(got)}"
     if more := _more_or_less(expected, list(got)):
         return Mismatch("shape", f"{says}: {more}", telling=True)
@@ -218,11 +224,10 @@ def _shape_of_another(expected: Any, got: Any, names: tuple[str, ...]) -> str:
     """Which of several results has the shape that another one should have."""
     if not all(isinstance(x, Tensor) for x in [*expected, *got]):
         return ""
-    for i, one in enumerate(got):
-        if one.shape != expected[i].shape:
-            for name, other in zip(names, expected, strict=True):
-                if one.shape == other.shape:
-                    return f"{names[i]} has the shape of {name}: is the order right?"
+    wrong = [i for i, (x, y) in enumerate(zip(expected, got, strict=True)) if x.shape != y.shape]
+    for i, j in permutations(wrong, 2):
+        if got[i].shape == expected[j].shape:
+            return f"{names[i]} has the shape of {names[j]}: is the order right?"
     return ""
 
 
@@ -235,7 +240,7 @@ def _equal(expected: Any, got: Any) -> bool:
 
 
 def _items(values: list[Any]) -> str:
-    return listed([repr(x) for x in values])
+    return listed([_written(x) for x in values])
 
 
 def _more_or_less(expected: list[Any], got: list[Any]) -> str:
@@ -268,7 +273,7 @@ def _moved(expected: list[Any], got: Any, wrong: int) -> str:
 
     if not (is_plain(expected) and is_plain(got)):
         return ""
-    if sorted(map(repr, expected)) == sorted(map(repr, got)):
+    if sorted(map(_written, expected)) == sorted(map(_written, got)):
         return "these are the right items in another order"
     if isinstance(got[wrong], list) and got[wrong] in expected:
         home = expected.index(got[wrong])
@@ -286,6 +291,9 @@ def _compare_tensors(
 ) -> Mismatch | None:
     if expected.shape != got.shape:
         return Mismatch("shape", f"{name}: {_explain_shape(expected, got, axes)}")
+    if expected.device != got.device:
+        said = f"expected a tensor on {expected.device}, got one on {got.device}"
+        return Mismatch("dtype", f"{name}: {said}")
     if expected.dtype != got.dtype:
         return Mismatch("dtype", f"{name}: expected {expected.dtype}, got {got.dtype}")
     wrong = ~close(expected, got, tolerance)
@@ -344,7 +352,8 @@ def _explain_shape(expected: Tensor, got: Tensor, axes: tuple[str, ...]) -> str:
         if expected.shape[:i] + expected.shape[i + 1 :] == got.shape
     ]  # fmt: skip
     if missing:
-        return f"{shapes}: is the axis {missing[0]} missing?"
+        axis = "axis of length 1" if missing[0] == "1" else f"axis {missing[0]}"
+        return f"{shapes}: is the {axis} missing?"
     if extra := got.ndim - expected.ndim:
         ones = (1,) * abs(extra)
         count = "one axis" if len(ones) == 1 else f"{len(ones)} axes"
@@ -381,9 +390,9 @@ def _other_kind(name: str, expected: Any, got: Any) -> str:
     if got is None:
         return f"{name}: expected {wanted}, got nothing (None): is a return missing?"
     if isinstance(got, np.ndarray):
-        return (
-            f"{name}: expected {wanted}, got a NumPy array: torch.from_numpy makes a tensor of it"
-        )
+        makes = "torch.from_numpy makes a tensor" if isinstance(expected, Tensor) else ""
+        makes = "tolist() makes a list" if isinstance(expected, list) else makes
+        return f"{name}: expected {wanted}, got a NumPy array" + f": {makes} of it" * bool(makes)
     if isinstance(expected, Tensor) and isinstance(got, tuple | list):
         if len(got) > 1 and any(isinstance(x, Tensor) and x.shape == expected.shape for x in got):
             return f"{name}: expected one tensor, got {_describe(got)}: return the one alone"
@@ -415,7 +424,15 @@ def _numbers(expected: Any, got: Any) -> tuple[str, str]:
 def _number(x: Any, digits: int = 4) -> str:
     if isinstance(x, float):
         return f"{x + 0.0:.{digits}g}"  # + 0.0 makes 0 of −0
-    if isinstance(x, int) and abs(x) >= 10**300:  # which Python may even refuse to write
-        return "a number of more than 300 digits"
-    text = repr(x)
+    if isinstance(x, int) and abs(x) >= 10**300:
+        return GIANT
+    text = _written(x)
     return text if len(text) <= 300 else f"{text[:300]} …"
+
+
+def _written(x: Any) -> str:
+    """As Python writes it, which refuses to write giant numbers."""
+    try:
+        return repr(x)
+    except ValueError:
+        return GIANT

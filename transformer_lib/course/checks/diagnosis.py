@@ -35,6 +35,7 @@ from transformer_lib.course.sandboxed.explain import explain_error, shapes_there
 from transformer_lib.errors import did_you_mean
 from transformer_lib.randomness import seeded
 
+NO_REALS = (torch.bool, torch.complex64, torch.complex128)
 SHOWN = 40  # lines of what an answer printed
 IDLE = {"RESUME", "NOP", "LOAD_CONST", "POP_TOP", "RETURN_CONST", "RETURN_VALUE"}
 """What a function of which only ``...`` is written consists of."""
@@ -79,7 +80,8 @@ def check(
     # The student's random numbers and settings go on as they were. Of what is printed in all the
     # calls, the verdict shows what helps.
     unseen = contextlib.redirect_stdout(io.StringIO())
-    with seeded(seed), torch.enable_grad(), _on_the_cpu(), unseen:
+    precise = torch.autocast("cpu", enabled=False)
+    with seeded(seed), torch.enable_grad(), precise, _on_the_cpu(), unseen:
         return judge(candidate, exercise, draw_trial(exercise, seed), diagnose)
 
 
@@ -304,7 +306,7 @@ def _real(value: Any) -> torch.Tensor:
     if any(isinstance(x, int) and abs(x) >= 2**63 for x in values):
         return torch.empty(0)
     tensors = [torch.as_tensor(x) for x in values if isinstance(x, torch.Tensor | int | float)]
-    if len(tensors) < len(values) or any(x.dtype == torch.bool for x in tensors):
+    if len(tensors) < len(values) or any(x.dtype in NO_REALS for x in tensors):
         return torch.empty(0)
     return torch.cat([x.detach().double().flatten() for x in tensors])
 
@@ -428,13 +430,25 @@ def _all_alike(a: Outcomes, b: Outcomes, tolerance: float) -> bool:
 
 
 def _is_not_attempted(candidate: Callable[..., Any], outcomes: Outcomes) -> bool:
-    if all(isinstance(o.error, NotImplementedError) for o in outcomes.values()):
+    if all(_is_raised_by_a_stub(o.error) for o in outcomes.values()):
         return True
     if any(hasattr(o.error, "explanation") for o in outcomes.values()):
         return False  # code that is not at hand, in another process, has raised
     # What makes a function of an answer may fail on nothing.
     nothing = all(o.error is not None or _is_nothing(o.value) for o in outcomes.values())
     return nothing and not _does_something(candidate)
+
+
+def _is_raised_by_a_stub(error: BaseException | None) -> bool:
+    """Whether a ``raise`` made it. PyTorch has the same error for operations that a dtype lacks."""
+    if not isinstance(error, NotImplementedError):
+        return False
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return True
+    return dis.opname[trace.tb_frame.f_code.co_code[trace.tb_lasti]] == "RAISE_VARARGS"
 
 
 def _does_something(candidate: Callable[..., Any]) -> bool:

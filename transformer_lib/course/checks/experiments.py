@@ -103,18 +103,20 @@ def _findings(experiment: Experiment, runs: Any, conclusion: Any) -> Iterator[Fi
 def _complaints(experiment: Experiment, runs: Any, conclusion: Any) -> Iterator[str]:
     """What is wrong with each of the parts, in their order; nothing where all is well."""
     measure = experiment.measure
-    if not hasattr(runs, "columns"):
+    if isinstance(runs, type) or not hasattr(runs, "columns"):
         yield f"a table is expected, pd.DataFrame(rows); this is a {type(runs).__name__}"
     missing = [name for name in ("case", "seed", measure) if name not in runs.columns]
     if missing:
         yield f"there is no column {listed(missing)}"
     yield "" if len(runs) else "there are no runs in it"
 
-    found, wanted = set(runs["case"]), set(experiment.cases)
+    found, wanted = set(map(str, runs["case"])), set(experiment.cases)
     yield "" if found == wanted else f"the cases are {_names(wanted)}, not {_names(found)}"
 
     groups = dict(iter(runs.groupby("case")))
-    few = [case for case, rows in groups.items() if rows["seed"].nunique() < LEAST_SEEDS]
+    few = [
+        case for case, rows in groups.items() if rows["seed"].astype(str).nunique() < LEAST_SEEDS
+    ]
     yield f"at least {LEAST_SEEDS} seeds are needed for {listed(few)}" if few else ""
 
     yield _wrong_numbers(experiment, groups)
@@ -157,7 +159,7 @@ def _unusual(experiment: Experiment, groups: dict[Any, Any]) -> str:
 
 
 def _wrong_conclusion(experiment: Experiment, groups: dict[Any, Any], conclusion: Any) -> str:
-    if conclusion not in CONCLUSIONS:
+    if not isinstance(conclusion, str) or conclusion not in CONCLUSIONS:
         return f"choose one of {_names(CONCLUSIONS)}"
     first, second = (groups[case][experiment.measure].astype(float) for case in experiment.cases)
     difference = first.mean() - second.mean()

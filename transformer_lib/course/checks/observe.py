@@ -74,8 +74,7 @@ def observe(function: Callable[..., Any], case: Case, limited: bool = False) -> 
         with ends_after(SECONDS) if limited else nullcontext():
             with redirect_stdout(printed):
                 value, args = watched(*args) if watched else (function(*args), args)
-            if isinstance(value, list | dict | set):  # the next call may go on with the same one
-                value = copy.copy(value)
+            value = _as_it_is(value)  # the next call may go on with the same one
             again = function(*copy.deepcopy(case.args))
             gradients = _gradients(function, copy.deepcopy(case.args)) if case.gradient else []
         changed = [
@@ -86,7 +85,11 @@ def observe(function: Callable[..., Any], case: Case, limited: bool = False) -> 
         # Objects that are no data are never equal, and yet nothing was drawn.
         known = value is None or is_data(_without_names(value))
         repeatable = not known or not compare(value, again, tolerance=ROUNDING)
-    except (Exception, NoEndError) as error:  # a list that contains itself cannot be compared
+    except (
+        Exception,
+        NoEndError,
+        SystemExit,
+    ) as error:  # a list that contains itself cannot be compared
         return Outcome(error=error, printed=printed.getvalue())
     return Outcome(value, None, changed, repeatable, gradients, args, printed.getvalue())
 
@@ -163,12 +166,26 @@ def _said(error: BaseException | None) -> tuple[str, str]:
     if error is None:
         return "", ""
     kind = getattr(error, "kind", type(error).__name__)
-    words = explain_error(error).rpartition(f"{kind}: ")[2]
+    _, has_words, words = explain_error(error).rpartition(f"{kind}: ")
+    words = words if has_words else ""
     return kind, re.sub(rf"'(?!{BUILTIN}')[^']*'|[\d.]+", "#", words)
 
 
+def _as_it_is(value: Any) -> Any:
+    """A copy of a result, so far as it consists of tensors and of Python's own containers."""
+    if isinstance(value, Tensor):
+        return value.clone()
+    if type(value) is dict:
+        return {name: _as_it_is(part) for name, part in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(map(_as_it_is, value))
+    return copy.copy(value) if isinstance(value, list | dict | set) else value
+
+
 def _without_names(value: Any) -> Any:
-    """A result, with lists of their values for the dictionaries among its parts."""
+    """A result, with lists of their values for dictionaries: itself or among its parts."""
+    if isinstance(value, dict):
+        return list(value.values())
     if isinstance(value, tuple):
         return [list(x.values()) if isinstance(x, dict) else x for x in value]
     return value
@@ -195,7 +212,7 @@ def _gradients(function: Callable[..., Any], args: tuple[Any, ...]) -> list[Tens
     outputs = value if isinstance(value, tuple | list) else [value]
     total = torch.zeros(())
     for output in outputs:
-        if isinstance(output, Tensor) and output.requires_grad:
+        if isinstance(output, Tensor) and output.requires_grad and not output.is_complex():
             total = total + _one_number(output)
     if not total.requires_grad:
         return [None] * len(leaves)

@@ -102,7 +102,7 @@ def _write(part: Part, path: Path, seed: int | None) -> str:
     except UserError:
         raise
     except Exception as error:
-        broken, own = _free_name(path), module.what_still_runs(module.text_of(path), path)
+        broken, own = module.free_name(path), module.what_still_runs(module.text_of(path), path)
         aside = f"; {module.why_it_does_not_run(path, error)}, so the old file is now {broken.name}"
         lost = [name for name in module.RULE.findall(module.text_of(path)) if name not in own.parts]
         aside += f"; {len(own.parts)} of its parts were taken over"
@@ -139,13 +139,6 @@ def _write(part: Part, path: Path, seed: int | None) -> str:
 
 def _passes(own: ModuleType, name: str, seed: int | None) -> bool:
     return hasattr(own, name) and check(getattr(own, name), name, seed, diagnose=False).passed
-
-
-def _free_name(path: Path) -> Path:
-    number = 1
-    while (free := path.with_name(f"{path.stem}.broken{number}.py")).exists():
-        number += 1
-    return free
 
 
 def _notebook() -> tuple[list[str], dict[str, Any]] | None:

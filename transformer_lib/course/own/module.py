@@ -242,17 +242,39 @@ def load(path: Path) -> ModuleType:
     text = text_of(path)
     if path not in _loaded or _loaded[path][0] != text:
         _loaded[path] = text, run(text, path)
+    _quote_as(text, path)  # a text that was tried, and not kept, may have been quoted since
     sys.modules[NAME] = _loaded[path][1]
     return _loaded[path][1]
 
 
 def run(text: str, path: Path) -> ModuleType:
-    """Run the text of a module."""
+    """Run the text of a module.
+
+    Raises:
+        Exception: whatever running it raises, and RuntimeError where it would end Python.
+    """
     module = ModuleType(NAME)
     module.__file__ = str(path)
-    linecache.cache[str(path)] = (len(text), None, text.splitlines(keepends=True), str(path))
-    exec(compile(text, str(path), "exec"), module.__dict__)
+    _quote_as(text, path)
+    try:
+        exec(compile(text, str(path), "exec"), module.__dict__)
+    except SystemExit as error:
+        raise RuntimeError("exit ends Python").with_traceback(error.__traceback__) from error
     return module
+
+
+def _quote_as(text: str, path: Path) -> None:
+    """The lines that tracebacks quote for this file."""
+    lines = [f"{line}\n" for line in lines_of(text)]
+    linecache.cache[str(path)] = (len(text), None, lines, str(path))
+
+
+def free_name(path: Path) -> Path:
+    """Where a broken file goes: the first free one of ``name.broken1.py`` and so on."""
+    number = 1
+    while (free := path.with_name(f"{path.stem}.broken{number}{path.suffix}")).exists():
+        number += 1
+    return free
 
 
 def why_it_does_not_run(path: Path, error: BaseException) -> str:

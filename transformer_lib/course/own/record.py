@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from importlib import resources
 from itertools import groupby
 from pathlib import Path
@@ -30,14 +30,22 @@ class Done:
 
 def read_record(folder: Path) -> dict[str, Done]:
     """The record of a folder; what cannot be read of it counts as none."""
-    known = {field.name for field in fields(Done)}
+    return _read(folder) or {}
+
+
+def _read(folder: Path) -> dict[str, Done] | None:
+    """The same; ``None`` where there is no record, or a damaged one."""
+    empty = asdict(Done())
     with suppress(OSError, ValueError, TypeError, AttributeError):
         entries = json.loads((folder / RECORD).read_text(encoding="utf-8-sig"))
-        return {
-            name: Done(**{key: value for key, value in entry.items() if key in known})
-            for name, entry in entries.items()
-        }
-    return {}
+        found = {}
+        for name, entry in entries.items():
+            known = {key: value for key, value in entry.items() if key in empty}
+            if any(type(value) is not type(empty[key]) for key, value in known.items()):
+                return None
+            found[name] = Done(**known)
+        return found
+    return None
 
 
 @contextmanager
@@ -45,9 +53,10 @@ def _changing(folder: Path, name: str) -> Iterator[Done]:
     """What is known of one exercise, to be changed; a damaged record is set aside, not lost."""
     path = folder / RECORD
     with module.one_at_a_time(path):
-        record = read_record(folder)
-        if path.exists() and not record:
-            path.replace(path.with_suffix(".broken.json"))
+        record = _read(folder)
+        if record is None and path.exists():
+            path.replace(module.free_name(path))
+        record = record or {}
         yield record.setdefault(name, Done())
         entries = {name: asdict(done) for name, done in record.items()}
         write_text(path, json.dumps(entries, indent=1) + "\n")

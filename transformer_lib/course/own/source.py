@@ -112,6 +112,11 @@ def names_needed(code: str) -> set[str]:
         name for node in ast.walk(tree) if isinstance(node, ast.Global) for name in node.names
     }
     defined -= inside - {name for name, _ in _bindings(code)}  # a function assigns them, later
+    counted = {  # `calls += 1` reads it as well, which a symbol table does not say
+        node.target.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name)
+    }
 
     def used(table: symtable.SymbolTable) -> Iterator[str]:
         for symbol in table.get_symbols():
@@ -120,7 +125,7 @@ def names_needed(code: str) -> set[str]:
         for child in table.get_children():
             yield from used(child)
 
-    return set(used(top)) - defined
+    return (set(used(top)) | counted & inside) - defined
 
 
 def names_needed_at_once(code: str) -> set[str]:

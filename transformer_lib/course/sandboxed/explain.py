@@ -24,7 +24,8 @@ def explain_error(error: BaseException) -> str:
         frame for frame in traceback.extract_tb(error.__traceback__) if _is_theirs(frame.filename)
     ]
     first_line = str(error).partition("\n")[0]
-    said = f"{type(error).__name__}: {textwrap.shorten(first_line, 220, placeholder=' …')}"
+    said = textwrap.shorten(first_line, 220, placeholder=" …")
+    said = f"{type(error).__name__}: {said}" if said else type(error).__name__
     if not theirs:
         return f"calling it raised {said}"
     here = [frame for frame in theirs if frame.filename == theirs[0].filename][-1]
