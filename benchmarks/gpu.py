@@ -42,7 +42,7 @@ from torch.autograd import DeviceType
 
 from transformer_lib.data import DataConfig, PreparedData, prepare
 from transformer_lib.decoding.search import pad_sequences
-from transformer_lib.device import Precision, choose_device, describe_device
+from transformer_lib.device import Precision, choose_device, describe_device, synchronize
 from transformer_lib.evaluation.evaluate import evaluate_run
 from transformer_lib.experiment.config import Experiment, load_config
 from transformer_lib.experiment.run import Run, build_model, load_run, train
@@ -50,6 +50,8 @@ from transformer_lib.export import export
 from transformer_lib.export.huggingface import to_huggingface
 from transformer_lib.files import read_lines, write_text
 from transformer_lib.model import TransformerConfig
+from transformer_lib.model.linear import linear
+from transformer_lib.timing import fastest
 from transformer_lib.training.checkpoint import CheckpointWriter
 from transformer_lib.training.compilation import forget_compiled
 from transformer_lib.training.config import TrainingConfig
@@ -97,6 +99,9 @@ SYSTEMS = ("wmt14_base", "wmt14_base_fast", *PEERS, "wmt14_rnn")
 MORE = ("wmt14_big", "wmt14_base, not compiled", "wmt14_big, not compiled")
 FULL = Scale(24, 37_000, 25_000, 3, 4000, 3.3, 3003, (*SYSTEMS, *MORE))
 SMALLEST = Scale(5, 4000, 1024, 1, 60, 0.2, 40, SYSTEMS)
+# Of the inner layer, of the table, and of a table whose height is a multiple of 128 and not only
+# of 8: is the product with it faster?
+WIDTHS = (2048, 37_000, 36_992)
 HIDDEN = ("records", "traceback", "kernels")  # figures for the file alone
 # On the CPU everything shrinks to what it can do in seconds.
 SHRUNK = ("model.d_model=64", "model.num_encoder_layers=1", "model.num_decoder_layers=1")
@@ -145,11 +150,24 @@ def speed(text: Path, work: Path, scale: Scale) -> Systems:
     """Tokens a second while training on real sentence lengths, and how full the device is."""
     data = news_data(text, work, scale, only_news=True)
     rate = measured_flops_per_second(DEVICE, torch.bfloat16)
-    yield "matrix products in bfloat16", {"tflops": rate / 1e12}
+    products = {f"tflops_to_{n}": _product_rate(n) / 1e12 for n in WIDTHS if GPU}
+    yield "matrix products in bfloat16", {"tflops": rate / 1e12} | products
     for label in scale.systems:
         _reset_memory()
         measure = _peer_speed if label in PEERS else partial(_training_speed, rate=rate)
         yield label, _tried(partial(measure, label, data, scale))
+
+
+def _product_rate(outputs: int, rows: int = 8192, inputs: int = 512) -> float:
+    """Operations per second in one of the base model's products, forward."""
+    left, right = (torch.randn(n, inputs, device=DEVICE).bfloat16() for n in (rows, outputs))
+
+    def multiply() -> None:
+        for _ in range(20):  # one alone would be done before the next is launched
+            linear(left, right)
+        synchronize(DEVICE)
+
+    return 20 * 2.0 * rows * inputs * outputs / fastest(multiply, seconds=0.3)
 
 
 def _is_late() -> bool:
@@ -176,6 +194,12 @@ class _Unsaved(Trainer):
     """Leaves out the checkpoints: gigabytes that a measurement of speed has no use for."""
 
     waited = 0.0  # seconds for the device: if they are few, the processor is what limits the speed
+    first: tuple[float, float] | None = None  # of the first step: loss, norm of the gradient
+
+    def train(self) -> bool:
+        if not super().train():  # what is measured now would be of a shorter training
+            raise KeyboardInterrupt
+        return True
 
     def train_anew(self, training: TrainingConfig) -> None:
         """From the weights that it has, as if nothing had been trained."""
@@ -185,6 +209,9 @@ class _Unsaved(Trainer):
 
     def _account(self, interval: Interval) -> None:
         started = time.perf_counter()
+        if self.first is None and self._launched is not None:
+            nll, norm = self._launched.results.read()
+            self.first = round(nll / self._launched.tgt_tokens, 4), round(norm, 4)
         super()._account(interval)
         self.waited += time.perf_counter() - started
 
@@ -239,6 +266,9 @@ def _training_speed(label: str, data: PreparedData, scale: Scale, rate: float) -
         "graphs": counters["stats"]["unique_graphs"],
         "graphs_too_late": counters["stats"]["unique_graphs"] - compiled,  # slow in between
         "graph_breaks": sum(counters["graph_break"].values()),
+        # Compiled or not they are the same, but for dropout: or else what is fast is wrong.
+        "first_loss_and_gradient_norm": trainer.first,
+        "last_loss": trained[-1]["loss"],
     }
 
 
@@ -253,7 +283,7 @@ def _profiled(data: PreparedData, scale: Scale) -> Figures:
         trainer = _trainer("wmt14_base", data, scale, folder)
         trainer.train()
         with torch.profiler.profile() as profiler:
-            seconds = timed(lambda: trainer.train_anew(_for(trainer.config, parts=1, steps=3)))
+            trainer.train_anew(_for(trainer.config, parts=1, steps=3))
     which = "self_device_time_total" if GPU else "self_cpu_time_total"  # microseconds
     # An operation that starts kernels has their time as well, and so have ranges that are marked.
     ran = [
@@ -264,7 +294,7 @@ def _profiled(data: PreparedData, scale: Scale) -> Figures:
     for kernel in kernels[:15]:
         print(f"{getattr(kernel, which) / 1e3:8.1f} ms {kernel.count:5} × {kernel.key[:90]}")
     return {
-        "seconds_of_three_steps": seconds,
+        "seconds_of_three_steps": trainer.progress.seconds,  # batches for later are not in it
         "seconds_in_kernels": sum(getattr(k, which) for k in ran) / 1e6,
         "kernels": [{"name": k.key, "us": getattr(k, which), "calls": k.count} for k in kernels],
     }
@@ -378,7 +408,8 @@ def _news_run(name: str, minutes: float, work: Path, scale: Scale) -> Run:
         "training.schedule=budget",
         f"training.learning_rate={7e-4 if GPU else 2e-3}",
         "training.warmup_share=0.1",
-        "training.validations=12",
+        # With each goes a checkpoint of up to 1.5 GB, and the next one waits until it is written.
+        f"training.validations={max(4, min(12, round(6 * minutes)))}",
         f"training.validation_sentences={200 if GPU else 20}",
         "training.compile=false",
         "training.average_last=1",

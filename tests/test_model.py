@@ -283,7 +283,7 @@ def test_encoder_without_positions_cannot_see_order():
 @pytest.mark.parametrize("has_state", [False, True])
 def test_an_lstm_never_computes_in_float16(monkeypatch, dtype, has_state):
     monkeypatch.setattr("transformer_lib.model.rnn.autocast_has_lstm", lambda kind: False)
-    monkeypatch.setattr("transformer_lib.model.rnn.lstm_dtype", lambda kind: dtype)
+    monkeypatch.setattr("transformer_lib.model.rnn.lstm_dtype", lambda kind, width: dtype)
     lstm = LSTM(16, 16, batch_first=True)
     x = torch.randn(4, 30, 16)
     state = tuple(torch.randn(1, 4, 16) for _ in range(2)) if has_state else None

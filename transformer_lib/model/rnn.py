@@ -124,13 +124,14 @@ def autocast_has_lstm(kind: str) -> bool:
     return kind != "cuda"
 
 
-def lstm_dtype(kind: str) -> torch.dtype:
+def lstm_dtype(kind: str, width: int) -> torch.dtype:
     """The type in which LSTMs compute under bfloat16 autocast, where autocast has none for them.
 
-    On a GPU it is bfloat16 from cuDNN 9.13 on. Elsewhere it is float32. (On a GPU the products of
-    that still take the faster TF32, which PyTorch allows cuDNN.)
+    On a GPU it is bfloat16 from cuDNN 9.13 on, for LSTMs wider than 192: narrower ones PyTorch
+    gives to kernels that exist for float32 and float16 only. Elsewhere it is float32. (On a GPU the
+    products of that still take the faster TF32, which PyTorch allows cuDNN.)
     """
-    has_it = kind == "cuda" and (torch.backends.cudnn.version() or 0) >= 91300
+    has_it = kind == "cuda" and (torch.backends.cudnn.version() or 0) >= 91300 and width > 192
     return torch.bfloat16 if has_it else torch.float32
 
 
@@ -143,7 +144,7 @@ class LSTM(nn.LSTM):
         kind = x.device.type
         if not torch.is_autocast_enabled(kind) or autocast_has_lstm(kind):
             return super().forward(x, state)
-        dtype = lstm_dtype(kind)
+        dtype = lstm_dtype(kind, self.hidden_size)
         if state is None:
             empty = x.new_zeros(1, x.size(0), self.hidden_size)
             state = empty, empty

@@ -16,8 +16,13 @@ from transformer_lib.errors import UserError
 from transformer_lib.model.decoder import DecoderLayer
 from transformer_lib.model.encoder import EncoderLayer
 
-# Without it, code for a GPU is made for many tokens and again for few, when they first occur.
-ONE_CODE_FOR_ALL_SIZES = {"triton.mix_order_reduction_non_strict_mode": True}
+OPTIONS = {
+    # Without it, code for a GPU is made for many tokens and again for few, when they first occur.
+    "triton.mix_order_reduction_non_strict_mode": True,
+    # The compiler's assertions about its own code: a tenth of what a step costs the processor.
+    "size_asserts": False,
+    "alignment_asserts": False,
+}
 
 
 @cache
@@ -61,7 +66,7 @@ def compiled_layers(model: nn.Module) -> Iterator[None]:
     """
     layers = [m for m in model.modules() if isinstance(m, EncoderLayer | DecoderLayer)]
     for layer in layers:
-        layer.compile(dynamic=True, options=ONE_CODE_FOR_ALL_SIZES)
+        layer.compile(dynamic=True, options=OPTIONS)
     try:
         with compiling():
             yield
