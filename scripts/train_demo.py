@@ -26,4 +26,5 @@ for name in NAMES:
     if not finished:
         resume = ["--resume"] if any(folder.glob("step-*.safetensors")) else []
         command("train", name, "--out", str(folder), *resume)
-command("compare", *(str(RUNS / name) for name in NAMES), "--out", str(RUNS / "comparison.html"))
+report = ("--out", str(RUNS / "comparison.html"), "--force")  # also when it is called again
+command("compare", *(str(RUNS / name) for name in NAMES), *report)

@@ -5,7 +5,7 @@ from sacrebleu.metrics import BLEU
 
 from transformer_lib.data import wmt14
 from transformer_lib.evaluation.comparison import compare_runs
-from transformer_lib.evaluation.explain import explain
+from transformer_lib.evaluation.explain import _change_at_the_end, explain
 from transformer_lib.experiment.config import load_config
 from transformer_lib.experiment.run import load_run, train
 from transformer_lib.metrics.conventions import (
@@ -101,6 +101,12 @@ def test_the_explanation_measures_what_it_can_and_names_the_rest(trained, toy_fi
     points = {row.index(".", 3 + max(map(len, names))) for row in rows}
     assert (len(rows), len(points)) == (len(names), 1), "scores are below one another"
     assert "-0.00" not in text
+
+
+def test_the_change_at_the_end_is_that_of_the_last_fifth():
+    records = [{"kind": "validation", "bleu": bleu} for bleu in (0.0, 10.0, 20.0, 30.0, 31.0)]
+    assert _change_at_the_end([*records[:2], {"kind": "train"}, *records[2:]]) == 1.0
+    assert _change_at_the_end(records[:4]) is None
 
 
 def test_the_papers_test_set_is_known_by_its_name(trained, toy_files, tmp_path):

@@ -21,7 +21,7 @@ from transformer_lib.data import DataConfig, make_batch, plan_batches, prepare, 
 from transformer_lib.data.cleaning import Cleaner, normalize, sentence_key
 from transformer_lib.data.corpora import MULTI30K_SHA256, as_test_set, load_corpus
 from transformer_lib.data.download import download
-from transformer_lib.data.store import padded_lengths
+from transformer_lib.data.store import PairStore, padded_lengths
 from transformer_lib.data.tokenizer import Tokenizer
 from transformer_lib.errors import UserError
 from transformer_lib.vocabulary import BOS, EOS, PAD, UNK
@@ -46,6 +46,15 @@ def test_normalize_is_stable(text):
     once = normalize(text)
     assert normalize(once) == once
     assert unicodedata.is_normalized("NFC", once)
+
+
+@pytest.mark.parametrize("vocab_size", [2**16, 70_000])
+def test_the_largest_token_is_read_back(tmp_path, vocab_size):
+    pair = [4, vocab_size - 1], [vocab_size - 2]
+    PairStore.write(tmp_path, [pair], vocab_size)
+    pairs = PairStore.open(tmp_path, vocab_size)
+    for side, tokens in zip((pairs.src, pairs.tgt), pair, strict=True):
+        assert side[0].tolist() == tokens
 
 
 def test_sentence_key_forgets_case_and_punctuation():

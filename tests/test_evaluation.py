@@ -231,6 +231,55 @@ def test_comparison_names_the_better_one_and_writes_one_file(two_runs, tmp_path)
     assert comparison.evaluations[0].bleu.signature in page
 
 
+def test_the_report_gives_each_system_its_own(two_runs, tmp_path):
+    """Whichever comes first: the winner, translations, intervals, costs, scores by length."""
+    runs = two_runs[::-1]
+    comparison = compare_runs(*runs)
+    assert comparison.verdict().startswith("long is better than short by ")
+    first, second = comparison.evaluations
+    assert (first.run, second.run) == ("short", "long")
+    example = comparison._examples()[0]
+    assert (example["a"], example["b"]) == (first.hypotheses[0], second.hypotheses[0])
+    for row, evaluation in zip(comparison.table()[-2:], comparison.evaluations, strict=True):
+        assert row.system == evaluation.run
+        assert row.bleu_as_in_paper == evaluation.bleu_as_in_paper.score
+        assert row.flops_by_time == evaluation.cost.flops_by_time
+        assert row.flops_by_parameters == evaluation.cost.flops_by_parameters
+    comparison.write_html(tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    d = comparison.difference
+    ours, theirs = (
+        f"{score:.2f} ± {interval:.2f}"
+        for score, interval in ((d.score_a, d.interval_a), (d.score_b, d.interval_b))
+    )
+    assert -1 < page.find(ours) < page.find(theirs)
+    assert "What their training took: short " in comparison.budgets()
+
+
+def test_scores_by_length_are_those_of_sentences_of_that_length(two_runs):
+    sources = [" ".join(["Wort"] * length) for length in range(1, 11)]
+    references = [[f"{source} eins zwei drei vier."] for source in sources]
+    right = [one for (one,) in references]
+    comparison = compare_runs(*two_runs)
+    short_ones = replace(comparison.evaluations[0], hypotheses=[*right[:2], *["x"] * 8])
+    others = replace(comparison.evaluations[1], hypotheses=["x", "x", *right[2:]])
+    scores = replace(
+        comparison,
+        test_set=TestSet("ten", sources, references),
+        evaluations=(short_ones, others),
+    )._by_length()
+    buckets = list(scores["long"])
+    assert buckets[0] == "1–3"
+    assert scores["long"][buckets[0]] > 50 > scores["short"][buckets[0]]
+    assert scores["long"][buckets[-1]] < 1
+    assert scores["short"][buckets[-1]] == pytest.approx(100)
+
+
+def test_speed_is_sentences_per_second(two_runs):
+    evaluation = replace(evaluate_run(two_runs[1]), hypotheses=["Ja."] * 20, decoding_seconds=4.0)
+    assert "4.0 s, 5 sentences/s" in evaluation.as_text()
+
+
 def test_a_run_is_not_better_than_itself(two_runs):
     assert "every sentence alike" in compare_runs(two_runs[0], two_runs[0]).verdict()
 

@@ -1,9 +1,11 @@
 """Exported models say what ours says, in Hugging Face Transformers and in CTranslate2."""
 
+import json
 from dataclasses import replace
 
 import pytest
 import torch
+from safetensors import SafetensorError
 
 from transformer_lib.course.trained import load_trained
 from transformer_lib.data import DataConfig
@@ -15,7 +17,7 @@ from transformer_lib.export import export
 from transformer_lib.model import TransformerConfig, build_rnn, build_transformer
 from transformer_lib.model.rnn import RNNConfig
 from transformer_lib.training.trainer import TrainingConfig
-from transformer_lib.vocabulary import BOS, EOS
+from transformer_lib.vocabulary import BOS, EOS, PAD
 
 SENTENCES = ["Where is the station?", "The old man has a dog.", "Who?"]
 SMALL = TransformerConfig(
@@ -64,6 +66,25 @@ def test_a_run_that_searches_greedily_is_exported_too(tmp_path):
     greedy = replace(run.experiment, decoding=DecodingConfig(beam_size=1))
     export(replace(run, experiment=greedy), "huggingface", tmp_path / "out")
     assert (tmp_path / "out" / "model.safetensors").exists()
+
+
+def test_hugging_face_searches_like_ours(tmp_path):
+    run = run_of(tmp_path)
+    alpha = run.experiment.decoding.alpha
+    export(run, "huggingface", tmp_path / "out")
+    settings = json.loads((tmp_path / "out" / "generation_config.json").read_text())
+    assert settings["length_penalty"] == alpha
+    assert settings["bad_words_ids"] == [[PAD], [BOS]]
+
+
+def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path, monkeypatch):
+    def full(run, folder):
+        raise SafetensorError("Error while serializing: I/O error: No space left on device")
+
+    monkeypatch.setattr("transformer_lib.export.huggingface.write", full)
+    with pytest.raises(UserError, match=r"cannot write .*No space left .*nothing was changed"):
+        export(run_of(tmp_path), "huggingface", tmp_path / "out")
+    assert not list(tmp_path.iterdir())
 
 
 def test_hugging_face_translates_plain_text_like_ours(tmp_path):

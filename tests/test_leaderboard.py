@@ -13,9 +13,9 @@ from transformer_lib import cli
 from transformer_lib.data.corpora import Splits, TestSet
 from transformer_lib.errors import UserError
 from transformer_lib.leaderboard import entries, running
-from transformer_lib.leaderboard.entries import Track, entries_in, read_entry
+from transformer_lib.leaderboard.entries import Track, Try, entries_in, read_entry
 from transformer_lib.leaderboard.reference import reference_step
-from transformer_lib.leaderboard.running import run_seed, text_of, verify
+from transformer_lib.leaderboard.running import Verdict, Verified, run_seed, text_of, verify
 from transformer_lib.leaderboard.table import rows_of, tables
 
 SENTENCES = [f"the cat number {n} sees a dog and a bird" for n in range(20)]
@@ -296,3 +296,9 @@ def test_what_an_entry_leaves_behind_goes_with_it(tmp_path, small):
     assert not Path(where.read_text()).exists()
     time.sleep(2.5)
     assert not late.exists()
+
+
+@pytest.mark.parametrize(("again", "holds"), [(29.0, True), (28.9, False), (35.0, True)])
+def test_a_claim_holds_within_one_point(again, holds):
+    one = Verified(Try(1, 30.0, 1.0, (1.0, 1.0)), Try(1, again, 1.0, (1.0, 1.0)))
+    assert Verdict([one]).holds is holds

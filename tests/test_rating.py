@@ -129,6 +129,88 @@ def test_the_p_value_of_few_sentences_is_exact():
     assert found.alpha is None
 
 
+def by_sentence(sheet, key):
+    return sorted(sheet.items, key=lambda item: key.entries[item.id].sentence)
+
+
+def test_agreement_on_pairs_is_nominal():
+    """By hand: three of four alike; with distances between A, = and B it would be 0.82."""
+    sheet, key = make_sheet(
+        SOURCES, OUTPUTS, "pairwise", sentences=4, repeated=0, degraded=0, seed=1
+    )
+    raters = [
+        Ratings(
+            sheet.digest,
+            name,
+            {item.id: a for item, a in zip(by_sentence(sheet, key), said, strict=True)},
+        )
+        for name, said in (("x", "AAB="), ("y", "A=B="))
+    ]
+    assert report(sheet, key, raters).alpha == pytest.approx(2 / 3)
+
+
+@KINDS
+def test_control_items_do_not_count_for_agreement(kind):
+    sheet, key = make_sheet(SOURCES, OUTPUTS, kind, seed=1)
+    rater = simulate(sheet, key, "x", {"good": 1.0, "bad": 0.0})
+    odd = "=" if kind == "pairwise" else 7
+    other = {
+        id: answer if key.entries[id].control == "none" else odd
+        for id, answer in rater.answers.items()
+    }
+    found = report(sheet, key, [rater, Ratings(sheet.digest, "y", other)])
+    assert found.alpha == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(("more", "consistent"), [(10, 3), (11, 0)])
+def test_who_does_not_see_the_damaged_ones_or_is_not_constant_is_seen(more, consistent):
+    sheet, key = make_sheet(SOURCES, OUTPUTS, "direct", sentences=10, seed=1)
+    answers = {id: 50 + more * (e.control == "repeated") for id, e in key.entries.items()}
+    (rater,) = report(sheet, key, [Ratings(sheet.digest, "x", answers)]).raters
+    assert (rater.degraded_found, rater.degraded) == (0, 3)
+    assert (rater.consistent, rater.repeated) == (consistent, 3)
+
+
+def test_the_interval_holds_95_percent():
+    sheet, key = make_sheet(
+        SOURCES, OUTPUTS, "pairwise", sentences=40, repeated=0, degraded=0, seed=1
+    )
+    answers = {
+        item.id: "AB"[key.entries[item.id].systems.index("good" if n % 4 else "bad")]
+        for n, item in enumerate(by_sentence(sheet, key))
+    }
+    found = report(sheet, key, [Ratings(sheet.digest, "x", answers)])
+    half = 1.96 * np.sqrt((1 - 0.5**2) / 40)  # thirty times +1, ten times −1
+    assert found.interval == pytest.approx((0.5 - half, 0.5 + half), abs=0.06)
+
+
+def test_repeated_pairs_are_turned_and_damaged_ones_are_on_both_sides():
+    places = set()
+    for seed in range(10):
+        sheet, key = make_sheet(SOURCES, OUTPUTS, "pairwise", seed=seed)
+        regular = {
+            key.entries[item.id].sentence: (key.entries[item.id].systems, item.texts)
+            for item in sheet.items
+            if key.entries[item.id].control == "none"
+        }
+        for item in sheet.items:
+            entry = key.entries[item.id]
+            if entry.control == "repeated":
+                systems, texts = regular[entry.sentence]
+                assert (entry.systems, item.texts) == (systems[::-1], texts[::-1])
+            if entry.control == "degraded":
+                places.add(entry.systems.index(DAMAGED))
+    assert places == {0, 1}
+
+
+def test_a_raters_name_is_made_safe(tmp_path):
+    sheet, _ = make_sheet(SOURCES, OUTPUTS, "pairwise", seed=1)
+    path = tmp_path / "ratings.json"
+    content = {"digest": sheet.digest, "rater": "x\u202e\n\x1b[31m", "answers": {}}
+    path.write_text(json.dumps(content))
+    assert read_ratings(path, sheet).rater == "x\\u202e \\x1b[31m"
+
+
 def test_disagreement_is_seen():
     sheet, key = make_sheet(SOURCES, OUTPUTS, "pairwise", seed=1)
     one = simulate(sheet, key, "x", {"good": 1.0, "bad": 0.0})
@@ -244,7 +326,10 @@ def test_what_cannot_be_rated_is_refused():
     sheet, key = make_sheet(SOURCES, OUTPUTS, "pairwise")
     with pytest.raises(UserError, match="no ratings"):
         report(sheet, key, [])
+    _, other = make_sheet(SOURCES, OUTPUTS, "pairwise")
     rater = simulate(sheet, key, "x", {})
+    with pytest.raises(UserError, match="the key belongs to another sheet"):
+        report(sheet, other, [rater])
     with pytest.raises(UserError, match="two files of the rater x"):
         report(sheet, key, [rater, rater])
 

@@ -37,7 +37,8 @@ from transformer_lib.vocabulary import EOS
 T = TypeVar("T")
 
 FORMAT = 1
-TOKENIZER_PAIRS = 500_000  # enough to learn the pieces of any corpus, and saves 2 GB of memory
+# At least so many are learned from: enough for the pieces of any corpus, and saves 2 GB of memory.
+TOKENIZER_PAIRS = 500_000
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,11 @@ def _fetched(name: str) -> Path:
     except (ValueError, KeyError, TypeError) as error:
         listing.unlink()
         raise UserError(f"{HUB}/{LISTING} does not list {name} with its checksum") from error
-    return download(f"{HUB}/{FILES}/{name}", kept / name, checksum)
+    try:
+        return download(f"{HUB}/{FILES}/{name}", kept / name, checksum)
+    except UserError:
+        listing.unlink(missing_ok=True)  # the file may have changed since, and its checksum
+        raise
 
 
 def _open(path: Path) -> "ParquetFile":

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from safetensors import SafetensorError
+
 from transformer_lib.errors import UserError, require
 from transformer_lib.experiment.run import Run
 from transformer_lib.files import must_be_new, new_folder
@@ -14,7 +16,7 @@ def export(run: Run, form: str, folder: Path) -> None:
 
     Raises:
         UserError: the format has no place for this architecture, its package is missing, or the
-            folder is not empty.
+            folder is not empty or cannot be written.
     """
     if form not in FORMATS:
         raise UserError(f"no format {form!r}; there are {', '.join(FORMATS)}")
@@ -26,4 +28,7 @@ def export(run: Run, form: str, folder: Path) -> None:
         require("transformers", "export")
         from transformer_lib.export.huggingface import write
     with new_folder(folder) as temporary:
-        write(run, temporary)
+        try:
+            write(run, temporary)
+        except SafetensorError as error:  # a full disk, which is not an OSError there
+            raise OSError(str(error)) from error
