@@ -59,8 +59,8 @@
 # real result. **With a GPU**, take WMT14 and more time: write `wmt14_base_fast` and `wmt14_rnn`
 # into `CONFIGS` in task 4. A step of the first has 100,000 source tokens and one of the second
 # 25,000, so hold tokens or minutes equal, not steps (the page “Run it on your GPU”, `docs/gpu.md`
-# of the course, says what it takes). `transformer_lib/experiment/configs` holds the configurations
-# that there are, and one of your own is a small file.
+# of the course, says what it takes). `transformer-lib train --help` names the configurations that
+# there are, and one of your own is a small file.
 #
 # Hand in this one notebook, and do not rename it; `transformer-lib verify-submission
 # experiment.ipynb` says whether it can be graded.

@@ -45,7 +45,7 @@ print(so_far.summary)
 #
 # You should know Python and, from a first course on neural networks, what a matrix product, a
 # gradient and a training step are. Six questions, a minute or two each; write your answers down
-# before you run the cell.
+# before you scroll on, for the cell below them prints the right ones.
 #
 # 1. `x` is (8, 10, 64) and `W` is (64, 32). What shape is `x @ W`?
 # 2. `x` is (8, 10, 64) and `b` is (10, 1). What shape is `x + b`, and what is added to what?

@@ -239,8 +239,8 @@ assert without[0] > 0.95 and without[-1] < 0.7, (
 )
 
 # %% [markdown]
-# It is the same model: your two functions, with the weights that PyTorch's layers have just
-# learned, return the same logits.
+# Compare with your three numbers. And it is the same model: your two functions, with the weights
+# that PyTorch's layers have just learned, return the same logits.
 
 # %%
 seq2seq = mine("seq2seq")
@@ -469,7 +469,7 @@ assert with_attention[-1] > without[-1] + 0.2, (
 )
 
 # %% [markdown]
-# Compare with your three numbers. With attention nearly all letters are right even in the longest
+# With attention nearly all letters are right even in the longest
 # strings. But after each letter the decoder was told what the right one was. When it translates,
 # nobody tells it: it reads what it has written. And what if it reads letters drawn at random? The
 # share of right letters in strings of 32, three seeds each:

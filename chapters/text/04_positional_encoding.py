@@ -339,9 +339,9 @@ pd.DataFrame(rows, columns=columns)
 # ●●○ · 25 minutes · the positions of most large language models today
 #
 # `x` is (batch, heads, length, d_k), queries or keys; `position` holds whole numbers, (length,).
-# Rotate each pair of neighboring channels (0 and 1, 2 and 3, …) by the angle $pos /
-# 10000^{2i/d_k}$, counterclockwise: $(a, b)$ becomes $(a\cos - b\sin,\ a\sin + b\cos)$. Return the
-# same shape and type.
+# Rotate each pair of neighboring channels (0 and 1, 2 and 3, …) by the angle $\theta = pos /
+# 10000^{2i/d_k}$, counterclockwise: $(a, b)$ becomes $(a\cos\theta - b\sin\theta,\ a\sin\theta +
+# b\cos\theta)$. Return the same shape and type.
 
 # %%
 def rotary(x, position):

@@ -276,7 +276,7 @@ show(
 #
 # What would be lost with $W^Q = W^K$? The scores $xW W^\top x^\top$ would be symmetric: *eats*
 # could score *fish* only as high as *fish* scores *eats*. And in most rows no word would match as
-# well as the word itself. How large the effect is, for random words and matrices:
+# well as the word itself. How large is the effect for random words and matrices?
 
 # %%
 def share_on_itself(same, length=10, d_model=64, d_k=16, draws=500):

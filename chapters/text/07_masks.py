@@ -363,9 +363,9 @@ for name, output in answers.items():
 # this in the version of PyTorch that this page was made with. The zeros are rather new: the
 # versions before 2.5 returned NaN there, too.)
 #
-# Does such a row occur? In a sentence that was emptied by cleaning, where no `</s>` is added (here
-# it always is); in a padded query under padding *and* causal masks when padding comes first; with
-# an error in the mask. NaN at least shows, and yet it is the worst choice, because it spreads, even
+# Does such a row occur? Yes: in a sentence that was emptied by cleaning, where no `</s>` is added
+# (here it always is); in a padded query under padding *and* causal masks when padding comes first;
+# or through an error in the mask. NaN at least shows, and yet it is the worst choice, because it spreads, even
 # if the loss does not use the row:
 
 # %%
@@ -470,7 +470,7 @@ with torch.no_grad():
 # ### Masks of other models
 #
 # A Transformer for translation needs two masks. Later models use others, all made from the same two
-# ideas, a block and a triangle:
+# ideas, a block and a triangle. A row is a query, and blue is what it may see:
 
 # %%
 show(mask_gallery(), ALTERNATIVE)

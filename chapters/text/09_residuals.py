@@ -140,8 +140,8 @@ show(residual_forms(), ALTERNATIVE)
 #   the norm, just as in post-norm. (Some programs, Megatron-LM for one, have it as an option; it is
 #   a bug where pre-norm was meant.)
 #
-# So the answer to the questions: the paper's text has the first one, most code since has the second
-# one, and both are right. They differ in whether the green line is there, and the rest of this
+# So, to answer the questions: the paper's text has the first form, most code since then the second,
+# and both are right. They differ in whether the green line is there, and the rest of this
 # chapter shows what that does.
 #
 # In each of the exercises `sublayer`, `norm` and `dropout` are functions of one tensor, and dropout

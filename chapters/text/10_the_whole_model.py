@@ -158,7 +158,7 @@ assert known["with ReLU"][-1].min() > 0.95 and known["without ReLU"].max() < 0.3
 )
 
 # %% [markdown]
-# With the ReLU, more units know more, until all is known. Without it, two matrices are one matrix:
+# With the ReLU, more units store more facts, until all are stored. Without it, two matrices are one matrix:
 # however many units there are, this training brings a linear map to a fifth, and no further.
 #
 # How can so few units know a thousand facts, if a unit is one key with one value? They do not

@@ -443,8 +443,8 @@ sizes
 # sentences the right one is ahead, and one draw in six still says otherwise. From 500 on hardly any
 # draw does. Remember this when somebody shows you three examples.
 #
-# sacreBLEU has a near relative of this, `--paired-bs`, which the library uses. It takes the
-# difference of each draw without its sign, and counts the draws in which this exceeds its mean over
+# sacreBLEU has a near relative of this, `--paired-bs`, which the library uses. For each
+# draw it takes the absolute difference, and counts the draws in which this exceeds its mean over
 # all draws by more than the measured difference. Of a clear lead, their share estimates how often
 # chance alone would give one of the systems such a lead. Either system may be ahead, so the
 # library's p is twice that. (Of a lead that is well within chance this p is too small; around 0.05

@@ -381,7 +381,7 @@ assert left[-1] < 5, "not as on our machines: restart the kernel and run all cel
 # Three heads at once are hardly missed, six cost three points; then BLEU falls steeply. [Michel et
 # al. 2019](https://arxiv.org/abs/1905.10650) found the same in large models, with a larger share of
 # heads that are not needed. [Voita et al. 2019](https://arxiv.org/abs/1905.09418) removed most
-# heads of an encoder while its training went on, at hardly any cost, and those that stayed were the
+# heads of an encoder during training, at hardly any cost, and those that stayed were the
 # ones with a recognizable task. So in their model what a head looks at did say something; one small
 # model is no law.
 #
@@ -459,10 +459,9 @@ assert attended.weights.shape == found.shape, (
     "not as on our machines: restart the kernel and run all cells"
 )
 for weights, name in ((original, "original"), (found, "other, equally good")):
-    show(
-        attention_heads(weights[1], attended.queries, attended.keys),
-        f"Cross-attention of layer 2, four heads, {name} weights.",
-    )
+    figure = attention_heads(weights[1], attended.queries, attended.keys)
+    figure.suptitle(f"{name} weights")
+    show(figure, f"Cross-attention of layer 2, four heads, {name} weights.")
 
 # %% [markdown]
 # *Meine* and *Schwester* mostly look where they did. For the rest of the sentence you would tell a
@@ -537,7 +536,7 @@ assert all(each[:, 1].mean() < each[:, 0].mean() for each in ends.values()), "ru
 of_the_end
 
 # %% [markdown]
-# (± one standard error over the sentences.) A bright cell at `</s>` adds much less than it seems.
+# (± one standard error over the sentences.) A bright cell at `</s>` adds much less than it seems to.
 # It gets 30% of the weights in the first layer and brings 11% of what is added, because what $W^O$
 # makes of its value is short: a common reading is that a head looks there when it has little to
 # say.

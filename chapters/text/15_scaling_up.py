@@ -662,9 +662,11 @@ assert 1.5 < naive / right_count, "not as on this page: restart the kernel and r
 # You would notice it when your model seems to reach 80% of what the GPU can do, or when a published
 # number is twice yours, or half of it: first look what was counted.
 #
-# **A stopped long training for a short one**: its learning rate has not come down. **Budgets that
-# are equal in one sense, and a claim in another.** **One seed each.** **The baseline with its first
-# settings, one's own system with its twentieth.**
+# **A stopped long training for a short one**: its learning rate has not come down. Others:
+#
+# - budgets that are equal in one sense, and a claim in another;
+# - one seed per system;
+# - the baseline with its first settings, your own system after twenty rounds of tuning.
 #
 # ## Summary
 #

@@ -21,6 +21,8 @@ SELF = ("token", "looks at")
 """What is at rows and columns, in cross-attention and in self-attention."""
 
 BLOCKED = "#c8c8c8"
+WIDEST, HIGHEST = 600, 460
+"""Of a heat map, in pixels, so that its title and sliders are seen with it."""
 
 
 def attention_heatmap(
@@ -95,7 +97,7 @@ def attention_explorer(
         ("target", "source"),
         labels,
         f"Attention weights of one layer and head, a row for each {labels[0]}.",
-    ).properties(width=32 * len(src_pieces), height=28 * len(tgt_pieces))
+    ).properties(width=min(32 * len(src_pieces), WIDEST), height=min(28 * len(tgt_pieces), HIGHEST))
 
 
 def mask_explorer(

@@ -6,11 +6,12 @@ from itertools import cycle
 from typing import TYPE_CHECKING, Any, Literal
 
 import matplotlib
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from transformer_lib.plots.style import COLORS, MARKERS, RC, SEQUENTIAL, literal, new_figure
+from transformer_lib.plots.style import COLORS, DASHES, MARKERS, RC, SEQUENTIAL, literal, new_figure
 
 if TYPE_CHECKING:
     import pandas
@@ -27,8 +28,10 @@ def lines(
     with matplotlib.rc_context(RC):
         figure = new_figure(6.0, 3.4)
         axes = figure.axes[0]
-        for (x, y), marker in zip(series.values(), cycle(MARKERS), strict=False):
-            axes.plot(x, y, marker=marker if len(x) <= 20 else "")
+        looks = zip(series.values(), cycle(MARKERS), cycle(DASHES), strict=False)
+        for (x, y), marker, dashes in looks:  # colors alone are not told apart in gray
+            few = len(x) <= 20
+            axes.plot(x, y, marker=marker if few else "", linestyle="-" if few else dashes)
         if "x" in logarithmic:
             axes.set_xscale("log", base=2)
             ticks = _doublings([x for x, _ in series.values()])
@@ -62,12 +65,24 @@ def points(
         axes = figure.axes[0]
         if logarithmic:
             axes.set_xscale("log")
-        for number, name in enumerate(sorted(values, key=lambda name: values[name][1])):
+
+        def scaled(name: str) -> tuple[float, float]:
+            x, y = values[name]
+            return (math.log(x) if logarithmic else x), y
+
+        width, height = (max(side) - min(side) for side in zip(*map(scaled, values), strict=True))
+        for name in values:
+            (x, y), (shown,) = scaled(name), literal([name])
+            crowded = any(
+                0 < other_x - x < width / 3 and abs(other_y - y) < height / 12
+                for other_x, other_y in map(scaled, values)
+            )
             axes.plot(*values[name], "o", color=COLORS[0])
-            side = (0, 7) if number % 2 else (0, -15)  # names of neighbors above and below
-            place, (shown,) = values[name], literal([name])
-            axes.annotate(shown, place, side, textcoords="offset points", ha="center", fontsize=9)
-        axes.margins(x=0.25, y=0.15)
+            offset, side = ((-7, -4), "right") if crowded else ((7, -4), "left")
+            axes.annotate(
+                shown, values[name], offset, textcoords="offset points", ha=side, fontsize=9
+            )
+        axes.margins(x=0.45, y=0.1)
         axes.set_xlabel(labels[0])
         axes.set_ylabel(labels[1])
     return figure
@@ -140,15 +155,23 @@ def heat_table(table: "pandas.DataFrame", label: str, highest: float = 1.0) -> F
     with matplotlib.rc_context(RC):
         figure = new_figure(2.4 + 1.0 * columns, 0.9 + 0.32 * rows)
         heat_map(figure.axes[0], table, label, vmin=0.0, vmax=highest, annot=True, fmt=".2f")
+        figure.axes[0].xaxis.tick_top()  # where they are seen beside the first rows of a long one
     return figure
 
 
 def heat_map(axes: Axes, values: Any, label: str, **settings: Any) -> None:
     """seaborn's, in the course's style; ``label`` of the color scale."""
     import seaborn
+    from seaborn.utils import relative_luminance
 
     seaborn.heatmap(
         values, cmap=SEQUENTIAL, linewidths=0.5, cbar_kws={"label": label}, ax=axes, **settings
     )
     axes.grid(visible=False)  # its lines would cross the cells
     axes.tick_params(axis="y", rotation=0)
+    mesh: Any = axes.collections[0]
+    mesh.update_scalarmappable()
+    shown = ~np.ma.getmaskarray(mesh.get_array()).ravel()
+    for text, color in zip(axes.texts, mesh.get_facecolors()[shown], strict=False):
+        # With black above this luminance and white below, the contrast is highest everywhere.
+        text.set_color("black" if relative_luminance(color) > 0.18 else "white")

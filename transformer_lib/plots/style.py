@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 # Okabe and Ito's colors: distinguishable with every common kind of color blindness.
 COLORS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
 MARKERS = "osD^v*"
+DASHES = ("-", "--", ":", "-.")
 SEQUENTIAL: Literal["cividis"] = "cividis"
 
 RC: Any = {
@@ -19,6 +20,7 @@ RC: Any = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
+    "axes.axisbelow": True,
     "grid.color": "#dddddd",
     "font.size": 10,
     "legend.frameon": False,

@@ -111,11 +111,11 @@ def _compare_several(
     moved = _moved(expected, got, wrong) if is_list else ""
     if _is_short_text(expected) and _is_short_text(got):
         said = f"{names[0]}: expected {expected!r}, got {got!r}"
-        return replace(first, message=f"{said}: {moved}" if moved else said)
+        return replace(first, message=f"{said}; {moved}" if moved else said)
     if moved:
         ours, theirs = _number(expected[wrong]), _number(got[wrong])
         said = f"{names[0]}[{wrong}]: expected {ours}, got {theirs}"
-        return Mismatch("values", f"{said}: {moved}", telling=True)
+        return Mismatch("values", f"{said}; {moved}", telling=True)
     if sizes is not None and are_named and len(found) < len(expected):
         right = [name for name, m in zip(names, mismatches, strict=True) if m is None]
         return replace(first, message=f"{first.message}; right, though: {listed(right)}")
@@ -274,7 +274,7 @@ def _moved(expected: list[Any], got: Any, wrong: int) -> str:
     if not (is_plain(expected) and is_plain(got)):
         return ""
     if sorted(map(_written, expected)) == sorted(map(_written, got)):
-        return "these are the right items in another order"
+        return "the whole list has the right items, in another order"
     if isinstance(got[wrong], list) and got[wrong] in expected:
         home = expected.index(got[wrong])
         return f"this belongs at [{home}]" if got[home] != expected[home] else ""

@@ -182,7 +182,7 @@ def _diagnosis(
         return Diagnosis(then, notes=(repair.said, *left))
     if likely := _nearly(exercise, trial, outcomes):
         mistake, but = likely
-        return Diagnosis((mistake,), (f"{mistake.id} ({but}): {mistake.hint}",))
+        return Diagnosis((mistake,), (f"{mistake.id}: {mistake.hint} ({but})",))
     return Diagnosis()
 
 
@@ -206,8 +206,8 @@ def _nearly(
     def but(differs: list[str]) -> str:
         are_right = [x for x in differs if alike(outcomes[x], trial.right[x], exercise.tolerance)]
         are_wrong = [x for x in differs if x not in are_right]
-        said = [f"which does not explain {quoted(are_wrong)}"] if are_wrong else []
-        said += [f"with which {quoted(are_right)} would fail, too"] if are_right else []
+        said = [f"which does not explain {_few(are_wrong)}"] if are_wrong else []
+        said += [f"with which {_few(are_right)} would fail, too"] if are_right else []
         return ", and ".join(said)
 
     found = []
@@ -229,6 +229,11 @@ def _nearly(
     most = max((count for count, _, _ in found), default=0)
     best = [(mistake, said) for count, mistake, said in found if count == most]
     return best[0] if len(best) == 1 else None
+
+
+def _few(names: list[str], most: int = 3) -> str:
+    more = len(names) - most
+    return f"{quoted(names[:most])} and {more} more" if more > 1 else quoted(names)
 
 
 def _and_another(

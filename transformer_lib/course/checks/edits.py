@@ -74,14 +74,14 @@ STEPS = {
     "0 * {}": "with 0 in its place",
     "-{}": "with the other sign",
     "{}.logical_not()": "with True and False exchanged",
-    "{}.sqrt()": "with one more step of arithmetic",
-    "{}.square()": "with one more step of arithmetic",
-    "{}.exp()": "with one more step of arithmetic",
-    "{}.log()": "with one more step of arithmetic",
-    "{} ** 0.5": "with one more step of arithmetic",
-    "1 / {}": "with one more step of arithmetic",
-    "{} / 2": "with one more step of arithmetic",
-    "2 * {}": "with one more step of arithmetic",
+    "{}.sqrt()": "with one more operation there",
+    "{}.square()": "with one more operation there",
+    "{}.exp()": "with one more operation there",
+    "{}.log()": "with one more operation there",
+    "{} ** 0.5": "with one more operation there",
+    "1 / {}": "with one more operation there",
+    "{} / 2": "with one more operation there",
+    "2 * {}": "with one more operation there",
     "{} + 1": "with one more here",
     "{} - 1": "with one less here",
     "1 - {}": "with one minus it",
@@ -266,7 +266,7 @@ def _of_two(node: ast.BinOp) -> Iterator[tuple[int, ast.expr, str]]:
     one = isinstance(node.right, ast.Constant) and node.right.value == 1
     for other in _others(type(node.op), OPERATORS):
         if not (one and other in (ast.Mult, ast.Div, ast.Pow)):  # which takes the 1 away, no more
-            yield 0, _with(node, op=other()), "with another operation"
+            yield 0, _with(node, op=other()), "with another operation there"
     yield 0, _with(node, left=node.right, right=node.left), "with the two in the other order"
     if _is_one_off(node):
         for step in ONE_OFF:
@@ -544,7 +544,7 @@ def _of_block(parent: ast.AST, field: str, block: list[ast.stmt]) -> Iterator[Ed
             yield Edit(parent, field, i, plain, statement, said)
             for other in _others(type(statement.op), OPERATORS):
                 new = _with(statement, op=other())
-                yield Edit(parent, field, i, new, statement, "with another operation")
+                yield Edit(parent, field, i, new, statement, "with another operation there")
         if isinstance(statement, ast.If):
             new = _with(statement, test=ast.UnaryOp(ast.Not(), statement.test))
             yield Edit(parent, field, i, new, statement.test, "with the opposite condition")

@@ -129,8 +129,8 @@ def ends_after(seconds: float) -> Iterator[None]:
             signal.setitimer(signal.ITIMER_REAL, more)
             return
         raise NoEndError(
-            f"still running after its {seconds} seconds; does every way through a loop bring its "
-            "end nearer?"
+            f"still running after {seconds} seconds; does every pass through a loop bring it "
+            "closer to its end?"
         )
 
     signal.signal(signal.SIGALRM, stop)

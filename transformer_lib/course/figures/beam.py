@@ -151,7 +151,7 @@ def beam_tree(nodes: Sequence[Node]) -> "altair.LayerChart":
         altair.layer(edges, dots, *words)
         .add_params(chosen)
         .properties(
-            width=84 * (last + 1),
+            width=74 * (last + 1),
             height=50 * lowest,
             description="Tree of a beam search, with its last step chosen: at each step the best "
             "candidates, where they come from, and which of them go on, are finished or dropped; "

@@ -26,8 +26,9 @@ def norm_blocks(averaged: Mapping[str, set[Axis]]) -> Figure:
             together[
                 tuple(slice(None) if axis in axes_of_mean else place[axis] for axis in SHAPE)
             ] = True
-            colors = np.where(together, COLORS[1] + "ff", "#bbbbbb22")
-            axes.voxels(np.ones_like(together), facecolors=colors, edgecolor="#777777")
+            # One after the other: faces that a colored cube shares with a gray one are drawn, too.
+            axes.voxels(together, facecolors=COLORS[1], edgecolor="#777777")
+            axes.voxels(~together, facecolors="#bbbbbb22", edgecolor="#777777", linewidth=0.4)
             axes.set(xticks=[], yticks=[], zticks=[], title=name)
             axes.set_xlabel("sentence", labelpad=-12)
             axes.set_ylabel("position", labelpad=-12)

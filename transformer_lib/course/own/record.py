@@ -105,29 +105,36 @@ class Progress:
         return sum(self.sign(task).startswith("✓") for task in here), len(here)
 
     def __repr__(self) -> str:
-        lines = [self.summary]
+        lines = []
         for chapter, group in _by_chapter(tasks()):
-            lines += ["", chapter]
+            lines += [chapter]
             lines += [
-                f"  {self.sign(task)[:1]} {MARKS[task.difficulty]} {task.minutes:3} min  "
-                f"{task.name:28} {task.heading}{self.sign(task)[1:]}"
+                f"{self.sign(task)[:1]} {MARKS[task.difficulty]} {task.minutes:3} min "
+                f"{task.name:23} {task.heading}{self.sign(task)[1:]}"
                 for task in group
             ]
-        return "\n".join(lines)
+            lines += [""]
+        # What matters is last, where a terminal shows it.
+        return "\n".join([*lines, "✓ done, … tried", *self.summary.split("; ")])
 
     def _repr_html_(self) -> str:
-        rows = ""
+        chapters = ""
         for chapter, group in _by_chapter(tasks()):
             link = f'<a href="{chapter}.ipynb">{html.escape(title(chapter))}</a>'
-            rows += f'<tr><th colspan="5" style="text-align:left">{link}</th></tr>'
-            rows += "".join(
+            done, count = self.share(chapter)
+            is_next = any(task.chapter == chapter for task in self.open[:1])
+            rows = "".join(
                 f"<tr><td>{html.escape(self.sign(task))}</td><td>{MARKS[task.difficulty]}</td>"
                 f'<td style="text-align:right">{task.minutes} min</td>'
                 f'<td style="text-align:left"><code>{task.name}</code></td>'
                 f'<td style="text-align:left">{html.escape(task.heading)}</td></tr>'
                 for task in group
             )
-        return f"<div><p>{html.escape(self.summary)}</p><table>{rows}</table></div>"
+            chapters += (
+                f"<details{' open' * is_next}><summary>{link}: {done} of {count}</summary>"
+                f"<table>{rows}</table></details>"
+            )
+        return f"<div><p>{html.escape(self.summary)}</p>{chapters}</div>"
 
 
 def _by_chapter(of: Iterable[Task]) -> Iterable[tuple[str, Iterable[Task]]]:

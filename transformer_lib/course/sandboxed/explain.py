@@ -38,7 +38,8 @@ def explain_error(error: BaseException) -> str:
 
 
 def _place(frame: traceback.FrameSummary) -> str:
-    return f"line {frame.lineno}, `{frame.line}`" if frame.line else f"line {frame.lineno}"
+    quoted = (frame.line or "").rstrip(":")  # of a loop or a condition
+    return f"line {frame.lineno}, `{quoted}`" if quoted else f"line {frame.lineno}"
 
 
 def shapes_there(error: BaseException) -> dict[str, tuple[int, ...]]:

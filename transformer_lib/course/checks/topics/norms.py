@@ -118,7 +118,8 @@ def _use_norm(norm: Callable[[int], nn.Module]):
         # What shifts comes first, whatever it is called.
         parameters = sorted(new.named_parameters(), key=lambda one: (bool(one[1].any()), one[0]))
         names = [name for name, _ in parameters]
-        known = [name if name in ("weight", "bias") else "another name" for name in names]
+        usual = ("weight", "bias")
+        known = [name if name in usual else "a name of your own" for name in names]
         return new(x), used(x), trained, known, _gradients(used, names, x)
 
     return use
