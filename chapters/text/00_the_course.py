@@ -97,7 +97,7 @@ print("6.", sum(p.numel() for p in Layer().parameters()), "= 64 · 32 weights an
 # - **Write the pieces.** An exercise is an unfinished function and a call of `check`. The check
 #   says at once which properties hold. If your code behaves like a mistake that others have made
 #   before you, it says what to look at; if it does not know the mistake, it looks for the place in
-#   your code, which may take some seconds.
+#   your code, which takes some seconds, in a large class up to half a minute.
 # - **Keep them.** What passes its check is kept in the file `my_transformer.py` beside the
 #   notebooks, and the cells below and the chapters after it use yours: `attention =
 #   mine("attention")`. Where you have none yet they use the course's, so that you can skip an

@@ -8,6 +8,7 @@ from functools import cache
 from transformer_lib.course.checks.diagnosis import Trial, draw_trial, find_exercise, judge
 from transformer_lib.course.checks.verdict import Verdict
 from transformer_lib.course.misconceptions.bank import Misconception, bank, wrong_answers
+from transformer_lib.course.own.course import tasks, title
 from transformer_lib.errors import UserError
 
 
@@ -64,27 +65,39 @@ def _trial(exercise: str) -> Trial:
 
 
 def as_markdown() -> str:
-    """The whole bank as a table, with the properties in which each mistake was seen to fail."""
-    rows = []
-    for mistake in bank():
-        seen = []
-        for exercise in mistake.answers:
-            findings = _verdict(mistake, exercise, diagnose=False).findings
-            failed = [finding.name for finding in findings if finding.status == "failed"]
-            seen.append(f"`{exercise}`: {', '.join(failed)}")
-        cells = (mistake.id, mistake.title, mistake.source, mistake.effect, "<br>".join(seen))
-        rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    return "\n".join(
-        [
-            "# Known mistakes",
-            "",
-            f"{len(bank())} known mistakes. The last column is measured: the properties in which "
-            "the check of an exercise saw the mistake fail. Made by "
-            "`transformer-lib misconceptions --markdown`.",
-            "",
-            "| | mistake | found in | what it does | seen in |",
-            "|---|---|---|---|---|",
-            *rows,
-            "",
-        ]
-    )
+    """The whole bank, a table for each chapter, with the properties in which a mistake failed."""
+    lines = [
+        "# Known mistakes",
+        "",
+        f"{len(bank())} known mistakes, each where an exercise first meets it; within a chapter in "
+        "the order in which they were found. The last column is measured: the properties in which "
+        "the check of an exercise saw the mistake fail. Made by "
+        "`transformer-lib misconceptions --markdown`.",
+        "",
+    ]
+    chapters = {task.name: task.chapter for task in reversed(tasks())}
+    places = {
+        m.id: min((chapters.get(x, "") for x in m.answers), key=_last_if_none) for m in bank()
+    }
+    for place in sorted(set(places.values()), key=_last_if_none):
+        lines += [f"## {title(place) if place else 'Assignments'}", "", *HEAD]
+        lines += [_row(mistake) for mistake in bank() if places[mistake.id] == place]
+        lines += [""]
+    return "\n".join(lines)
+
+
+HEAD = ["| | mistake | found in | what it does | seen in |", "|---|---|---|---|---|"]
+
+
+def _last_if_none(chapter: str) -> tuple[bool, str]:
+    return not chapter, chapter
+
+
+def _row(mistake: Misconception) -> str:
+    seen = []
+    for exercise in mistake.answers:
+        findings = _verdict(mistake, exercise, diagnose=False).findings
+        failed = [finding.name for finding in findings if finding.status == "failed"]
+        seen.append(f"`{exercise}`: {', '.join(failed)}")
+    cells = (mistake.id, mistake.title, mistake.source, mistake.effect, "<br>".join(seen))
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
