@@ -15,6 +15,7 @@ from nbclient import NotebookClient
 from transformer_lib.course.checks import EXERCISES, EXPERIMENTS, check
 from transformer_lib.course.own.course import order
 from transformer_lib.course.own.record import solutions
+from transformer_lib.course.own.source import of_comprehensions_alone
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "scripts"))
 from exercises import CHECK, CODE, MARK, PAGE, STORED, all_tasks, as_json, as_markdown
@@ -106,14 +107,16 @@ def test_prose_stands_around_the_code(notebook):
 def bound_and_read(code):
     """The names that a cell gives a value, and those whose value it takes from earlier cells."""
     top = symtable.symtable(code, "cell", "exec")
+    # Since Python 3.12 the variables of comprehensions count as the cell's.
     bound = {symbol.get_name() for symbol in top.get_symbols() if symbol.is_assigned()}
+    bound -= of_comprehensions_alone(ast.parse(code))
     read, tables = set(), [top]
     for table in tables:
         tables += table.get_children()
         for symbol in table.get_symbols():
             if symbol.is_referenced() and (table is top or symbol.is_global()):
                 read.add(symbol.get_name())
-    return bound, read - bound
+    return bound, read - bound - of_comprehensions_alone(ast.parse(code))
 
 
 def test_a_cell_can_be_run_again_after_later_ones(notebook):

@@ -679,6 +679,14 @@ def test_a_decorator_belongs_to_what_is_taken_over_of_a_broken_file(tmp_path):
     assert saved.parts["f"] == part
 
 
+def test_the_variable_of_a_comprehension_is_nobody_elses():
+    """Since Python 3.12 a symbol table has it among the names of the module."""
+    code = "TABLE = [helper(n) for n in range(3)]\ndef f():\n    return n\n"
+    assert names_needed(code) == {"helper", "n", "range"}
+    assert names_needed(code.partition("def")[0]) == {"helper", "range"}
+    assert names_needed("n = 1\nTABLE = [n for n in DATA]") == {"DATA"}
+
+
 def test_a_counter_of_the_notebook_is_needed():
     assert names_needed("def f():\n    global n\n    n += 1") == {"n"}
     assert names_needed("def f():\n    global n\n    n = 1") == set()

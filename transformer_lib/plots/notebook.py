@@ -6,7 +6,9 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-VEGA_LITE = "application/vnd.vegalite.v5+json"  # the one that JupyterLab draws by itself
+# The Vega-Lite that JupyterLab draws by itself. Altair 6 writes version 6; our charts are valid in both.
+VEGA_LITE = "application/vnd.vegalite.v5+json"
+SCHEMA = "https://vega.github.io/schema/vega-lite/v5.20.1.json"
 
 
 def show(figure: Figure, alternative: str) -> None:
@@ -41,10 +43,9 @@ def show_chart(chart: Any) -> None:
     black = {"labelColor": "black", "titleColor": "black"}
     chart = chart.properties(background="white").configure_title(color="black")
     chart = chart.configure_axis(**black).configure_legend(**black)
-    specification = chart.to_dict()
+    specification = chart.to_dict() | {"$schema": SCHEMA}
     if "description" not in specification:
         raise ValueError("the chart has no text alternative; give altair.Chart(description=…)")
-    # A Vega-Lite 5 viewer need not have the very schema that Altair was made from.
     picture = vl_convert.vegalite_to_png(specification, vl_version="5.20", scale=1.5)
     display(
         {

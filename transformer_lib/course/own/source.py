@@ -106,8 +106,11 @@ def names_needed(code: str) -> set[str]:
         SyntaxError: it is not Python.
     """
     top = symtable.symtable(code, "part", "exec")
-    defined = {s.get_name() for s in top.get_symbols() if s.is_assigned() or s.is_imported()}
     tree = ast.parse(code)
+    loops = of_comprehensions_alone(tree)
+    defined = {
+        s.get_name() for s in top.get_symbols() if s.is_assigned() or s.is_imported()
+    } - loops
     inside = {
         name for node in ast.walk(tree) if isinstance(node, ast.Global) for name in node.names
     }
@@ -120,12 +123,33 @@ def names_needed(code: str) -> set[str]:
 
     def used(table: symtable.SymbolTable) -> Iterator[str]:
         for symbol in table.get_symbols():
-            if symbol.is_referenced() and (table is top or symbol.is_global()):
+            of_a_loop = table is top and symbol.is_assigned() and symbol.get_name() in loops
+            if symbol.is_referenced() and (table is top or symbol.is_global()) and not of_a_loop:
                 yield symbol.get_name()
         for child in table.get_children():
             yield from used(child)
 
     return (set(used(top)) | counted & inside) - defined
+
+
+def of_comprehensions_alone(tree: ast.AST) -> set[str]:
+    """The variables of comprehensions that nothing else binds.
+
+    Since Python 3.12 a symbol table has those at the top among the names of the module.
+    """
+    stored = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    ]
+    inside = {
+        node
+        for loop in ast.walk(tree)
+        if isinstance(loop, ast.comprehension)
+        for node in ast.walk(loop.target)
+        if isinstance(node, ast.Name)
+    }
+    return {node.id for node in inside} - {node.id for node in stored if node not in inside}
 
 
 def names_needed_at_once(code: str) -> set[str]:
