@@ -6,7 +6,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-# The Vega-Lite that JupyterLab draws by itself. Altair 6 writes version 6; our charts are valid in both.
+# What JupyterLab draws by itself. Altair 6 writes Vega-Lite 6; our charts are valid in both.
 VEGA_LITE = "application/vnd.vegalite.v5+json"
 SCHEMA = "https://vega.github.io/schema/vega-lite/v5.20.1.json"
 
