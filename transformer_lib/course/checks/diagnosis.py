@@ -206,8 +206,8 @@ def _nearly(
     def but(differs: list[str]) -> str:
         are_right = [x for x in differs if alike(outcomes[x], trial.right[x], exercise.tolerance)]
         are_wrong = [x for x in differs if x not in are_right]
-        said = [f"which does not explain {_few(are_wrong)}"] if are_wrong else []
-        said += [f"with which {_few(are_right)} would fail, too"] if are_right else []
+        said = [f"which does not explain {_first_of(are_wrong)}"] if are_wrong else []
+        said += [f"with which {_first_of(are_right)} would fail, too"] if are_right else []
         return ", and ".join(said)
 
     found = []
@@ -231,7 +231,7 @@ def _nearly(
     return best[0] if len(best) == 1 else None
 
 
-def _few(names: list[str], most: int = 3) -> str:
+def _first_of(names: list[str], most: int = 3) -> str:
     more = len(names) - most
     return f"{quoted(names[:most])} and {more} more" if more > 1 else quoted(names)
 

@@ -85,11 +85,8 @@ def observe(function: Callable[..., Any], case: Case, limited: bool = False) -> 
         # Objects that are no data are never equal, and yet nothing was drawn.
         known = value is None or is_data(_without_names(value))
         repeatable = not known or not compare(value, again, tolerance=ROUNDING)
-    except (
-        Exception,
-        NoEndError,
-        SystemExit,
-    ) as error:  # a list that contains itself cannot be compared
+    except (Exception, NoEndError, SystemExit) as error:
+        # From the comparison, too: a list that contains itself has no end.
         return Outcome(error=error, printed=printed.getvalue())
     return Outcome(value, None, changed, repeatable, gradients, args, printed.getvalue())
 
