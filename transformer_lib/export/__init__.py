@@ -2,11 +2,10 @@
 
 from pathlib import Path
 
-from safetensors import SafetensorError
-
 from transformer_lib.errors import UserError, require
 from transformer_lib.experiment.run import Run
 from transformer_lib.files import must_be_new, new_folder
+from transformer_lib.training.checkpoint import disk_errors
 
 FORMATS = ("ctranslate2", "huggingface")
 
@@ -27,8 +26,5 @@ def export(run: Run, form: str, folder: Path) -> None:
     else:
         require("transformers", "export")
         from transformer_lib.export.huggingface import write
-    with new_folder(folder) as temporary:
-        try:
-            write(run, temporary)
-        except SafetensorError as error:  # a full disk, which is not an OSError there
-            raise OSError(str(error)) from error
+    with new_folder(folder) as temporary, disk_errors():
+        write(run, temporary)

@@ -3,8 +3,9 @@
 import json
 import re
 import zlib
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -218,11 +219,17 @@ def _write(path: Path, tensors: dict[str, Tensor], progress: dict[str, Any]) -> 
         "progress": json.dumps(progress),
         "checksums": json.dumps({name: _checksum(tensor) for name, tensor in tensors.items()}),
     }
-    with atomic_path(path) as temporary:
-        try:
-            save_file(tensors, temporary, metadata=metadata)
-        except SafetensorError as error:
-            raise OSError(str(error)) from error
+    with atomic_path(path) as temporary, disk_errors():
+        save_file(tensors, temporary, metadata=metadata)
+
+
+@contextmanager
+def disk_errors() -> Iterator[None]:
+    """A full disk is an OSError here; for safetensors, which writes the file, it is none."""
+    try:
+        yield
+    except SafetensorError as error:
+        raise OSError(str(error)) from error
 
 
 def _read(path: Path, prefix: str = "") -> tuple[dict[str, Tensor], dict[str, Any]]:

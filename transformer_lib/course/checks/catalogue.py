@@ -75,22 +75,17 @@ def as_markdown() -> str:
         "`transformer-lib misconceptions --markdown`.",
         "",
     ]
-    chapters = {task.name: task.chapter for task in reversed(tasks())}
-    places = {
-        m.id: min((chapters.get(x, "") for x in m.answers), key=_last_if_none) for m in bank()
-    }
-    for place in sorted(set(places.values()), key=_last_if_none):
-        lines += [f"## {title(place) if place else 'Assignments'}", "", *HEAD]
+    chapters = {task.name: task.chapter for task in tasks()}
+    places = {m.id: min(chapters.get(x, ASSIGNMENTS) for x in m.answers) for m in bank()}
+    for place in sorted(set(places.values())):
+        lines += [f"## {title(place) if place != ASSIGNMENTS else place}", "", *HEAD]
         lines += [_row(mistake) for mistake in bank() if places[mistake.id] == place]
         lines += [""]
     return "\n".join(lines)
 
 
+ASSIGNMENTS = "Assignments"  # which comes after all names of chapters, 01_… to 16_…
 HEAD = ["| | mistake | found in | what it does | seen in |", "|---|---|---|---|---|"]
-
-
-def _last_if_none(chapter: str) -> tuple[bool, str]:
-    return not chapter, chapter
 
 
 def _row(mistake: Misconception) -> str:

@@ -31,7 +31,7 @@ from transformer_lib.course.checks.repair import Repair, Workshop
 from transformer_lib.course.checks.verdict import Finding, Verdict
 from transformer_lib.course.checks.whatif import never_read, what_if, without_influence
 from transformer_lib.course.misconceptions.bank import Misconception, wrong_answers
-from transformer_lib.course.sandboxed.explain import explain_error, shapes_there
+from transformer_lib.course.sandboxed.explain import explain_error, innermost, shapes_there
 from transformer_lib.errors import did_you_mean
 from transformer_lib.randomness import seeded
 
@@ -448,9 +448,7 @@ def _is_raised_by_a_stub(error: BaseException | None) -> bool:
     """Whether a ``raise`` made it. PyTorch has the same error for operations that a dtype lacks."""
     if not isinstance(error, NotImplementedError):
         return False
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
+    trace = innermost(error)
     if trace is None:
         return True
     return dis.opname[trace.tb_frame.f_code.co_code[trace.tb_lasti]] == "RAISE_VARARGS"

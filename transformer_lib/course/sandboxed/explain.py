@@ -6,6 +6,7 @@ import sys
 import textwrap
 import traceback
 from pathlib import Path
+from types import TracebackType
 
 import torch
 
@@ -35,6 +36,14 @@ def explain_error(error: BaseException) -> str:
         of = f" ({file.name})" if file.is_file() else ""
         where += f", and in it {last.name}{of}, {_place(last)}"
     return f"{where}: {said}"
+
+
+def innermost(error: BaseException) -> TracebackType | None:
+    """The last entry of its traceback, where it was raised."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace
 
 
 def _place(frame: traceback.FrameSummary) -> str:

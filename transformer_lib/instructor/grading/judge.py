@@ -17,6 +17,7 @@ from transformer_lib.checks import check as check_in_notebooks
 from transformer_lib.course.checks import check
 from transformer_lib.course.checks.verdict import Verdict
 from transformer_lib.course.sandboxed import wire
+from transformer_lib.course.sandboxed.explain import innermost
 from transformer_lib.instructor.grading.master import (
     Cell,
     Master,
@@ -339,9 +340,7 @@ def _say_little(error: Exception) -> str:
     if hasattr(error, "explanation"):
         kind = "an exception" if isinstance(error, StudentError) else type(error).__name__
         return f"{HIDDEN}: your code raised {kind}"
-    frame = error.__traceback__
-    while frame is not None and frame.tb_next is not None:
-        frame = frame.tb_next
+    frame = innermost(error)
     own = frame is not None and frame.tb_frame.f_code.co_filename == TESTS
     if isinstance(error, AssertionError) and own and error.args:
         return f"{HIDDEN}: {error}"
