@@ -135,6 +135,8 @@ def test_pictures_have_a_text_alternative(notebook):
             if "image/png" in data:
                 assert len(data.get("text/plain", "")) > 30
                 assert not data["text/plain"].startswith("<"), "show it with plots.notebook.show"
+                # The text of the picture in pages that nbconvert makes.
+                assert output.metadata["image/png"]["alt"] == data["text/plain"]
 
 
 def test_no_output_needs_the_network(notebook):

@@ -13,11 +13,9 @@ SCHEMA = "https://vega.github.io/schema/vega-lite/v5.20.1.json"
 
 def show(figure: Figure, alternative: str) -> None:
     """Display a figure in a notebook; ``alternative`` describes it in words."""
-    from IPython.display import display
-
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=110)
-    display({"image/png": buffer.getvalue(), "text/plain": alternative}, raw=True)
+    _display({"image/png": buffer.getvalue()}, alternative)
 
 
 def as_data_uri(figure: Figure) -> str:
@@ -37,7 +35,6 @@ def show_chart(chart: Any) -> None:
         ValueError: the chart has no description.
     """
     import vl_convert
-    from IPython.display import display
 
     # Dark letters on white, or JupyterLab's dark theme would write white on it.
     black = {"labelColor": "black", "titleColor": "black"}
@@ -47,11 +44,12 @@ def show_chart(chart: Any) -> None:
     if "description" not in specification:
         raise ValueError("the chart has no text alternative; give altair.Chart(description=…)")
     picture = vl_convert.vegalite_to_png(specification, vl_version="5.20", scale=1.5)
-    display(
-        {
-            VEGA_LITE: specification,
-            "image/png": picture,
-            "text/plain": specification["description"],
-        },
-        raw=True,
-    )
+    _display({VEGA_LITE: specification, "image/png": picture}, specification["description"])
+
+
+def _display(data: dict[str, Any], alternative: str) -> None:
+    """The description is also the ``alt`` of a page made with nbconvert's classic template."""
+    from IPython.display import display
+
+    metadata = {"image/png": {"alt": alternative}}
+    display(data | {"text/plain": alternative}, metadata=metadata, raw=True)
