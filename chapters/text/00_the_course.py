@@ -14,18 +14,18 @@
 # # The Transformer, built and trained
 #
 # In 2017 the paper [“Attention Is All You Need”](https://arxiv.org/abs/1706.03762) described a
-# translation model of a few simple parts. Nearly every large language model since then is made of
-# parts of the same kind. In this course you write all of them, assemble them into a Transformer of
-# your own, train it, break it, and judge the result.
+# translation model built from a few simple parts. Nearly every large language model since then has
+# been built from parts of the same kind. In this course you write all these parts, assemble them
+# into a Transformer of your own, train it, break it, and judge the result.
 #
-# You need a laptop; no GPU, and no network once the course is installed.
+# You need a laptop, but no GPU, and no network once the course is installed.
 #
 # ## The map
 #
-# An arrow leads from a chapter to one that uses its ideas (chapters 1 to 4 also use finished parts,
-# before a later chapter opens them). Colors: green is the overview, blue the ideas, orange the
-# model, and pink what you do with it. Each dot is an exercise, and a filled one is an exercise that
-# you have done: run the cell again from time to time.
+# An arrow leads from a chapter to one that uses its ideas (chapters 1 to 4 also use finished parts
+# that later chapters take apart). Colors: green is the overview, blue the ideas, orange the
+# model, and pink what you do with it. Each dot is an exercise; a filled dot is one that you have
+# done. Run the cell again from time to time to see your progress.
 
 # %%
 from IPython.display import Markdown
@@ -44,16 +44,16 @@ print(so_far.summary)
 # ## Are you ready?
 #
 # You should know Python and, from a first course on neural networks, what a matrix product, a
-# gradient and a training step are. Six questions, a minute or two each; write your answers down
-# before you scroll on, for the cell below them prints the right ones.
+# gradient and a training step are. Here are six questions, a minute or two each. Write your answers
+# down before you scroll on: the cell below prints the right ones.
 #
 # 1. `x` is (8, 10, 64) and `W` is (64, 32). What shape is `x @ W`?
 # 2. `x` is (8, 10, 64) and `b` is (10, 1). What shape is `x + b`, and what is added to what?
 # 3. What is the softmax of (0, 0, ln 2)?
 # 4. $y = w^2 x$ with $w = 3$ and $x = 2$. What is $\partial y/\partial w$?
-# 5. A network gives the right class probability 1/4. What is the cross-entropy, in nats?
-# 6. Write a module (`nn.Module`) that applies `nn.Linear(64, 32)` and then a ReLU. How many numbers
-#    does an optimizer train in it?
+# 5. A network gives the correct class a probability of 1/4. What is the cross-entropy, in nats?
+# 6. Write a module (`nn.Module`) that applies `nn.Linear(64, 32)` and then a ReLU. How many
+#    trainable parameters does it have?
 
 # %%
 import math
@@ -81,7 +81,7 @@ print("5.", round(-math.log(1 / 4), 2))
 print("6.", sum(p.numel() for p in Layer().parameters()), "= 64 · 32 weights and 32 biases")
 
 # %% [markdown]
-# Five or six right: begin. If 1 or 2 gave you trouble, work through PyTorch's [introduction to
+# If you got five or six right, begin. If 1 or 2 gave you trouble, work through PyTorch's [introduction to
 # tensors](https://docs.pytorch.org/tutorials/beginner/introyt/tensors_deeper_tutorial.html) first;
 # if 3, 4 or 5 did, the chapters on softmax and backpropagation in any book on deep learning; if 6
 # did, PyTorch's page on [how a network is
@@ -93,18 +93,21 @@ print("6.", sum(p.numel() for p in Layer().parameters()), "= 64 · 32 weights an
 # - **Predict first.** Each chapter opens with a question. Write your answer down before you read
 #   on; a wrong guess that you remember teaches more than a right explanation that you skim.
 # - **Run the cells yourself**, from top to bottom, with Shift+Enter. Change a number and run a cell
-#   again. “Restart Kernel and Run All Cells” in the menu Kernel brings you back.
-# - **Write the pieces.** An exercise is an unfinished function and a call of `check`. The check
-#   says at once which properties hold. If your code behaves like a mistake that others have made
-#   before you, it says what to look at; if it does not know the mistake, it looks for the place in
-#   your code, which takes some seconds, in a large class up to half a minute.
+#   again. “Restart Kernel and Run All Cells” in the Kernel menu gives you a clean start (it does
+#   not undo your changes).
+# - **Write the pieces.** An exercise is an unfinished function and a call to `check`. The check
+#   tells you at once which properties hold. If your code behaves like a mistake that others have
+#   made before you, the check says what to look at. If it does not know the mistake, it searches
+#   your code for the place that is wrong, which takes a few seconds, or up to half a minute for a
+#   large Python class.
 # - **Keep them.** What passes its check is kept in the file `my_transformer.py` beside the
-#   notebooks, and the cells below and the chapters after it use yours: `attention =
-#   mine("attention")`. Where you have none yet they use the course's, so that you can skip an
-#   exercise, come back to it, or begin in the middle. The file is yours: read it, change it, run it
+#   notebooks, and from then on the cells below it and the later chapters use your version:
+#   `attention = mine("attention")`. Where you have no version yet, they use the course's, so you
+#   can skip an exercise, come back to it, or begin in the
+#   middle. The file is yours: read it, change it, run it
 #   without the course.
 #
-# This is what a check looks like. Our function should return the penalty by which beam search
+# This is what a check looks like. The function should return the penalty by which beam search
 # divides a translation's score, $((5 + |Y|)/6)^\alpha$, where $|Y|$ is the translation's length
 # (beam search comes in chapter 12 and does not matter here). The version below forgets the
 # exponent:
@@ -117,47 +120,48 @@ def length_penalty(length, alpha):
 check(length_penalty, seed=1)
 
 # %% [markdown]
-# Read it from the top: the verdict, what the mistake looks like, and then one line for each
-# property that was tested. The test numbers are new in each call, so there is no point in
-# hard-coding the expected ones; `seed=1` brings the same numbers back. A name like M125
+# Read it from the top: the verdict, a hint about the mistake, and then one line for each property
+# that was tested. The test inputs are different in each call, so there is no point in hard-coding
+# the expected results; `seed=1` brings the same inputs back. A name like M125
 # is the mistake's number in the [list of mistakes](../docs/misconceptions.md);
 # `transformer-lib misconceptions M125` says more about it.
 #
 # ## When you are stuck
 #
 # 1. Read the first line of the verdict again, and the first ✗. Make the smallest example that
-#    fails, and print the shape after every step. What your function prints while it is checked
-#    is shown at the end of the verdict, for the first case that went wrong.
+#    fails, and print the shape after every step. Whatever your function prints during the check
+#    appears at the end of the verdict, for the first case that failed.
 # 2. Open the hint below the exercise.
 # 3. `solution("attention")` shows one way and says why. You must have tried first, and the progress
-#    list remembers that you have seen it: reading a solution replaces an exercise only if you close
-#    it and write it again.
+#    list remembers that you have looked: reading a solution is no substitute for the exercise
+#    unless you then close it and write the function yourself.
 # 4. Go on. Everything after the exercise works with the course's version.
 #
 # **With a programming assistant.** It can write every exercise of this course, and then *it* has
 # practiced. Let it explain an error message, ask it for a smaller case to work out by hand, have it
-# question you; write the answer yourself. In the top folder of your working copy (the one that
+# quiz you; but write the answer yourself. In the top folder of your working copy (the one that
 # `make lab` opened) there is a file `AGENTS.md`, which such programs look for: it asks them to
-# teach and not to solve, to let `check` judge, and to read its hint to you. Before you hand
-# anything in, ask whether your instructor allows more or less than this.
+# teach and not to solve, to let `check` judge, and to read you the hint that `check` gives. Before
+# you hand anything in, ask your instructor whether more or less than this is allowed.
 #
 # ## How long it takes
 #
-# ●○○ is one idea, ●●○ takes several steps, ●●● is an experiment or a part of a real system.
-# The minutes are for somebody new to the subject. (Commands that begin with `make`, here and in
-# later chapters, work in the project's folder, not in your working copy.)
+# ●○○ is one idea, ●●○ takes several steps, ●●● is an experiment or a part of a real system. The
+# minutes in the table below are for somebody new to the subject. (Run commands that begin with
+# `make`, here and in later chapters, in the project's folder, not in your working copy.)
 
 # %%
 Markdown(timetable())
 
 # %% [markdown]
 # The five assignments, after chapters 4, 7, 9, 12 and 15, come on top of this and take about 18
-# hours in all. With four hours per week the course fills a semester. In eight weeks: chapters 1–2,
-# 3–4, 5–6, 7–8, 9–10, 11–12, 13–14, 15–16. A long weekend is enough for 1, 5, 7, 10 and 11; the
-# course provides what they use of the others. Instructors find the rest in `docs/grading.md`.
+# hours in all. At four hours per week the course fills a semester. A plan for eight weeks: chapters
+# 1–2, 3–4, 5–6, 7–8, 9–10, 11–12, 13–14, 15–16. A long weekend is enough for chapters 1, 5, 7, 10
+# and 11; the course provides what they use from the others. What instructors need is in
+# `docs/grading.md`.
 #
-# All exercises, with what each is for, are listed in
-# [docs/exercises.md](../docs/exercises.md), and your own list is here:
+# All exercises, with the purpose of each, are listed in [docs/exercises.md](../docs/exercises.md).
+# Your own progress is here:
 
 # %%
 progress()
@@ -165,14 +169,14 @@ progress()
 # %% [markdown]
 # ## Notation
 #
-# The names are those of the paper and of the code; the order of axes is always the same.
+# The names are the ones used in the paper and in the code; the order of axes is always the same.
 #
 # | name | meaning | in the paper's base model |
 # |---|---|---|
-# | `batch` (batch_size) | sentences that are computed together | |
+# | `batch` (batch_size) | number of sentences that are processed together | |
 # | `src_len` | length in tokens of the longest source sentence in the batch | |
 # | `tgt_len` | length in tokens of the longest target sentence | |
-# | `d_model` | width: numbers in the vector of a token | 512 |
+# | `d_model` | width: how many numbers a token's vector has | 512 |
 # | `num_heads` (h) | attention heads of a sublayer | 8 |
 # | `d_k` (= d_q) | width of a query or key of one head, d_model / h | 64 |
 # | `d_v` | width of a value of one head, d_model / h | 64 |
@@ -187,7 +191,7 @@ progress()
 # | queries, keys | (batch, heads, length, d_k) |
 # | values | (batch, heads, length, d_v) |
 # | attention weights | (batch, heads, queries, keys) |
-# | masks | as the weights (in chapter 2 (batch, keys)), boolean; **True means: may attend** |
+# | masks | like the weights (in chapter 2: (batch, keys)), boolean; **True means “may attend”** |
 #
 # Four token numbers are special everywhere: `<pad>` = 0 pads the shorter sentences, `<unk>` = 1 is
 # an unknown piece, `<s>` = 2 begins what the decoder reads, `</s>` = 3 ends every sentence.

@@ -18,14 +18,14 @@
 #
 # - say what goes into a translation model and what comes out,
 # - read a learning curve and a BLEU score,
-# - turn a model that knows the next token into one that translates, with a loop of your own,
-# - translate your own sentences and look at where the model looked.
+# - turn a model that predicts the next token into one that translates, with a loop of your own,
+# - translate your own sentences and see where the model looks.
 #
-# Reading takes about half an hour, computing about two minutes. No network is needed.
+# Reading takes about half an hour, running the cells about two minutes. No network is needed.
 #
 # **Predict first.** The model below will train for 300 steps. It has never seen a word of either
-# language before. Out of ten everyday sentences that it has not seen in training, how many will it
-# then translate correctly? Write your number down; you will compare it at the end.
+# language before. Of ten everyday sentences that it has not seen in training, how many will it then
+# translate correctly? Write your number down; you will come back to it below.
 
 # %%
 import tempfile
@@ -59,11 +59,11 @@ pd.set_option("display.max_colwidth", None)
 #
 # This is the model of the paper [“Attention Is All You Need”](https://arxiv.org/abs/1706.03762)
 # (Vaswani et al. 2017). An **encoder** reads the source sentence and turns it into one vector per
-# token; together they are the **memory**. A **decoder** reads the part of the translation that
-# exists so far, looks into the memory, and proposes the next token; that token is appended, and the
-# decoder runs again.
+# **token**, which is a word, a piece of a word or a punctuation mark; together, these vectors are
+# the **memory**. A **decoder** reads the translation so far, looks into the memory, and proposes
+# the next token; that token is appended, and the decoder runs again.
 #
-# The number in each box is the chapter that builds it. Here we take the finished boxes from
+# The number in each box is the chapter that builds that part. Here we take the finished parts from
 # `transformer_lib` and see what they can do together.
 
 # %%
@@ -73,11 +73,11 @@ show(architecture(), ALTERNATIVE)
 # ## The text
 #
 # The course comes with 50,001 sentence pairs from [Tatoeba](https://tatoeba.org), a collection
-# written by volunteers (CC BY 2.0 FR). One *experiment* describes everything that determines a
-# result: the text, the model, the training. We take the one that is bundled and shorten its
-# training to 300 steps, which take one or two minutes on two CPU cores.
+# written by volunteers (CC BY 2.0 FR). An *experiment* is a description of everything that
+# determines a result: the text, the model, the training. We take one that comes with the library
+# and shorten its training to 300 steps, which take one or two minutes on two CPU cores.
 #
-# Preparing the text happens once; the second time it is read from a cache.
+# The text is prepared once; after that it is read from a cache.
 
 # %% tags=["nbval-ignore-output"]
 experiment = load_config(
@@ -92,10 +92,11 @@ print(f"{len(data.valid):,} sentences to watch the training with")
 print(f"{len(data.test):,} sentences to judge it by")
 
 # %% [markdown]
-# Not every pair is used. 1,977 pairs are those of the 1,500 English sentences that are kept for
-# validation and test, with all their translations: a model that has seen the question deserves no
-# credit for knowing the answer. And two pairs went because one side is several times as long as the
-# other, which usually means that they do not say the same thing.
+# Not every pair is used for training. 1,977 pairs belong to the 1,500 English sentences that are
+# held out for validation and test, with all their
+# translations: a model that has seen the question deserves no
+# credit for knowing the answer. Two more pairs were dropped because one side is several times as
+# long as the other, which usually means that the two sides do not say the same thing.
 #
 # Here are the first test sentences. Some have several translations in the collection, and the test
 # set keeps them all:
@@ -111,8 +112,8 @@ pd.DataFrame(
 # %% [markdown]
 # ### Tokens
 #
-# The model does not read letters or words but **pieces**: frequent words are one piece, rare ones
-# are put together from several. The 4,000 pieces were learned from both languages at once (chapter
+# The model does not read letters or words but **pieces**: a frequent word is one piece, and a rare
+# one is assembled from several. The 4,000 pieces were learned from both languages at once (chapter
 # 3 shows how); `▁` marks the beginning of a word.
 
 # %%
@@ -122,7 +123,8 @@ for sentence in ("Where is the station?", "Wo ist der Bahnhof?", "The hedgehog s
 
 # %% [markdown]
 # *Where*, *is*, *the*, *Wo*, *ist* and *der* are one piece each. *station* takes two, and
-# *Bahnhof*, which every tourist knows, takes five: in these 48,000 pairs it is not frequent enough.
+# *Bahnhof*, which every tourist knows, takes five: it does not occur often enough in these 48,000
+# pairs.
 # The hedgehog is broken into nothing but fragments. The model can still read such words, but it has
 # to learn what the fragments mean together.
 #
@@ -143,12 +145,17 @@ show(
 #
 # ## The model
 #
-# Two encoder and two decoder layers, and each token is a vector of 192 numbers. The paper's base
-# model has six of each and 512 numbers. Apart from sizes, this experiment differs from the paper's
-# model mainly in two ways: each norm, which brings the vectors to a standard size, comes *before*
-# its **sublayer** (an attention or a feed-forward network), an order that trains more easily
-# (chapter 9), and the two embeddings and the output projection are three tables, where the paper
-# has one (chapter 3). Both are settings of the experiment.
+# Our model has two encoder layers and two decoder layers, and each token is a vector of 192
+# numbers. The paper's base model has six layers of each kind and vectors of 512 numbers. Apart from
+# its size, our model differs from the paper's mainly in two ways:
+#
+# - Each norm, which brings the vectors to a standard size, comes *before* its **sublayer**
+#   (attention or a feed-forward network) and not after it. This order trains more easily (chapter
+#   9).
+# - The two embeddings (of source and target tokens) and the output projection are three separate
+#   tables. The paper has one table for all three (chapter 3).
+#
+# Both are settings of the experiment.
 
 # %%
 model = build_model(experiment, len(data.tokenizer))
@@ -164,8 +171,8 @@ for part, count in parts.items():
     print(f"{part:34}{count:>10,}")
 
 # %% [markdown]
-# More than half of this small model is its vocabulary. Before training, all these numbers are
-# random, and so is what the model says:
+# More than half of this small model's parameters belong to its vocabulary. Before training all of
+# them are random, and so is what the model says:
 
 # %% tags=["nbval-ignore-output"]
 SENTENCES = ["I am hungry.", "Where is my car?", "Tom does not want to go home."]
@@ -177,9 +184,10 @@ for source, said in zip(SENTENCES, translate(model, data.tokenizer, SENTENCES, b
 # %% [markdown]
 # ## Training, live
 #
-# In each step the model reads a batch of sentence pairs, more than a hundred, and, for every target
-# token, predicts how probable each of the 4,000 pieces is as the next one. The **loss** is the mean
-# of −log p of the right piece, here with the natural logarithm, in **nats**. A model that knows
+# In each step the model reads a batch of more than a hundred sentence pairs and, at every position
+# of the target, predicts how probable each of the 4,000 pieces is as the next token. The **loss**
+# is the mean of −log p, where p is the probability of the right piece; with the natural logarithm,
+# as here, its unit is the **nat**. A model that knows
 # nothing and treats all pieces as equally likely pays ln 4000 ≈ 8.3; one that is always right and
 # certain pays 0. After every step the weights move a little in the direction that lowers the loss.
 # (To be exact, the training lowers a *smoothed* version of it, in which being too certain also
@@ -187,8 +195,8 @@ for source, said in zip(SENTENCES, translate(model, data.tokenizer, SENTENCES, b
 #
 # Five times during the training the library stops to look at the validation sentences. We use that
 # moment for two things. We translate our three sentences. And we ask how much the decoder listens
-# to the encoder: we compute the loss twice, once with the right source sentences and once with each
-# translation given the source of *another* pair. A decoder that ignores the source would not
+# to the encoder: we compute the loss twice, once with the right source sentences and once with the
+# source of *another* pair for each translation. A decoder that ignores the source would not
 # notice.
 
 
@@ -227,9 +235,9 @@ translations
 
 # %% [markdown]
 # Read each column from top to bottom. From early on nearly all of these are German words in German
-# order, with the right mark at the end. Some become correct, others stay wrong to the end; in
-# another run, a correct one may get lost again. How much does the decoder listen to the encoder by
-# then? The two losses show it:
+# order, with the right punctuation mark at the end. Some become correct, others stay wrong to the end; in
+# another run, a correct one may get lost again. How much does the decoder listen to the encoder?
+# The two losses show it:
 
 # %% tags=["nbval-ignore-output"]
 steps = list(listening)
@@ -249,16 +257,17 @@ assert wrong[-1] - right[-1] > 1.5 * (wrong[1] - right[1]), (
 )
 
 # %% [markdown]
-# Before training both are near 8.7, a little worse than ln 4000, because random scores prefer some
-# pieces. After the first 60 steps the loss is about 5 even with the wrong source. That much can be
-# known about a German sentence without the English, namely which words are frequent and which word
-# follows which. The right source is worth about 1 nat at that point. From then on the upper curve
+# Before training both losses are near 8.7, a little worse than ln 4000, because random scores
+# prefer some pieces. After the first 60 steps the loss is about 5 even with the wrong source. A
+# model can get that far without the English: it is enough to know which words are frequent and
+# which word follows which. The right source is worth about 1 nat at that point. From then on the upper curve
 # hardly moves, and the lower one goes on falling, until the source is worth about 2.6 nats per
-# token. (The upper curve does not measure how much German the decoder knows: one that trusts its
-# source pays for a wrong one. And it is one training run; another seed gives other numbers.)
+# token. (The upper curve does not measure how much German the decoder knows: a decoder that trusts
+# its source pays for a wrong source. And this is a single training run; another seed gives other
+# numbers.)
 #
-# And the score during the training, over time and over the tokens read; **BLEU** compares with
-# human translations, as explained below:
+# Here is the score during training, over time and over the number of tokens read. **BLEU** compares
+# the output with human translations, as explained below:
 
 # %% tags=["nbval-ignore-output"]
 records = read_metrics(folder)
@@ -273,8 +282,9 @@ show(
 # ## From the next token to a sentence
 #
 # What has been trained is not a translator yet. Given the source and the beginning of a
-# translation, the decoder returns a score for each of the 4,000 pieces; softmax turns the scores
-# into probabilities. These are the five likeliest pieces after each word of *Wo ist mein Auto?*
+# translation, the decoder returns a score, or **logit**, for each of the 4,000 pieces; softmax
+# turns the logits into
+# probabilities. These are the five likeliest pieces after each word of *Wo ist mein Auto?*
 
 # %% tags=["nbval-ignore-output"]
 run = load_run(folder)
@@ -298,11 +308,11 @@ for length in range(len(beginning) + 1):
 
 # %% [markdown]
 # That is all a language model gives, in 2017 and today: a distribution over the next token. A
-# *loop* turns it into a sentence, and you write it.
+# *loop* turns it into a sentence, and you will write that loop.
 #
 # ### The loop
 #
-# ●●○ · 20 minutes · it turns a model that knows the next token into a translator
+# ●●○ · 20 minutes · it turns a model that predicts the next token into a translator
 #
 # `next_logits(tokens)` takes the list of all tokens so far, beginning with `BOS` (the number of
 # `<s>`), and returns a score for each piece of the vocabulary, as above. Append the likeliest piece
@@ -332,8 +342,8 @@ check(greedy_decode)
 #
 # </details>
 #
-# From here on the chapter uses your loop, once it has passed its check; until then it uses the
-# course's. The line says which.
+# From here on the chapter uses your loop if it has passed its check, and the course's otherwise.
+# The line below the next cell says which.
 
 # %%
 greedy_decode = mine("greedy_decode")
@@ -345,8 +355,8 @@ print(*run.tokenizer.pieces(translation), "→", run.tokenizer.decode([translati
 
 # %% [markdown]
 # **A common mistake** is to give the model only its last token, `next_logits(tokens[-1:])`. The
-# code runs, but the decoder has no memory of earlier calls: it must read the whole beginning every
-# time. What such a loop says after *Wo ist* depends on *ist* alone, not on what precedes it:
+# code runs, but the decoder remembers nothing of earlier calls: it must read the whole translation
+# so far every time. After *Wo ist*, such a loop shows it only *ist*, and not what precedes it:
 
 # %% tags=["nbval-ignore-output"]
 forgetful = greedy_decode(lambda tokens: next_logits(tokens[-1:]), max_len=20)
@@ -357,14 +367,16 @@ print(run.tokenizer.decode([forgetful])[0])
 # ## How good is it?
 #
 # **BLEU** counts how many *n-grams* (runs of one to four words) of the output also occur in a human
-# translation, and takes points off if the output is too short. 100 would mean that every sentence
-# equals a reference word for word; professional translators, compared with one another, stay far
+# translation, the **reference**, and takes points off if the output is too short. A score of 100
+# would mean that every sentence equals a reference word for
+# word; professional translators, compared with one another, stay far
 # below that, since a sentence has many right translations. Chapter 13 computes it by hand and shows
 # what it misses. We always use [sacreBLEU](https://github.com/mjpost/sacrebleu) and print its
 # *signature*, without which a BLEU score means little.
 #
-# Now the 1,000 test sentences. Instead of only the likeliest token at each step, the library keeps
-# the four likeliest beginnings (**beam search**, chapter 12). Look at BLEU with all references;
+# Now let us score the 1,000 test sentences. Instead of only the likeliest token at each step, the
+# library keeps the four likeliest beginnings of a translation (**beam search**, chapter
+# 12). Look at BLEU with all references;
 # chapter 13 explains the other scores and the signature, and chapter 15 the cost.
 
 # %% tags=["nbval-ignore-output"]
@@ -376,8 +388,8 @@ assert "nrefs:var" in result.bleu.signature, (
 print(result.as_text())
 
 # %% [markdown]
-# And now your prediction: ten test sentences, taken at regular intervals, next to what a person
-# wrote.
+# Now back to your prediction: here are ten test sentences, taken at regular intervals, with the
+# model's translation next to a person's.
 
 # %% tags=["nbval-ignore-output"]
 every = range(0, len(data.test), len(data.test) // 10)
@@ -392,15 +404,14 @@ assert len(comparison) == 10, "not as on this page: restart the kernel and run a
 comparison
 
 # %% [markdown]
-# Training took 300 steps, however long your machine needed for them, so your scores are near those
-# stored on this page. For a better model, give it 2,000 steps (`training.steps=2000` where the
-# experiment is loaded) and run the cells again.
+# How many of the ten are right? When this page was written, one or two were, depending on the
+# judge. Of the others, some are German sentences about something else, and some are not quite
+# German. Look closely: a right translation need not be the one that the person wrote, and a wrong
+# one can differ from it in a single word. BLEU sees neither.
 #
-# How many of your ten? When this page was written, one or two were right, depending on the judge;
-# of the others some are German sentences about something else, and some are not quite German. Look
-# closely: a right translation
-# need not be the one that the person wrote, and a wrong one can differ from it in a single word.
-# BLEU sees neither.
+# Training took 300 steps, however long your machine needed for them, so your scores should be close
+# to those stored on this page. For a better model, give it 2,000 steps (`training.steps=2000` where
+# the experiment is loaded) and run the cells again.
 #
 # ## Your own sentences
 #
@@ -420,17 +431,17 @@ for source, said in zip(sentences, run.translate(sentences)):
     print(f"{source}\n    {said}\n")
 
 # %% [markdown]
-# Compare with the data: the model has never met a sentence as long as the last one, nor the word
-# *hedgehog*, whose pieces it knows from other words only. But it also fails with frequent words in
-# short sentences, after 300 steps.
+# Remember the training data: the model has never met a sentence as long as the last one, nor the
+# word *hedgehog*, whose pieces it knows only from other words. But after 300 steps it also fails on
+# short sentences of frequent words.
 #
 # ## Where does it look?
 #
 # Before each token that it produces, the decoder weighs the source tokens: how much of each should
-# go into the decision? These **attention weights** are numbers between 0 and 1, and those of one
-# target token add up to 1. Each layer weighs the source four times, independently: with four
-# **heads** (chapter 6). Here are the weights for one sentence, as a mean over both layers and all
-# heads:
+# go into the decision? The answers, the **attention weights**, are numbers between 0 and 1, and for
+# each target token they add up to 1. Each layer has four **heads** (chapter 6) that weigh the
+# source independently of one another. Here are the weights for one sentence, averaged over both
+# layers and all heads:
 
 # %% tags=["nbval-ignore-output"]
 sentence = "My brother bought a new car."
@@ -443,38 +454,40 @@ show(
 )
 
 # %% [markdown]
-# Read it row by row. In most rows one or two cells stand out; the path runs roughly from the top
-# left to the bottom right, because English and German often agree in word order. Where a word of
-# the translation is wrong, see where that row looks: at the wrong word? The mean hides that the
-# heads do different things. Here is each on its own: move the two sliders, and point at a cell to
-# read its weight.
+# Read it row by row. In most rows one or two cells stand out. They form a path that runs roughly
+# from the top left to the bottom right, because English and German often agree in word order. Where a word of
+# the translation is wrong, see where that row looks: at the wrong word? The mean hides the fact
+# that the heads do different things. Here is each head on its own: move the two sliders to choose a
+# layer and a head, and point at a cell to read its weight.
 
 # %% tags=["nbval-ignore-output"]
 assert weights.shape[:2] == (2, 4), "not as on our machines: restart the kernel and run all cells"
 show_chart(attention_explorer(weights, tgt_pieces, src_pieces))
 
 # %% [markdown]
-# Most heads look sharply at one or two words, but not all at the same ones: choose a row, and see
-# where one head after another looks. All of this was learned from sentence pairs alone. Chapter 14
+# Most heads focus on one or two words, but not all of them on the same words: choose a row, and see
+# where each head looks. All of this was learned from sentence pairs alone. Chapter 14
 # measures which heads matter, and shows why a bright cell is not yet an explanation.
 #
 # ## Summary
 #
 # 1. A translation model turns source tokens into a memory and, given the memory and the translation
-#    so far, predicts how probable each next token is. A loop turns that into sentences.
+#    so far, predicts how probable each piece is as the next token. A loop turns these predictions
+#    into sentences.
 # 2. Training lowers one number, the mean −log p of the right next token (smoothed a little).
 #    Translations are a by-product of that.
-# 3. In 300 steps it learned to write something like German that has to do with the English, and a
-#    few right translations; long sentences, which it has never met, are beyond it.
+# 3. In 300 steps the model learned to write something like German that has to do with the English,
+#    and it got a few translations right. Long sentences, which it has never met, are beyond it.
 # 4. A score means something only if the test sentences, with all their other translations, were
 #    kept out of training.
 # 5. BLEU compares the output with human translations by the n-grams they share; scores can be
 #    compared only on the same test set and with the same signature.
 #
 # **In the paper:** figure 1 is the picture above, section 3 the model, section 5 the training.
-# **Read on:** `make train-demo` gives this model and an RNN three minutes each and compares them;
+# **Read on:** `make train-demo` trains this model and an RNN for three minutes each and compares
+# them;
 # at this size they are close, and chapter 15 shows when that changes.
 #
-# In **assignment 4** you build a translator from such parts, including its loop.
+# In **assignment 4** you build a translator from such parts, including its decoding loop.
 #
 # **Next:** [2 · From the RNN to attention](02_from_rnn_to_attention.ipynb)

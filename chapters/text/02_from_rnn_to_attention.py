@@ -13,21 +13,21 @@
 # %% [markdown]
 # # 2 · From the RNN to attention
 #
-# Before the Transformer, neural translation was mostly done by recurrent networks. Attention was
-# invented for them, to mend a weakness that you will see with your own eyes in this chapter. Then
-# the Transformer kept the remedy and dropped the patient. By the end you can
+# Before the Transformer, neural translation was mostly done with recurrent networks. Attention was
+# invented for them, to remedy a weakness that you will see for yourself in this chapter. Then the
+# Transformer kept the remedy and dropped the patient. By the end you can
 #
 # - write an LSTM and a sequence-to-sequence model, and show where its bottleneck is,
 # - distinguish what a model cannot hold from what it has not learned,
-# - write the attention of Bahdanau and that of Luong, say where they differ, and read an alignment,
+# - write Bahdanau's attention and Luong's, say how they differ, and read an alignment,
 # - say what recurrence costs in time and in distance, and what attention costs instead,
-# - name cases in which the RNN is the cheaper one.
+# - name cases in which an RNN is cheaper.
 #
-# Reading takes about forty minutes, computing less than one.
+# Reading takes about forty minutes, running the cells less than one.
 #
-# **Predict first.** A network reads a string of random letters (eleven different ones), may keep
-# only 128 numbers of it, and then has to write the same string down; after each letter it is told
-# what the right one was. It was trained on strings of 2 to 32 letters. What share of the letters
+# **Predict first.** A network reads a string of random letters from an alphabet of eleven, may keep
+# only 128 numbers, and then has to write down the same string. After each letter it is told what
+# the right letter was. It was trained on strings of 2 to 32 letters. What share of the letters
 # will be right in strings of 2, of 8, and of 32?
 
 # %%
@@ -54,10 +54,12 @@ from transformer_lib.timing import fastest
 #
 # A recurrent network reads a sentence word by word and keeps what it has read in a vector, the
 # **state**. At each word it computes the new state from the old one and the word. The LSTM
-# (Hochreiter and Schmidhuber 1997; the forget gate is by Gers, Schmidhuber and Cummins 2000) keeps
-# two vectors, the state $h$ and the cell $c$, and decides with three gates, numbers between 0 and 1
-# for each **channel** (each of the numbers of a vector), what to keep of the cell ($f$), what to
-# let in ($i$) of a candidate $g$, and what to show ($o$); ⊙ is the product channel by channel:
+# (Hochreiter and Schmidhuber 1997; Gers, Schmidhuber and Cummins 2000 added the forget gate) keeps
+# two vectors, the state $h$ and the cell $c$. They are controlled by three gates, each with a
+# number between 0 and 1 for every **channel** (a channel is one of the numbers in a vector). The
+# forget gate $f$ decides how much of the cell to keep, the input gate $i$ how much of a candidate
+# $g$ to let in, and the output gate $o$ how much to show. With ⊙ for the product channel by
+# channel:
 #
 # $$\begin{aligned}
 # i &= \sigma(W_i x_t + U_i h_{t-1} + b_i) & f &= \sigma(W_f x_t + U_f h_{t-1} + b_f)\\ o &=
@@ -65,13 +67,14 @@ from transformer_lib.timing import fastest
 # c_{t-1} + i \odot g & h_t &= o \odot \tanh c_t
 # \end{aligned}$$
 #
-# with $\sigma(x) = 1/(1 + e^{-x})$, the logistic function. The cell is the upper line:
+# with $\sigma(x) = 1/(1 + e^{-x})$, the logistic function. In the drawing, the cell is the upper
+# line:
 
 # %%
 show(lstm_step_drawn(), ALTERNATIVE)
 
 # %% [markdown]
-# Nothing but a product and a sum happens to the cell on its way, so what was stored in it can stay
+# Nothing but a product and a sum happens to the cell on its way, so what is stored in it can stay
 # there for a long time.
 #
 # ### A step of the LSTM
@@ -79,8 +82,9 @@ show(lstm_step_drawn(), ALTERNATIVE)
 # ●●○ · 20 minutes · what an encoder is made of
 #
 # PyTorch stacks the four matrices $W$ into one, in the order i, f, g, o, and likewise the four $U$
-# and $b$: `w` is (4 · d_h, d_x), `u` is (4 · d_h, d_h), `b` is (4 · d_h), the sum of PyTorch's two
-# biases. `x` is (batch, d_x), `h` and `c` are (batch, d_h). Return the new `h` and the new `c`.
+# and $b$. With d_x for the width of the input and d_h for that of the state, `w` is (4 · d_h, d_x),
+# `u` is (4 · d_h, d_h), and `b` is (4 · d_h), the sum of PyTorch's two biases. `x` is (batch, d_x),
+# `h` and `c` are (batch, d_h). Return the new `h` and the new `c`.
 #
 # What passes its `check` is kept in `my_transformer.py` beside this notebook; after a first try,
 # `solution("lstm_step")` in a cell of its own shows one way.
@@ -100,7 +104,7 @@ check(lstm_step)
 #
 # </details>
 #
-# A loop turns it into a layer. With the matrices of PyTorch's own layer it must give the same
+# A loop turns the step into a layer. With the matrices of PyTorch's own layer it must give the same
 # states:
 
 # %%
@@ -118,15 +122,15 @@ torch.testing.assert_close(torch.stack(states, dim=1), layer(x)[0])
 print("the same states as nn.LSTM")
 
 # %% [markdown]
-# Note the loop. Step 5 cannot begin before step 4 is done. We come back to that.
+# Note the loop. Step 5 cannot begin before step 4 is done. We will come back to that.
 #
 # ## Sequence to sequence
 #
-# [Sutskever et al. 2014](https://arxiv.org/abs/1409.3215) put two of them together. The **encoder**
+# [Sutskever et al. 2014](https://arxiv.org/abs/1409.3215) put two LSTMs together. The **encoder**
 # reads the source; its last state is all that the **decoder** receives. The decoder begins with
-# that state and produces the target token by token, reading its own last word each time (in
-# training: the right one, chapter 3). This is the first of these three drawings; we come to the
-# other two soon.
+# that state and produces the target token by token, each time reading the token that it produced
+# last (in training, the right one instead: chapter 3). This is the first of the three drawings
+# below; we will come to the other two soon.
 
 # %%
 show(
@@ -147,7 +151,7 @@ show(
 # `decoder_step(x, h, c)` are steps like the one you have just written, each with its own weights,
 # and return the new `h` and `c`, as wide as `x`. The encoder begins with zeros; the decoder reads
 # `tgt_input`, not its own output. Return the scores of all words, the **logits**: the decoder's
-# states times `w_out`, (d_model, vocab_size), so (batch, tgt_len, vocab_size).
+# states times `w_out`, (d_model, vocab_size). Their shape is (batch, tgt_len, vocab_size).
 
 # %%
 def seq2seq(src, tgt_input, embed, encoder_step, decoder_step, w_out):
@@ -166,8 +170,8 @@ check(seq2seq)
 #
 # ## The bottleneck
 #
-# Here is the same model as a module, with PyTorch's LSTM, whose loop is in C++; `attention` is for
-# later:
+# Here is the same model as a module, with PyTorch's LSTM, whose loop runs in C++; `attention` is
+# for later:
 
 # %%
 LETTERS, D = 12, 64  # letter 0 marks the beginning
@@ -194,8 +198,8 @@ class Seq2Seq(nn.Module):
         return self.output(torch.cat([states, context], dim=-1)), weights
 
 # %% [markdown]
-# The task of the opening question: random letters, to be repeated. Nothing has to be understood,
-# everything has to be remembered. (`fused=True` below lets Adam move all parameters in one call:
+# The task is the one in the opening question: repeat a string of random letters. Nothing has to be
+# understood; everything has to be remembered. (`fused=True` below lets Adam move all parameters in one call:
 # the same result, faster.)
 
 # %%
@@ -239,8 +243,9 @@ assert without[0] > 0.95 and without[-1] < 0.7, (
 )
 
 # %% [markdown]
-# Compare with your three numbers. And it is the same model: your two functions, with the weights
-# that PyTorch's layers have just learned, return the same logits.
+# Compare these shares with your three numbers. And `Seq2Seq` is the model that you have written
+# yourself: your two functions, with the weights that PyTorch's layers have just learned, return the
+# same logits.
 
 # %%
 seq2seq = mine("seq2seq")
@@ -260,15 +265,18 @@ print("the same logits")
 
 # %% [markdown]
 # Short strings are no problem. The longer the string, the more is lost. Everything that the decoder
-# knows about the source has gone through one state and one cell, here 128 numbers. That is the
+# knows about the source has gone through one state and one cell, here 128 numbers together. That is the
 # **bottleneck**, and early neural translators had it: their quality fell with the length of the
 # sentence ([Cho et al. 2014](https://arxiv.org/abs/1409.1259)).
 #
-# But is it too narrow, or is it only hard to learn to use? These are two different faults. 32
-# letters out of eleven are $32 \log_2 11 = 111$ bits, and 128 numbers of 32 bits, 4,096 bits in
-# all, could hold many times as much. So give the same network more training, or more width with the
-# same training, and see which helps. The share of right letters in strings of 32, as the mean ± the
-# standard deviation of five seeds:
+# But is the bottleneck too narrow, or is it only hard to learn to use? These are two different
+# faults. A string of 32 letters from an alphabet of eleven holds $32 \log_2 11 = 111$ bits, and 128
+# numbers of 32 bits, 4,096 bits in all, could hold many times as much. So let us give the same
+# network more training, or more width with the same training, and see which helps.
+#
+# Here is the share of right letters in strings of 32, as the mean ± the standard deviation of five
+# seeds. (`over_seeds` trains each case once per seed. The results come with the course; if you
+# change the program, your machine measures them again.)
 
 # %%
 def measure(steps, width, seed):
@@ -288,27 +296,30 @@ runs = over_seeds(
 mean_and_spread(runs)
 
 # %% [markdown]
-# With four times the steps the same 128 numbers give half of the letters back instead of four
-# tenths: they were not full. More numbers help, too, with the same training, but less. So the
-# forgetting is at least in part a failure of training. Which of the two a real translator
-# suffers from is not decided by this; but on our strings you can test it in another way.
+# With four times as many steps, the same 128 numbers give back half of the letters instead of four
+# tenths: they were not full. With the same training, more numbers help too, but less. So the
+# forgetting is at least in part a failure of training. This does not decide which of the two faults
+# a real translator suffers from, but on our strings you can test it in another way.
 #
 # ### Reading backwards
 #
 # ●●● · 45 minutes · an experiment: does an easier way to learn widen the bottleneck?
 #
-# Sutskever et al. let their encoder read every source sentence *backwards*, and it was one of the
+# Sutskever et al. had their encoder read every source sentence *backwards*, and this was one of the
 # contributions of their paper: the first word of the source is then close to the first word of the
-# target, and the decoder soon finds something that helps. The network is the same, with just as
-# many numbers; only learning has become easier, or has it? Measure it: train with the strings as
-# they are and with `src.flip(1)` for the encoder, 400 steps, at least three seeds each, and measure
-# the share of right letters in strings of 16. Make a table with the columns `case` ("backwards" or
-# "forwards"), `seed` and `accuracy`. Then conclude: does "backwards" give "more", "less", or are
-# the two "not told apart"? (A rule of thumb: they are told apart when the means differ by more than
-# twice the standard error of their difference, $\sqrt{s_1^2/n_1 + s_2^2/n_2}$, where $s$ is the
-# standard deviation of the $n$ seeds of a case. With three seeds each, two cases that are alike
-# pass for different about one time in eight, so an answer of “not told apart” counts as right, too,
-# up to 2.8 standard errors.) Write your prediction down first. It takes a minute or two to compute.
+# target, and training soon finds something that helps. The network is the same, with just as many
+# numbers; only the learning has become easier. Or has it?
+#
+# Write your prediction down, and then measure it. Train with the strings as they are and with
+# `src.flip(1)` for the encoder, for 400 steps, with at least three seeds each, and measure the
+# share of right letters in strings of 16. This takes a minute or two. Make a table with the columns
+# `case` ("backwards" or "forwards"), `seed` and `accuracy`. Then conclude: does "backwards" give
+# "more" or "less", or are the two "not told apart"?
+#
+# (A rule of thumb: they are told apart when the means differ by more than twice the standard error
+# of their difference, $\sqrt{s_1^2/n_1 + s_2^2/n_2}$, where $s$ is the standard deviation of the
+# $n$ seeds of a case. With three seeds each, two cases that are alike pass for different about one
+# time in eight. So up to 2.8 standard errors, an answer of “not told apart” counts as right, too.)
 
 # %%
 runs, conclusion = ..., ...  # your experiment: a pd.DataFrame, and one of the three conclusions
@@ -329,38 +340,41 @@ check_experiment("reading_backwards", runs, conclusion)
 #
 # A person who translates a long sentence does not memorize it. She looks at it again.
 # [Bahdanau et al. 2015](https://arxiv.org/abs/1409.0473) let the decoder do that. The encoder keeps
-# *all* its states $s_1, \dots, s_n$, the **memory**. Before each word, the decoder with its state
-# $h$ gives every one of them a score, turns the scores into weights that add up to 1, and takes the
+# *all* its states $s_1, \dots, s_n$, the **memory**. Before each word, the decoder uses its state
+# $h$ to give each of them a score, turns the scores into weights that add up to 1, and takes the
 # weighted sum of the states, the **context**:
 #
 # $$e_j = v^\top \tanh(W_1 h + W_2 s_j) \qquad
 # \alpha_j = \frac{\exp e_j}{\sum_k \exp e_k} \qquad c = \sum_j \alpha_j s_j$$
 #
-# The scores come from a small network with a tanh inside, and it has to be computed for every pair
-# of a target word and a source word: a tensor of (tgt_len, src_len, d). [Luong et al.
+# The scores come from a small network with a tanh inside, which has to be evaluated for every pair
+# of a target word and a source word: it needs a tensor of (tgt_len, src_len, d). [Luong et al.
 # 2015](https://arxiv.org/abs/1508.04025) found that a product works at least as well:
 #
 # $$e_j = h^\top W s_j$$
 #
-# These are two matrix products for all pairs together, and no tanh. (“General” in their paper,
-# which also tries the product without $W$, “dot”, and a form like Bahdanau's, “concat”.) The scores
-# are not the only difference; look at the drawing above. Bahdanau's decoder asks with its *old*
-# state, and the context goes *into* the step that makes the new one; his encoder reads in both
-# directions. Luong's decoder makes its step first, asks with the *new* state, and joins state and
-# context afterwards. (His best models also give the result to the next step, which he calls input
-# feeding; we leave that out, so that attention for all steps can be computed at once.) (Letters:
-# here, as in Luong's paper, $h$ is the decoder's state; Bahdanau calls it $s$ and the encoder's
-# states $h_j$. And $c$, which was the LSTM's cell, is the context from here on.)
+# This takes two matrix products for all pairs together, and no tanh. (Their paper calls it
+# “general”. It also tries the product without $W$, “dot”, and a form like Bahdanau's, “concat”.)
 #
-# You write both scores and Luong's join. Memory and queries come in batches: `query` is (batch,
+# The scores are not the only difference, as the drawing above shows. Bahdanau's decoder asks with
+# its *old* state, and the context goes *into* the step that makes the new one; his encoder reads in
+# both directions. Luong's decoder makes its step first, asks with the *new* state, and joins state
+# and context afterwards. (His best models also feed the result into the next step, which he calls
+# input feeding; we leave that out, so that attention for all steps can be computed at once.)
+#
+# A word on letters: here, as in Luong's paper, $h$ is the decoder's state; Bahdanau calls it $s$
+# and the encoder's states $h_j$. And $c$, which was the LSTM's cell, is the context from here on.
+#
+# You will write both scores and Luong's join. Memory and queries come in batches: `query` is (batch,
 # queries, d_model), `memory` is (batch, keys, d_model).
 #
 # ### Luong
 #
 # ●○○ · 10 minutes · scores by a product
 #
-# $\text{softmax}(h^\top W s)\,s$, as in Luong's paper, without dividing by $\sqrt d$: `query` holds
-# the states h, `memory` the states s, and `weight` is W, (d_model, d_model). `mask`, (batch, keys),
+# Compute $\text{softmax}(h^\top W s)\,s$ as in Luong's paper, without dividing by $\sqrt d$:
+# `query` holds the states
+# h, `memory` the states s, and `weight` is W, (d_model, d_model). `mask`, (batch, keys),
 # is True where there is a word and False where there is padding. Return the contexts, (batch,
 # queries, d_model), and the weights, (batch, queries, keys).
 
@@ -383,9 +397,9 @@ check(luong_attention)
 #
 # ●○○ · 10 minutes · scores by a small network
 #
-# $v^\top\tanh(W_1 h + W_2 s)$, with matrices on the right: `query @ w_query` and `memory @
-# w_memory` have the shape (batch, …, hidden), and `v` is (hidden,). The mask and what you return
-# are as before.
+# The scores are now $v^\top\tanh(W_1 h + W_2 s)$. In code the matrices are on the right: `query @
+# w_query` and `memory @ w_memory` have the shape (batch, …, hidden), and `v` is (hidden,). The mask
+# and what you return are as before.
 
 # %%
 def bahdanau_attention(query, memory, w_query, w_memory, v, mask):
@@ -422,11 +436,12 @@ check(attentional_state)
 #
 # </details>
 #
-# The library's layers compute the same, except that `LuongAttention` also divides by $\sqrt d$
+# The library's layers compute the same contexts, except that `LuongAttention` also divides the
+# scores by $\sqrt d$
 # (chapter 5 says why). Its `query.weight` holds $\sqrt d\,W^\top$: transposed, because `nn.Linear`
 # multiplies by the transpose of its weight, and times $\sqrt d$ to undo that division. The last
-# lines compute the attentional state, which follows each step of Luong's decoder, from random
-# states and with your functions:
+# lines of the cell compute the attentional state, which follows each step of Luong's decoder, from
+# random states with your functions:
 
 # %%
 luong_attention, bahdanau_attention = mine("luong_attention"), mine("bahdanau_attention")
@@ -450,8 +465,8 @@ print("state", tuple(h.shape), "and context", tuple(context.shape), "→", tuple
 
 # %% [markdown]
 # This is in essence the Transformer's attention: $W^\top h$ is the query, and $s_j$ is both key and
-# value. Does it cure the forgetfulness? The same letters, the same training (to keep the model
-# small, state and context go into the output layer as they are, without the tanh):
+# value. Does it cure the forgetting? We use the same letters and the same training. (To keep the
+# model small, state and context go into the output layer as they are, without the tanh.)
 
 # %% tags=["nbval-ignore-output"]
 attentive = train(LuongAttention)
@@ -470,9 +485,9 @@ assert with_attention[-1] > without[-1] + 0.2, (
 
 # %% [markdown]
 # With attention nearly all letters are right even in the longest
-# strings. But after each letter the decoder was told what the right one was. When it translates,
-# nobody tells it: it reads what it has written. And what if it reads letters drawn at random? The
-# share of right letters in strings of 32, three seeds each:
+# strings. But after each letter the decoder was told what the right one was. When a decoder
+# translates, nobody tells it: it reads what it has written. And what if it reads letters drawn at
+# random? Here is the share of right letters in strings of 32, with three seeds for each model:
 
 # %%
 def by_what_is_read(attended, seed):
@@ -501,9 +516,10 @@ assert attended["told"].min() > attended["as written"].max() + 0.1, (
 mean_and_spread(runs)
 
 # %% [markdown]
-# Both go on from their own mistakes, and get fewer letters right than when they are told. With
-# attention the state need not remember the string; the letters are looked up. You can see it do so:
-# a row for each letter that is written, a column for each that was read.
+# When they read what they have written, both models go on from their own mistakes, and get fewer
+# letters right than when they are told. With attention the state need not remember the string; the
+# letters are looked up. You can see this in the weights. There is a row for each letter written,
+# and a column for each letter read:
 
 # %% tags=["nbval-ignore-output"]
 src, tgt_input = strings(1, 12)
@@ -521,15 +537,16 @@ show(
 
 # %% [markdown]
 # The training data never said where to look. Looking at letter 7 while writing letter 7 is one way
-# to get it right, and gradient descent finds it. How does it know the place? Not by counting: with
-# random letters to read it loses it, as the table shows. So it seems to go by the letters that it
-# has just read.
+# to get it right, and gradient descent finds it. How does the model know its place? Not by
+# counting: when it reads random letters it loses its place, as the table shows. So it seems to find
+# the place by the letters that it has just read.
 #
 # ## An alignment
 #
-# Which word of the source does each word of the translation belong to? Now a real sentence. An LSTM
-# with Bahdanau's scores in Luong's wiring, 192 channels wide, comes trained with the course (on the
-# sentence pairs of chapter 1). German puts the participle at the end:
+# Now a real sentence. Which word of the source does each word of the translation belong to? The
+# course comes with a trained LSTM, 192 channels wide, that has Bahdanau's scores in Luong's wiring.
+# (It was trained on the sentence pairs of chapter 1.) In this example, German puts the participle
+# at the end:
 
 # %%
 trained = load_trained("rnn")
@@ -547,12 +564,12 @@ print(sentence, "→", said)
 # %% [markdown]
 # Read it row by row. *Buch* looks at *book*, *schon* at *already*. *gelesen*, at the end of the
 # German sentence, looks at *read* in the middle of the English one: the alignment leaves the
-# diagonal, because the languages do. *habe* looks at *read* as well, perhaps because the verb
-# decides whether German says *habe* or *bin*; one sentence cannot tell.
+# diagonal because the two word orders differ. *habe* looks at *read* as well, perhaps because the
+# verb decides whether German says *habe* or *bin*; one sentence cannot tell us.
 #
 # And *Ich* looks at `</s>`, not at *I*. At the first step the decoder starts from a summary of the
-# whole sentence (the mean of the memory), which can tell that it begins with *I*. The attention
-# shows where the model got *additional* information, not where each word comes from. Chapter 5
+# whole sentence (the mean of the memory), which may already say that the sentence begins with *I*.
+# The attention shows where the model got *additional* information, not where each word comes from. Chapter 5
 # returns to that.
 #
 # ## The way from one word to another
@@ -560,11 +577,14 @@ print(sentence, "→", said)
 # In an LSTM, what the last state knows about the first word has passed through every state between
 # them, and each forget gate has taken a share of it. In training the gradient has to go the same
 # way back. How much of it arrives? We ask how strongly the last output of a layer depends on the
-# input $k$ positions earlier. Four LSTM layers: fresh ones with PyTorch's initialization and with 1
-# and 2 added to the bias of the forget gates ([Jozefowicz et al.
-# 2015](https://proceedings.mlr.press/v37/jozefowicz15.html) recommend 1), and the left-to-right
-# half of the trained encoder above, which reads test sentences one after another. And a fresh layer
-# of self-attention:
+# input $k$ positions earlier. We compare five layers:
+#
+# - a fresh LSTM with PyTorch's initialization,
+# - two more with 1 and with 2 added to the bias of the forget gates ([Jozefowicz et al.
+#   2015](https://proceedings.mlr.press/v37/jozefowicz15.html) recommend 1),
+# - the left-to-right half of the trained encoder above, which reads test sentences one after
+#   another,
+# - a fresh layer of self-attention.
 
 # %%
 def influence(layer, x):
@@ -619,19 +639,19 @@ assert influences["LSTM, forget bias +0"][32] < 1e-4 * influences["LSTM, forget 
 # %% [markdown]
 # In a fresh LSTM four tenths of the influence are lost with every word, and next to nothing arrives
 # from 32 words away. That is a matter of initialization, though: with 1 added to the bias of the
-# forget gates it is a fifth per word, with 2 less than a tenth, and in the trained translator about
+# forget gates a fifth is lost per word, with 2 less than a tenth, and in the trained translator about
 # a sixth (here on sentences read one after another, longer than any text that it met in training).
-# What remains is that in an LSTM a long way has to be *kept open*, channel by channel, while in
+# What remains is that in an LSTM a long path has to be *kept open*, channel by channel, while in
 # self-attention every word is one step away, near or far. The paper's table 1 calls this the
 # **maximum path length**: $O(n)$ against $O(1)$.
 #
 # ## Time
 #
-# The other price of the loop: the $n$ steps of an LSTM have to run one after another.
+# The loop has another price: the $n$ steps of an LSTM have to run one after another.
 # Self-attention computes all positions at once, in a few large products. But it compares every word
-# with every word. Here is the count for one layer of width $d$, a sentence of $n$ words and the
-# forward pass (a multiplication and the addition after it are two operations; the layer is one of
-# the encoder, with a feed-forward network of width $4d$):
+# with every word. The table counts the operations of the forward pass for one layer of width $d$
+# and a sentence of $n$ words. A multiplication and the addition after it count as two operations.
+# The Transformer layer is one of the encoder, with a feed-forward network of width $4d$.
 #
 # | | LSTM | self-attention | a whole Transformer layer |
 # |---|---|---|---|
@@ -639,10 +659,10 @@ assert influences["LSTM, forget bias +0"][32] < 1e-4 * influences["LSTM, forget 
 # | one after another | $n$ steps | 1 step | 1 step |
 # | path between two words | up to $n$ | 1 | 1 |
 #
-# So the attention *sublayer* does half of the work for short sentences, and more than the LSTM for
-# texts longer than $n = 2d$. With the feed-forward network that follows it (chapter 10), a layer of
-# the Transformer is never cheaper in operations. Now by the clock. One training step, forward and
-# backward, of a layer of 256 channels for 8 sentences:
+# So for short sentences the attention *sublayer* does half the work of the LSTM, and for texts
+# longer than $n = 2d$ it does more. With the feed-forward network that follows it (chapter 10), a
+# layer of the Transformer never takes fewer operations than the LSTM. Now by the clock: here is one
+# training step, forward and backward, of a layer of 256 channels for 8 sentences:
 
 # %%
 def training_step(layer, x):
@@ -675,17 +695,19 @@ assert min(ratios) > 0, "nothing was measured: run this cell again"
 # %% [markdown]
 # By the count, the two lines should meet at $n = 2d = 512$. When this page was written, on two CPU
 # cores, the LSTM took more than twice as long for sentences of 16 words, and the lines met between
-# 512 and 1024. A CPU is the place where the LSTM suffers least, since a single step keeps two cores
-# busy. On a device with thousands of cores most of them wait while it takes step after step; that
-# is the argument of the paper's introduction.
+# 512 and 1024. A CPU is where the LSTM suffers least, since a single step is enough to keep two
+# cores busy. On a device with thousands of cores, most of them wait while the LSTM takes step after
+# step; that is the argument of the paper's introduction.
 #
-# ## Where the RNN is the cheaper one
+# ## Where the RNN is cheaper
 #
-# - **Operations**: it does less work than the attention sublayer from $n = 2d$ on, and always less
-#   than a whole layer, the more so the longer the text.
+# - **Operations**: beyond $n = 2d$ an LSTM layer does less work than the attention sublayer, and it
+#   always does less than a whole Transformer layer. The difference grows with the length of the
+#   text.
 # - **Decoding**: the state of an LSTM has the same size at every step. A Transformer keeps the keys
-#   and values of all tokens so far (chapter 12), and looks at all of them for each new one. In
-#   numbers, for one layer of 512 channels, besides the memory of the source, which both keep:
+#   and values of all tokens so far (chapter 12), and looks at all of them for each new one. Here
+#   are the numbers for one layer of 512 channels, without the memory of the source, which both
+#   keep:
 
 # %%
 rows = []
@@ -694,19 +716,20 @@ for length in (10, 100, 1000, 10_000):
 pd.DataFrame(rows, columns=["tokens so far", "LSTM keeps", "self-attention keeps"])
 
 # %% [markdown]
-# Is the RNN also better where there is little time to train? That depends on the sizes, and on how
-# little. `make train-demo` gives an LSTM and a Transformer with about as many parameters three
-# minutes each on two CPU cores. In five of the seven runs that the project's file
-# `benchmarks/RESULTS.md` tells of, the Transformer was ahead, by 1.0 to 1.7 BLEU; in two, with a
-# slower program and on an older processor, the LSTM was, by 1.2 and 0.8. Chapter 15 compares two
-# that are equally *wide*: there the LSTM is the smaller and faster one, and ahead in the first
-# minutes, until the curves cross.
+# Is the RNN also better where there is little time to train? That depends on the sizes of the
+# models, and on how little time there is. `make train-demo` trains an LSTM and a Transformer with
+# about the same number of parameters for three minutes each on two CPU cores. In five of the seven
+# runs recorded in the project's file `benchmarks/RESULTS.md`, the Transformer was ahead, by 1.0 to
+# 1.7 BLEU; in the other two, one with a slower version of the program and one on an older
+# processor, the LSTM was ahead, by 1.2 and 0.8. Chapter 15 compares two models that are equally
+# *wide*: there the LSTM is smaller and faster, and it is ahead in the first minutes, until the
+# curves cross.
 #
 # ## Common mistakes
 #
 # **The backward direction reads padding first.** Many encoders also read backwards. In a batch,
 # short sentences are padded at the end; reversed as a whole, they *begin* with padding, and the
-# LSTM comes to the sentence with a state full of it. Reverse each sentence within its own length:
+# LSTM arrives at the first word with a state full of padding. Reverse each sentence within its own length:
 
 # %%
 torch.manual_seed(0)
@@ -723,11 +746,11 @@ print(f"flipped as a whole:     states differ by {(naive - alone).abs().max():.2
 print(f"within its own length:  states differ by {(careful - alone).abs().max():.2f}")
 
 # %% [markdown]
-# In the first way, a sentence would be translated differently, depending on what else is in its
-# batch.
+# Flipped as a whole, the same sentence would be translated differently depending on what else is in
+# its batch.
 #
 # **Attention to padding.** Attention has the same problem: whatever is not masked gets a share.
-# Half of this memory is padding, and a fresh attention gives nearly half of its weight to it:
+# Half of this memory is padding, and a fresh attention layer gives nearly half of its weight to it:
 
 # %%
 memory = torch.cat([torch.randn(1, 4, D), torch.zeros(1, 4, D)], dim=1)
@@ -739,27 +762,28 @@ with torch.no_grad():
         print(f"{name:8} weight on padding: {weights[0, 0, 4:].sum():.0%}")
 
 # %% [markdown]
-# A test that catches both: a sentence alone and the same sentence in a batch with longer ones must
-# give the same result. Other mistakes are in the [list of mistakes](../docs/misconceptions.md).
+# One test catches both mistakes: a sentence alone and the same sentence in a batch with longer ones
+# must give the same result. Other mistakes are in the [list of mistakes](../docs/misconceptions.md).
 #
 # ## Summary
 #
-# 1. Without attention all that a decoder knows has gone through one state of fixed size. What is
-#    lost was not necessarily too much for the state; it may only have been too hard to learn.
+# 1. Without attention, everything that a decoder knows about the source has gone through one state
+#    of fixed size. What gets lost was not necessarily too much for the state; it may only have been
+#    too hard to learn to keep.
 # 2. Attention keeps all encoder states and mixes them anew for each target word: scores, softmax,
-#    weighted sum. Bahdanau's decoder asks before its step, with a small network; Luong's
-#    asks after it, with a product.
-# 3. Alignments are learned without being shown: looking at the right word helps to predict the
-#    right one, and training finds that out.
-# 4. Two words are up to n LSTM steps apart, whose gates have to keep the way open, or one step of
-#    self-attention; and those n steps cannot run at once.
+#    weighted sum. Bahdanau's decoder asks before its step and scores with a small network; Luong's
+#    asks after its step and scores with a product.
+# 3. Alignments are learned without being shown: looking at the right source word helps to predict
+#    the right target word, and training finds that out.
+# 4. In an LSTM two words are up to n steps apart, every gate on the way has to keep the path open,
+#    and the n steps cannot run at once. In self-attention any two words are one step apart.
 # 5. For texts longer than $2d$ words an LSTM layer does less work than an attention sublayer, and
 #    its memory while decoding does not grow.
 #
 # In **assignment 5** you train a Transformer and an RNN with attention on the same text.
 #
 # **In the paper:** sections 1, 2 and 4, and table 1. **Read on:** Bahdanau et al. 2015, sections 3
-# and 5; Wu et al. 2016 (GNMT) for what such models became; Gu and Dao 2023 (Mamba) for how they
-# came back.
+# and 5; Wu et al. 2016 (GNMT) for what such models became; Gu and Dao 2023 (Mamba) for how
+# recurrence came back.
 #
 # **Next:** [3 · Tokens and embeddings](03_tokens_and_embeddings.ipynb)

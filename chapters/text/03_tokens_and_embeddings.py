@@ -13,16 +13,17 @@
 # %% [markdown]
 # # 3 · Tokens and embeddings
 #
-# A network computes with vectors; a sentence consists of letters. In this chapter you build the way
-# from one to the other, and back: a tokenizer of your own, to which no character is unknown, and
-# the embedding after it. By the end you can
+# A network computes with vectors; a sentence consists of letters. In this chapter you build the
+# path from letters to vectors: a tokenizer of your own, which can handle any character, and the
+# embedding that follows it. By the end you can
 #
-# - write a byte-pair encoding, compare it with SentencePiece's, and say what its size costs,
+# - write byte-pair encoding, compare yours with SentencePiece's, and say what a larger vocabulary
+#   costs,
 # - explain why embeddings are multiplied by √d_model, and what happens if they are not,
 # - say what tied weights save,
 # - prepare a batch: padding, the special tokens, the shift of the target.
 #
-# Reading takes about forty minutes, computing less than one.
+# Reading takes about forty minutes, running the cells less than one.
 #
 # **Predict first.** A vocabulary of 8,000 pieces is sixteen times as large as one of 500. To what
 # fraction of their length do sentences shrink with it: a sixteenth, a quarter, or two thirds?
@@ -58,10 +59,10 @@ from transformer_lib.vocabulary import BOS, EOS, PAD
 # ## Letters or words?
 #
 # The model chooses the next token from a fixed list, the **vocabulary**. What should be in it?
-# Letters: there are few of them, and every word can be written. But sentences become long, and the
-# model has to learn to spell before it learns anything else. Words: sentences become short. But
-# which words? Let us take our corpus, and then every fifth sentence pair of it, to learn from and see
-# what a list of its words is worth on the test sentences:
+# Letters? There are few of them, and every word can be written. But sentences become long, and the
+# model has to learn to spell before it learns anything else. Words? Sentences become short. But
+# which words? Let us list the words of our corpus, and then the words of every fifth sentence pair
+# alone, and see how well each list covers the test sentences:
 
 # %%
 corpus = load_corpus(DataConfig())
@@ -85,13 +86,14 @@ for part in (pairs, pairs[::5]):
 print("for example", ", ".join(word for words in unknown[1005:1080] for word in words))
 
 # %% [markdown]
-# With a fifth of the text every fifth sentence contains a word that the list does not know,
-# although these are simple sentences and the list is twice as long as the vocabulary of chapter 1.
-# Five times as much text brings that down to every twelfth, for a list that is four times as long
-# as that vocabulary. An inflected form or a compound can be new in any sentence. And the model can
+# With the words of a fifth of the text, every fifth test sentence contains a word that is not on
+# the list, although these are simple sentences and the list is twice as long as the vocabulary of
+# chapter 1. With five times as much text it is still every twelfth sentence, and the list is then
+# four times as long as that vocabulary. An inflected
+# form or a compound can be new in any sentence. And the model can
 # only say what is on its list.
 #
-# So: something in between. Frequent words whole, rare ones in pieces.
+# So we want something in between: frequent words whole, rare ones in pieces.
 #
 # ## Byte-pair encoding
 #
@@ -114,7 +116,7 @@ counts = Counter(word for sentence in text for word in split_words(sentence))
 print(f"{len(counts):,} different, the most frequent:", counts.most_common(5))
 
 # %% [markdown]
-# You write it in three steps, and two more make a tokenizer of it. What passes its `check` is kept
+# You will write BPE in three steps; two more make a tokenizer of it. What passes its `check` is kept
 # in `my_transformer.py` beside this notebook; after a first try, `solution("merge_pair")` in a cell
 # of its own shows one way.
 #
@@ -122,8 +124,8 @@ print(f"{len(counts):,} different, the most frequent:", counts.most_common(5))
 #
 # ●○○ · 10 minutes · the step that BPE is made of
 #
-# The heart of BPE: every occurrence of `pair` in the list `symbols`, from left to right, becomes
-# one symbol. `["a", "a", "a"]` and `("a", "a")` give `["aa", "a"]`.
+# The heart of BPE: in the list `symbols`, merge every occurrence of `pair`, from left to right,
+# into one symbol, and return the new list. `["a", "a", "a"]` and `("a", "a")` give `["aa", "a"]`.
 
 # %%
 def merge_pair(symbols, pair):
@@ -135,8 +137,8 @@ check(merge_pair)
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Build the new list symbol by symbol, and look each time at the last one that is already in it. Why
-# not join the symbols with spaces and replace text? Try the symbols `ut`, `he` and the pair `t`,
+# Build the new list symbol by symbol, and look each time at the last symbol that is already in it.
+# Why not join the symbols with spaces and replace text? Try the symbols `ut`, `he` and the pair `t`,
 # `he`.
 #
 # </details>
@@ -146,10 +148,13 @@ check(merge_pair)
 # ●●○ · 30 minutes · the training of a tokenizer
 #
 # `counts` says how often each word occurs in the text. Begin with each word as a list of
-# characters; count all pairs of neighbors, each counted as often as its word occurs; merge the most
-# frequent one in all words; repeat `number` times, or until there is no pair left. Of equally
-# frequent pairs take the first in alphabetical order, the smallest in Python's order. Return the
-# list of pairs.
+# characters. Then, `number` times or until there is no pair left:
+#
+# 1. Count all pairs of neighbors, each as often as its word occurs.
+# 2. Merge the most frequent pair in all words. Of equally frequent pairs take the first in
+#    alphabetical order, the smallest in Python's order.
+#
+# Return the list of pairs, in the order in which you merged them.
 
 # %%
 merge_pair = mine("merge_pair")
@@ -165,8 +170,8 @@ check(learn_merges)
 # <details><summary>Hint</summary>
 #
 # `{word: list(word) for word in counts}` and a `Counter` of pairs, made anew for each merge.
-# `zip(symbols, symbols[1:])` are the neighbors. `max` finds the count, `min` the first among those
-# that have it.
+# `zip(symbols, symbols[1:])` are the neighbors. `max` finds the highest count, `min` the first of
+# the pairs that have it.
 #
 # </details>
 #
@@ -174,8 +179,8 @@ check(learn_merges)
 #
 # ●○○ · 10 minutes · your tokenizer cuts words
 #
-# Begin with the characters of the word and apply each merge, in the order in which they were
-# learned. Return the list of pieces.
+# Begin with the characters of the word and apply the merges one by one, in the order in which they
+# were learned. Return the list of pieces.
 
 # %%
 def apply_merges(word, merges):
@@ -192,8 +197,8 @@ check(apply_merges)
 #
 # </details>
 #
-# Your first hundred merges on the text, and a sentence whose characters grow together (two spaces
-# separate words):
+# Now learn a hundred merges from the text, and watch the characters of a sentence grow together
+# (two spaces separate words):
 
 # %%
 learn_merges, apply_merges = mine("learn_merges"), mine("apply_merges")
@@ -204,7 +209,7 @@ for number in (0, 1, 2, 5, 8, 12, 50, 100):
     print(f"{number:3} {last:8} {'  '.join(sentence)}")
 
 # %% [markdown]
-# *Tom* is whole after eight merges, because he is in every fourth sentence of this text. The other
+# *Tom* is whole after eight merges, because he occurs in every fourth sentence of this text. The other
 # merges are endings and beginnings that are frequent in one of the two languages or in both. The
 # algorithm knows nothing of syllables. Move the slider and watch the characters grow together;
 # choose another sentence:
@@ -236,13 +241,13 @@ print(f"the same hundred pieces: {set(ours) == set(theirs)}, in the same order: 
 
 # %% [markdown]
 # Where two pairs are equally frequent, each program decides in its own way which one goes first, so
-# two lists may part for a while; on this text they do not.
+# two lists may differ for a while; on this text they do not.
 #
 # ## Special tokens
 #
 # Numbers 0 to 3 are special: `<pad>` is filler, `<unk>` stands for characters that were not in the
-# text (once for several in a row), `<s>` begins what the decoder reads, `</s>` ends every sentence.
-# Everything else comes back as it was, up to white space:
+# text (a single one for several in a row), `<s>` begins what the decoder reads, `</s>` ends every
+# sentence. Everything else survives encoding and decoding unchanged, except for white space:
 
 # %%
 for sentence in ("The hedgehog sneezes.", "two  spaces, then one", "Привет, Tom!"):
@@ -251,10 +256,10 @@ for sentence in ("The hedgehog sneezes.", "two  spaces, then one", "Привет
     print(tokens, "→", tokenizer.decode([tokens])[0])
 
 # %% [markdown]
-# Not one Russian letter is in our text. What has no piece becomes `<unk>`, and is lost: the ⁇ does
-# not say which letters it was. And a text in which somebody has written `</s>` cannot end the
-# sentence with it (such an attack is one kind of *prompt injection*). It is cut like any other
-# text, here into a slash and an s between two unknown characters:
+# There is not one Russian letter in our text. What has no piece becomes `<unk>`, and is lost: the ⁇
+# does not say which letters they were. And somebody who types `</s>` into a text cannot end the
+# sentence with it (such an attack is one kind of *prompt injection*). The typed characters are cut
+# like any other text, here into a slash and an s between two unknown characters:
 
 # %%
 print(tokenizer.pieces(tokenizer.encode(["</s>"])[0]), "but the token itself is", EOS)
@@ -264,11 +269,12 @@ print(tokenizer.pieces(tokenizer.encode(["</s>"])[0]), "but the token itself is"
 #
 # ●●○ · 20 minutes · how large language models read every script
 #
-# Need anything be unknown? Every text is a sequence of bytes (UTF-8), and there are only 256 of
+# Does anything have to be unknown? Every text is a sequence of bytes (UTF-8), and there are only 256 of
 # them. GPT-2's tokenizer merges bytes instead of characters from the start; SentencePiece can spell
-# what it does not know in bytes (`byte_fallback`), as the first two Llamas do. Write the second:
-# each of the `symbols` that is in the set `vocabulary` stays, any other, of however many
-# characters, becomes its bytes, each as a piece like `<0xD0>`. Return one list of pieces.
+# what it does not know in bytes (`byte_fallback`), as it does for the first two Llama models. Write
+# the second method: a symbol that is in the set `vocabulary` stays as it is; any other symbol,
+# however many characters it has, is replaced by its bytes, each a piece like `<0xD0>`. Return one
+# list of pieces.
 
 # %%
 def byte_fallback(symbols, vocabulary):
@@ -288,8 +294,8 @@ check(byte_fallback)
 #
 # ●●● · 30 minutes · from text to pieces, with nothing but your own parts
 #
-# All together: learn `number` merges from the sentences of `text`, and cut each of `sentences` into
-# pieces. Words as in `split_words` above, which you may call. The vocabulary consists of all
+# Now all together: learn `number` merges from the sentences of `text`, and cut each of `sentences`
+# into pieces. Split words as `split_words` above does; you may call it. The vocabulary consists of all
 # characters of the text (`▁` among them) and of all merged pieces; what is not in it is spelled in
 # bytes. Return a list of pieces for each sentence.
 
@@ -307,7 +313,7 @@ check(tokenize)
 # <details><summary>Hint</summary>
 #
 # Four lines do it: counts, merges, vocabulary, and a list of lists. Cut word by word with
-# `apply_merges`, and give what comes out to `byte_fallback`.
+# `apply_merges`, and pass the result to `byte_fallback`.
 #
 # </details>
 #
@@ -326,12 +332,12 @@ for a, b in different[:2]:
 assert sum(alike) > 0.9 * len(alike), "not as on our machines: run all cells again"
 
 # %% [markdown]
-# They differ in one sentence, and only in what SentencePiece gives up as unknown, where yours
-# spells bytes. You have written the tokenizer of a translation model.
+# They differ in one sentence, and only in a character that SentencePiece gives up as unknown and
+# your tokenizer spells in bytes. You have written the tokenizer of a translation model.
 #
 # ## How many pieces?
 #
-# Back to the opening question. The same text, vocabularies from 250 to 8,000 pieces:
+# Back to the opening question. Here is the same text with vocabularies from 250 to 8,000 pieces:
 
 # %%
 sizes = (250, 500, 1000, 2000, 4000, 8000)
@@ -349,19 +355,21 @@ show(
 )
 
 # %% [markdown]
-# From 500 to 8,000 pieces sentences shrink to two thirds, and each doubling saves less than the one
-# before. What does a larger vocabulary cost? One vector of the embedding for each piece, and each
-# output step computes one score for each. And the more pieces, the more of them are rare: at 8,000,
-# half of them are met twice at most in this text, which is little to learn a vector
-# from. The paper took about 37,000 pieces for 4.5 million sentence pairs; for all our 48,000 pairs
-# we take 4,000.
+# From 500 to 8,000 pieces, sentences shrink to two thirds of their length, and each doubling saves
+# less than the one before.
+#
+# What does a larger vocabulary cost? Every piece costs a row of the embedding and, at each output
+# step, the computation of a score. And the more pieces there are, the more of them are rare: at
+# 8,000, half of them occur at most twice in this text, which is little to learn a vector from. The
+# paper used about 37,000 pieces for 4.5 million sentence pairs; for all our 48,000 pairs we use
+# 4,000.
 #
 # ## From numbers to vectors
 #
 # A token number is a name, not a quantity: piece 2000 is not twice piece 1000. Each gets a vector
-# of its own, a row of the **embedding** matrix, and the rows are learned like all other weights. To
-# look up row $t$ is the same as multiplying a **one-hot** vector, 1 at $t$ and 0 elsewhere, by the
-# matrix, without all the multiplications by 0:
+# of its own, a row of the **embedding** matrix, and the rows are learned like all other weights.
+# Looking up row $t$ gives the same result as multiplying a **one-hot** vector (1 at $t$ and 0
+# elsewhere) by the matrix, without all the multiplications by 0:
 
 # %%
 torch.manual_seed(0)
@@ -375,7 +383,8 @@ print(one_hot.int().tolist(), "times the table = its rows", tokens.tolist())
 
 # %% [markdown]
 # What do trained rows know? The course includes a small trained Transformer. It has one table for
-# both languages. Which rows are most similar to that of a given piece (by the cosine of the angle)?
+# both languages. Which rows are most similar to the row of a given piece? We measure similarity by
+# the cosine of the angle between two rows:
 
 # %%
 trained = load_trained("transformer")
@@ -393,24 +402,27 @@ for word in ("car", "mother", "bought", "him", "kaufte", "Hund", "Monday"):
     print(f"{word:8}", ", ".join(neighbors(word)))
 
 # %% [markdown]
-# Nouns lie beside nouns, pronouns beside pronouns, verbs beside verbs, mostly in a form of the
-# past: words that occur in the same places get similar rows. Some words that mean much the same are
+# Nouns lie beside nouns, pronouns beside pronouns, verbs beside verbs, mostly past forms beside
+# past forms: words that occur in the same places get similar rows. Some words that mean much the same are
 # neighbors, too (*mother* and *mom*), but a car is no girl, and a word and its translation are not
-# neighbors, although they share the table. *Monday* has not found its place. Pictures in which
+# neighbors, although both languages share the table. *Monday* has not found its place. Pictures in which
 # such a space looks tidy come from models that have read far more.
 #
 # ## Times √d_model
 #
 # “In the embedding layers, we multiply those weights by √d_model”, says section 3.4, and no more.
-# Why? The same table is used three times, for source, target and output: these are **tied
-# weights**. At the end of the model, the score (**logit**) of each piece is the dot product of the
-# decoder's state with the piece's row. The numbers in a state have size 1 (root mean square; a norm
-# sees to that, chapter 8), so the dot product of a state with a row whose numbers have size σ has
-# size $\sigma\sqrt{d_{model}}$. That should not be more than about 1 at the start, so that hardly
-# any piece is preferred; hence rows start with $\sigma = 1/\sqrt{d_{model}}$. (So they do in the
-# authors' program, Tensor2Tensor, and in this library; the paper does not say.) At the beginning of
-# the model, though, the row is added to a position, whose numbers have size 0.7. Next to it such a
-# row is almost nothing:
+# Why? The same table is used three times, for source, target and output: the model has **tied
+# weights**.
+#
+# At the end of the model, the score (**logit**) of each piece is the dot product of the decoder's
+# state with the piece's row. The numbers in a state have size 1 (root mean square; a norm sees to
+# that, chapter 8), so the dot product of a state with a row whose numbers have size σ has size
+# $\sigma\sqrt{d_{model}}$. That should not be more than about 1 at the start, so that hardly any
+# piece is preferred; hence rows start with $\sigma = 1/\sqrt{d_{model}}$. (They do in the authors'
+# program, Tensor2Tensor, and in this library; the paper does not say.)
+#
+# At the beginning of the model, though, the row is added to a vector for its position (chapter 4),
+# whose numbers have size 0.7. Next to that vector such a row is almost nothing:
 
 # %%
 def rms(x):
@@ -428,7 +440,8 @@ print(f"rows × √d_model: {rms(rows * math.sqrt(d_model)):.2f}")
 print(f"rows / √d_model: {rms(rows / math.sqrt(d_model)):.3f}")
 
 # %% [markdown]
-# Multiplied by the root, word and position are about equally large. The last line is what you get
+# When the row is multiplied by the root, word and position are about equally
+# large. The last line is what you get
 # if you divide by the root: the position is 360 times as large as the word. (One published
 # notebook, which chapter 16 reads, says “divide by d_model” in a comment above code that multiplies
 # by the root.)
@@ -437,8 +450,8 @@ print(f"rows / √d_model: {rms(rows / math.sqrt(d_model)):.3f}")
 #
 # ●○○ · 5 minutes · what the first layer reads
 #
-# The vectors of a batch of tokens, (batch, length), from a table of (vocab_size, d_model), scaled
-# as section 3.4 of the paper prescribes.
+# Return the vectors of a batch of tokens, (batch, length), looked up in a table of (vocab_size,
+# d_model) and scaled as section 3.4 of the paper prescribes.
 
 # %%
 def embed(tokens, table):
@@ -454,15 +467,15 @@ check(embed)
 #
 # </details>
 #
-# Does it matter, or will training put it right? We need the text as batches of token numbers, as
-# chapter 1 prepared it:
+# Does the factor matter, or will training make up for it? To find out we need the text as batches
+# of token numbers, as chapter 1 prepared it:
 
 # %% tags=["nbval-ignore-output"]
 data = prepare(DataConfig())
 assert len(data.train) > 40_000, "the bundled text is not whole: install the course again"
 
 # %% [markdown]
-# Five small models, 150 steps each. The last two have three tables, one for each use.
+# We train five small models for 150 steps each. The last two have three tables, one for each use.
 
 # %%
 def train(scale, tied, seed, d_model=128, steps=150):
@@ -514,15 +527,16 @@ mean_and_spread(runs)
 # The root matters: the means differ by 0.44, about four standard errors. Loss is in nats per token,
 # so without the root the right piece gets, in the geometric mean, $e^{-0.44} = 64\%$ of the
 # probability that the scaled model gives it. Where each language and the output have tables of
-# their own (not tied), it is worth even more. Longer training may put it right; it takes time that
-# could be spent on learning.
+# their own (not tied), the root is worth even more. Longer training may make up for a missing root,
+# but that takes time that could be spent on learning.
 #
 # ## Tied weights
 #
 # Compare the first model with the fourth. With more than twice the parameters, the fourth learned
-# *faster*. Look at the first losses: a model that treats all pieces alike has ln 4000 = 8.3, random
-# scores of size 1 cost half a nat more, and so four of the five begin near 8.8. Only the tied model
-# with the root begins another nat above. It does know something, and it is wrong. What does it say?
+# *faster*. Look at the first losses: a model that treats all pieces alike has a loss of ln 4000 =
+# 8.3, random scores of size 1 cost half a nat more, and so four of the five begin near 8.8. Only
+# the tied model with the root begins about a nat higher. It does know something, but what it knows
+# is wrong. What does it say?
 
 # %%
 batch = make_batch(data.train, np.arange(64))
@@ -540,12 +554,14 @@ assert min(shares[0], 1 - shares[1], 1 - shares[2]) > 0.9, (
 )
 
 # %% [markdown]
-# The connections around the sublayers (chapter 9) carry the row of the token that was read through
-# to the end, and there no row fits it better than itself; but only where the root has made the row
-# large enough to be heard. So a model that is tied and scaled begins as a parrot and first has to
-# unlearn that. Does it catch up? Here it is beside the model with three tables, both trained
-# sixteen times as long, with three seeds each; the table adds the loss on sentences that they have
-# not read:
+# The residual connections around the sublayers (chapter 9) carry the row of the token just read all
+# the way to the output. With tied weights, the row that matches it best there is that row itself,
+# so the model says the token again. This happens only where the root has made the row large enough
+# to be heard. So a model that is tied and scaled begins as a parrot and first has to unlearn that.
+#
+# Does it catch up? Here it is beside the model with three tables, both trained sixteen times as
+# long, with three seeds each. The results also give the loss on sentences that the models have not
+# read:
 
 # %%
 from transformer_lib.training.config import TrainingConfig
@@ -582,15 +598,19 @@ print(len(epoch), "steps are one pass over the text")
 mean_and_spread(runs.rename(columns=lambda name: name.replace(", read", ", in training")))
 
 # %% [markdown]
-# It does not, within 2,400 steps. A loss in training is taken on each batch before the step on it,
-# so in the first pass over the text, which takes 780 steps, these batches are as new to the models
-# as the unread sentences: after 600 steps the tied one is more than half a nat behind on both. At
-# the end, when the fourth pass has begun, it is four tenths of a nat behind in training, and a
-# quarter on sentences that neither has read. So part of the lead of the model with more parameters
-# is memorization by then, and part is not: in so short a training tying costs some quality, which
-# is why the translator of chapter 1 has three tables. The Transformer that comes with the course,
-# which was trained for much longer, has one. What does tying give in return? Here are the
-# parameters of the paper's base model, built without allocating memory, on PyTorch's device `meta`:
+# Not within 2,400 steps. The loss in training is measured on each batch before the model takes its
+# step on it. So during the first pass over the text, which takes 780 steps, these batches are as
+# new to the models as the unread sentences: after 600 steps the tied model is more than half a nat
+# behind on both. At the end, when the fourth pass has begun, it is four tenths of a nat behind in
+# training, and a quarter of a nat on sentences that neither model has read. So by then part of the
+# lead of the model with more parameters is memorization, and part is not.
+#
+# In so short a training, then, tying costs some quality. This is why the translator of chapter 1
+# has three tables. The Transformer that comes with the course, which was trained for much longer,
+# has one.
+#
+# What does tying give in return? Here are the parameters of the paper's base model, built without
+# allocating memory, on PyTorch's device `meta`:
 
 # %%
 for tied, meaning in {"none": "three tables", "output": "two", "all": "one"}.items():
@@ -599,15 +619,15 @@ for tied, meaning in {"none": "three tables", "output": "two", "all": "one"}.ite
     print(f"{meaning:12} {num_parameters(model) / 1e6:5.1f} million parameters")
 
 # %% [markdown]
-# One table instead of three saves 38 of 101 million parameters, and a row of it is trained by each
-# of its three uses ([Press and Wolf 2017](https://arxiv.org/abs/1608.05859) found that tying
-# improves language models, and lets a translator do as well with half the size). One table for both
+# One table instead of three saves 38 of 101 million parameters, and all three uses train the same
+# rows. ([Press and Wolf 2017](https://arxiv.org/abs/1608.05859) found that tying improves language
+# models, and lets a translator of half the size do as well.) One table for both
 # languages needs one vocabulary for both, as here; names and numbers are spelled alike in both
 # anyway.
 #
 # ## A batch
 #
-# The sentences of a batch are computed together, in one tensor, which must be rectangular. Shorter
+# The sentences of a batch are processed together, in one tensor, which must be rectangular. Shorter
 # ones are padded with `<pad>`, number 0. Each source and each target ends with `</s>`, number 3:
 
 # %%
@@ -668,18 +688,18 @@ check(teacher_forcing)
 # <details><summary>Hint</summary>
 #
 # `BOS`, `EOS` and `PAD` are imported above. Both tensors have one more column than the longest
-# target. Which of the three ever occurs in the input, which in the labels?
+# target has tokens. Which of the three occur in the input, and which in the labels?
 #
 # </details>
 #
-# A tutorial from which this course grew (chapter 16) shows it with two sentences from Chinese to
-# English, in which `S`, `E` and `P` stand for `<s>`, `</s>` and `<pad>`:
+# A tutorial from which this course grew (chapter 16) shows the shift with two sentence pairs,
+# Chinese to English, in which `S`, `E` and `P` stand for `<s>`, `</s>` and `<pad>`:
 
 # %%
 pd.DataFrame(toy.ROWS, columns=["source", "decoder reads", "decoder should predict"])
 
 # %% [markdown]
-# Look closely at the first row: the end comes *after* the padding. From this the model learns to
+# Look closely at the first row: the end token comes *after* the padding. From this the model learns to
 # say `P` after *chinese*; or, if padding does not count in the loss, it learns nothing about what
 # comes after *chinese*. The end belongs after the last word:
 
@@ -709,7 +729,7 @@ print(f"loss {toy.train(model, mended):.1f}", toy.translate(model))
 # ## Common mistakes
 #
 # **The input is the label.** Forget the shift, and the model reads the very token that it must
-# predict. Compare the loss, and then what it translates:
+# predict. Compare the loss, and then the translations:
 
 # %%
 forgotten = toy.Batch(mended.src, mended.labels, mended.labels)
@@ -717,13 +737,13 @@ model = small_model()
 print(f"loss {toy.train(model, forgotten):.1f}", toy.translate(model))
 
 # %% [markdown]
-# The loss is as good as before. It has learned to repeat what it reads, and now that nobody tells
-# it the answer, it repeats its own first word. Whenever a loss falls suspiciously fast, look at the
-# shift first.
+# The loss is as good as before. But the model has learned to repeat what it reads, and now that
+# nobody tells it the answer, it repeats its own first word. Whenever a loss falls suspiciously
+# fast, check the shift first.
 #
 # **The tokenizer of another run.** Token numbers mean something only with the vocabulary that they
-# come from. Here the numbers of one sentence, read with a vocabulary of the same size from
-# a fifth of the text:
+# come from. Here are the token numbers of one sentence, decoded with a vocabulary of the same size
+# that was learned from a fifth of the text:
 
 # %%
 (tokens,) = data.tokenizer.encode(["My brother bought a new car."])
@@ -737,9 +757,9 @@ print(Tokenizer.train(text, len(data.tokenizer)).decode([tokens])[0])
 # ## Summary
 #
 # 1. BPE merges the most frequent pair of neighbors until the vocabulary is full: frequent words
-#    whole, rare ones in pieces. What is unknown can be spelled in bytes.
-# 2. A vocabulary of 8,000 pieces instead of 500 shortens a sentence to two thirds; each piece costs
-#    a row and has to occur often enough to be learned.
+#    become one piece, rare ones several. What is unknown can be spelled in bytes.
+# 2. A vocabulary of 8,000 pieces instead of 500 shortens a sentence to two thirds of its length;
+#    each piece costs a row and has to occur often enough to be learned.
 # 3. Rows start at size 1/√d_model (in the authors' program) because they also make the logits;
 #    multiplied by √d_model they are as large as the positions they are added to.
 # 4. One table for source, target and output saves 38 of the base model's 101 million parameters.
@@ -749,6 +769,6 @@ print(Tokenizer.train(text, len(data.tokenizer)).decode([tokens])[0])
 # In **assignment 1**, after chapter 4, you embed words together with their positions.
 #
 # **In the paper:** sections 3.4 and 5.1. **Read on:** Sennrich et al. 2016 on BPE; Kudo 2018 on
-# cutting the same word in several ways while training; Press and Wolf 2017 on tied weights.
+# cutting the same word in several ways during training; Press and Wolf 2017 on tied weights.
 #
 # **Next:** [4 · Positional encoding](04_positional_encoding.ipynb)

@@ -22,13 +22,14 @@
 # - explain why a shift by k positions is a rotation, and check it,
 # - recognize a wrong encoding by its picture.
 #
-# Reading takes about forty minutes, computing less than one.
+# Reading takes about forty minutes, running the cells less than one.
 #
 # **Predict first.** Three small models learn the same game on sequences of 16 tokens: from the
 # fourth token on, say which token came three places earlier. One gets sinusoids, one learns a
 # vector for each position, and one gets no positions at all. Then the sequences grow to 32 tokens.
-# What share of the answers does each get right, up to position 15, the last one of the short
-# sequences, and beyond it? Write six numbers down. (The result surprised us too.)
+# What share of the answers does each model get right up to position 15 (we count from 0, so this is
+# the last position of the short sequences), and what share beyond
+# it? Write six numbers down. (The result surprised us too.)
 
 # %%
 import math
@@ -119,8 +120,9 @@ show(
 
 # %% [markdown]
 # (With 26 channels each of the paper's waves is $10000^{1/13} = 2.03$ times as long as the one
-# before, so about twice; with 512 it is 1.04 times.) Bits satisfy 1 and 2, but they jump: from 15
-# to 16 five bits change at once, from 16 to 17 only one. The paper takes smooth waves instead, a
+# before, so about twice; with 512 it is 1.04 times.) Bits satisfy requirements 1 and 2, but not 3,
+# because they jump: from 15 to
+# 16 five bits change at once, from 16 to 17 only one. The paper takes smooth waves instead, a
 # sine and a cosine of each length.
 #
 # ## The formula
@@ -149,8 +151,8 @@ for pos in range(3):
 # Position 0 is always 0 1 0 1 …; at position 1 the first pair is sin 1 and cos 1; the second pair
 # has hardly moved, because its angle is only 0.01.
 #
-# Now for all positions and channels at once. Whatever passes its `check` is saved in
-# `my_transformer.py` next to this notebook; after a first try, `solution("positional_encoding")` in
+# Now for all positions and channels at once. What passes its `check` is kept in `my_transformer.py`
+# beside this notebook; after a first try, `solution("positional_encoding")` in
 # a cell of its own shows one way.
 #
 # ### The encoding
@@ -185,11 +187,11 @@ print("the same as transformer_lib's, to four digits")
 
 # %% [markdown]
 # Why only to four digits? The library computes the angles in double precision. In single precision
-# an angle of 99 radians is off by a few millionths, and so is its sine. It does no harm here, but
-# it grows with the position.
+# an angle of 99 radians is off by a few millionths, and so is its sine. This error does no harm
+# here, but it grows with the position.
 #
-# The whole table, for 64 channels. Below it, in a table of 16 channels, choose a pair and watch
-# its two waves grow longer:
+# Here is the whole table, for 64 channels. In the chart below it, for 16 channels, choose a pair:
+# from pair to pair, the two waves grow longer:
 
 # %%
 table = sinusoidal_positions(60, 64)
@@ -203,8 +205,9 @@ show(
 show_chart(wave_explorer(sinusoidal_positions(40, 16)))
 
 # %% [markdown]
-# The fast hands on the left tell neighbors apart; the slow ones on the right tell the beginning of
-# a long text from its end. Together they are a clock with $d_{model}/2$ hands; with 64 channels the
+# The fast hands, on the left of the table, tell neighbors apart; the slow ones, on the right, tell
+# the beginning of a long text from its
+# end. Together they are a clock with $d_{model}/2$ hands; with 64 channels the
 # slowest one takes 47,117 positions to come round once.
 #
 # ## A shift is a rotation
@@ -223,7 +226,8 @@ show_chart(wave_explorer(sinusoidal_positions(40, 16)))
 #
 # ●●○ · 25 minutes · what “three places back” is, as a matrix
 #
-# Build it for all pairs at once: R with $R \cdot PE(pos) = PE(pos + k)$ for every position, where
+# Build the matrix for all pairs at once: R such that $R \cdot PE(pos) = PE(pos + k)$ for every
+# position, where
 # PE(pos) is a column vector in the paper's layout. `k` may be negative. Return (d_model, d_model),
 # in single precision.
 
@@ -253,8 +257,9 @@ for k in (1, 3, 50):
     print(f"k = {k:2}: right for all {len(shifted)} positions, to four digits")
 
 # %% [markdown]
-# Only rounding is left. A second consequence: how alike two positions are, measured by their dot
-# product, depends on their distance alone, since $\sin a \sin b + \cos a \cos b = \cos(a - b)$.
+# Only rounding errors are left. There is a second consequence: the similarity of two positions,
+# measured by the dot product of their vectors, depends on their distance alone,
+# since $\sin a \sin b + \cos a \cos b = \cos(a - b)$.
 
 # %%
 similarity = table[:100] @ table[:100].T
@@ -269,7 +274,7 @@ print("PE(p)·PE(p+5) for p = 0, 10, 90:", *[f"{similarity[p, p + 5]:.3f}" for p
 # Each diagonal has a single color, and the curve is the same for every position. On the whole,
 # nearby positions are alike and distant ones less so, with ripples: the curve is a sum of cosines.
 #
-# ## Two layouts, and one that is different
+# ## Two layouts, and a different encoding
 #
 # Some programs put all sines into the first half of the channels and all cosines into the second.
 # That is the same encoding with its channels in a different order. A network trained with one
@@ -279,8 +284,8 @@ print("PE(p)·PE(p+5) for p = 0, 10, 90:", *[f"{similarity[p, p + 5]:.3f}" for p
 #
 # ●○○ · 10 minutes · the layout of Tensor2Tensor and of Hugging Face's Marian
 #
-# The same numbers, also in single precision, with all sines in the first half of the channels and
-# all cosines in the second.
+# Return the same numbers, also in single precision, with all sines in the first half of the
+# channels and all cosines in the second.
 
 # %%
 def positional_encoding_halves(length, d_model):
@@ -305,7 +310,7 @@ moved_to = [int((halves.mT - wave).abs().sum(dim=1).argmin()) for wave in interl
 print("channels 0, 1, 2, 3 … of the interleaved table are now", *moved_to[:6], "…")
 
 # %% [markdown]
-# Other programs, among them Tensor2Tensor, in which the paper's models were trained, have
+# Other programs, among them Tensor2Tensor, with which the paper's models were trained, have
 # $d_{model} - 2$ instead of $d_{model}$ in the exponent. Then the slowest wave is exactly $10000
 # \cdot 2\pi$ positions long, and no reordering makes the two tables equal:
 
@@ -320,17 +325,19 @@ columns = ["d_model", "slowest wave", "with d_model − 2", "largest difference 
 pd.DataFrame(rows, columns=columns)
 
 # %% [markdown]
-# The two tables share only the fastest pair. With few channels the others differ by almost as much
-# as waves can, by 2; with 512 they differ a little. When you load weights from elsewhere, compare
+# The two tables share only the fastest pair. With few channels the others differ by almost 2, which
+# is as much as two waves can differ; with 512 channels they differ only a
+# little. When you load weights from elsewhere, compare
 # the position table first.
 #
 # ## Positions in the scores instead
 #
-# If only distances count, why not rotate queries and keys themselves? That is **rotary position
+# If only distances count, why not rotate the queries and keys themselves? That is **rotary position
 # embedding** (RoPE, [Su et al. 2021](https://arxiv.org/abs/2104.09864)), which most large language
 # models use today. Nothing is added to the words. Before the scores are computed, each pair of
-# channels of a query or key is rotated by the angle of its position; and since rotating both
-# vectors by the same angle changes no dot product, only the difference of the two angles is left.
+# channels of a query or key is rotated by an angle proportional to its position. Since rotating
+# both vectors by the same angle does not change their dot product, only the difference of the two
+# angles is left.
 # (The next two chapters take queries, keys and heads apart. If you would rather see that first,
 # come back here after chapter 5.)
 #
@@ -341,7 +348,7 @@ pd.DataFrame(rows, columns=columns)
 # `x` is (batch, heads, length, d_k), queries or keys; `position` holds whole numbers, (length,).
 # Rotate each pair of neighboring channels (0 and 1, 2 and 3, …) by the angle $\theta = pos /
 # 10000^{2i/d_k}$, counterclockwise: $(a, b)$ becomes $(a\cos\theta - b\sin\theta,\ a\sin\theta +
-# b\cos\theta)$. Return the same shape and type.
+# b\cos\theta)$. Return a tensor of the same shape and type.
 
 # %%
 def rotary(x, position):
@@ -358,7 +365,8 @@ check(rotary)
 #
 # </details>
 #
-# Do the positions matter only by their distance? One query and one key, moved along together:
+# Does only the distance between two positions matter? Here are one query and one key, moved along
+# together:
 
 # %%
 rotary = mine("rotary")
@@ -375,17 +383,18 @@ for distance in (0, 3, 10):
 # %% [markdown]
 # The score is the same within each row, wherever the pair is. **ALiBi** ([Press et al.
 # 2022](https://arxiv.org/abs/2108.12409)) is simpler still: from each score it subtracts a fixed
-# multiple of the distance, so that nearby tokens count more. And some decoders have no positions at
-# all: their causal mask (chapter 7) already tells the first token, which sees one key, from the
-# tenth, which sees ten.
+# multiple of the distance, so that nearby tokens count more. And some decoders have no positional
+# encoding at all: their causal mask, which hides all later tokens (chapter 7), already
+# distinguishes the first token, which sees one key, from the tenth, which sees ten.
 #
 # ## Learned or computed?
 #
 # Why not learn the vectors, like those of words? The paper tried both, with nearly the same result
-# (25.7 BLEU against 25.8, its table 3, row E). Its authors chose the sinusoids in the hope that a
+# (25.7 BLEU with learned vectors, 25.8 with sinusoids: its table 3, row
+# E). Its authors chose the sinusoids in the hope that a
 # model would cope with longer sentences than it was trained on. Does it? Back to the opening
-# question. The game: random tokens, and at each position the answer is the token three places
-# earlier. The model is one attention layer; sequences have 16 tokens in training.
+# question. In the game the tokens are random, and at each position the answer is the token three
+# places earlier. The model is one attention layer; in training the sequences have 16 tokens.
 
 # %%
 VOCABULARY, BACK, TRAINED = 20, 3, 16
@@ -409,8 +418,10 @@ def sequences(count, length):
     return tokens, tokens[:, :-BACK]  # the answers, from position BACK on
 
 # %% [markdown]
-# ALiBi takes part, too, with a head that sees no later token, as in the ALiBi paper. With a slope
-# of 0 only that causal mask is left, which shows what is due to the mask and what to the slope:
+# ALiBi takes part, too, with a causal head (one that sees no later token), as in the ALiBi paper.
+# Its *slope* is the number by which the distance is multiplied before it is subtracted. With a
+# slope of 0 only the causal mask is left, which shows what is due to the mask and what to the
+# slope:
 
 # %%
 class AlibiAttention(nn.Module):
@@ -431,9 +442,9 @@ class AlibiAttention(nn.Module):
 
 # %% [markdown]
 # In `LookBack`, `start` is the position of the first token, drawn from the first `starts`
-# positions. In this experiment `starts` is 1, so that it is always 0; the next one varies it.
-# Training takes a few seconds for each kind of position. One run may be luck, so each is repeated
-# with five seeds. The results come with the course; if you change the program, your machine
+# positions. In this experiment `starts` is 1, so `start` is always 0; the next experiment varies
+# it. Training takes a few seconds for each kind of positions. One run may be luck, so each is
+# repeated with five seeds. The results come with the course; if you change the program, your machine
 # measures them again:
 
 # %%
@@ -491,22 +502,25 @@ show(
 )  # fmt: skip
 
 # %% [markdown]
-# Compare with your numbers. Without positions the model cannot know which token is meant; it does
-# better than chance, because the answer is one of the tokens that it sees, most likely one that
-# occurs more than once. With learned positions it plays perfectly as far as it was trained. From
-# position 16 on it meets vectors that no training step has touched, and guesses. A head without any
-# positions but with a causal mask does about as well as ALiBi up to position 15 on average, but not
-# for the same reason: it falls all the way, since the more tokens it sees, the less often it
-# guesses right, while ALiBi rises and then stays. ALiBi hardly notices the length: with each place
-# farther back a token has a tenth less weight, and what a longer sequence adds changes little. It
-# says *near*, not *where*, and one such head, with one slope, does not learn to count to three.
+# Compare these shares with your numbers. Without positions the model cannot know which token is
+# meant. It does better than chance, because the answer is one of the tokens that it sees, most
+# likely one that occurs more than once. With learned positions it plays perfectly as far as it was
+# trained. From position 16 on it meets vectors that no training step has touched, and guesses.
+#
+# A head without any positions but with a causal mask does about as well as ALiBi up to position 15
+# on average, but not for the same reason. Its share falls all the way, since the more tokens it
+# sees, the less often it guesses right. ALiBi's share rises and then stays. ALiBi hardly notices
+# the length: with each place farther back a token has a tenth less weight, so what a longer
+# sequence adds changes little. It says *near*, not *where*, and one such head, with one slope, does
+# not learn to count to three.
 #
 # And the sinusoids? **They fail just as suddenly.** The rotation that means “three places back” is
 # there, and it would be right everywhere. But nothing in training asked for it. Sixteen positions
 # can be connected correctly by very many matrices, and gradient descent found one of the others.
 # That a solution can be represented does not mean that it is learned.
 #
-# What if training asks for it? Let each step begin at a random place among the first 100 positions.
+# What if training asks for it? Let the sequences of each step begin at a random place among the
+# first 100 positions.
 # The sequences are as short as before, and the game is the same.
 
 # %%
@@ -526,23 +540,29 @@ mean_and_spread(runs)
 
 # %% [markdown]
 # Now there is a difference. Both play well where they were trained, even on sequences twice as long
-# as any they met. Where neither has been, the learned vectors are noise and the sinusoids still
-# work, a little less well the farther away: what works at a hundred places at once works at most
-# others. It is not the longer training: after as many steps that always begin at position 0,
-# sinusoids are right in less than half of the places everywhere (last row; its first number has
-# trained positions in it, up to 15). Far out they are right more often than ALiBi, which knows no
-# more than *near*, with its 25%: perhaps something of the rotation has been learned, but nothing
-# reliable. Had you trusted the folklore (“sinusoids extrapolate”) or the first experiment alone
+# as any they met. Where neither has been trained, the learned vectors are noise. The sinusoids
+# still work there, a little less well the farther away: what works at a hundred places at once
+# works at most others.
+#
+# The longer training is not the reason. After as many steps that always begin at position 0,
+# sinusoids are right less than half of the time at every start (last row of the table; its first
+# number includes the trained positions, up to 15). Far out they are right more often than ALiBi,
+# which knows no more than *near* and reaches 25%. So perhaps something of the rotation has been
+# learned, but nothing reliable.
+#
+# Had you trusted the folklore (“sinusoids extrapolate”) or the first experiment alone
 # (“they do not”), you would have been wrong either way.
 #
 # ### Does rotary go further?
 #
 # ●●● · 45 minutes · an experiment on the question of this chapter
 #
-# Which of the two fates will rotary meet? It sees distances only, and three back is a distance from
-# training. But a sequence of 32 tokens also has distances from 16 to 31, which no sequence in
-# training had. Write your prediction down. Then write a layer of attention that rotates its queries
-# and keys by your `rotary` (modeled on `AlibiAttention`, but without its mask), give it to
+# Which of the two fates awaits rotary encoding? It sees only distances, and three places back is a
+# distance that occurs in training. But a sequence of 32 tokens also has distances from 16 to 31,
+# which no sequence in training had. Write your prediction down.
+#
+# Then write a layer of attention that rotates its queries and keys with your `rotary` (modeled on
+# `AlibiAttention`, but without its mask), give it to
 # `LookBack` with `NoPositions()`, train 300 steps on sequences of 16 tokens as above, and measure
 # the mean share of right answers at positions 16 to 31; do the same for the sinusoids. Use at least
 # three seeds each. Make a table with the columns `case` ("rotary" or "sinusoids"), `seed` and
@@ -573,7 +593,8 @@ check_experiment("rotary_beyond", runs, conclusion)
 # Positions are added to embeddings, which have first been multiplied by √d_model (chapter 3 says
 # why). Dropout comes last. `tokens` is (batch, length), `table` holds a row for each piece of the
 # vocabulary, `positions` a row for each position, perhaps more than the sentence needs; `dropout`
-# is a function from tensor to tensor (chapter 11 shows what it is good for).
+# is a function from tensor to tensor (chapter 11 shows what it is good for). Return the result,
+# (batch, length, d_model).
 
 # %%
 def embed_with_positions(tokens, table, positions, dropout):
@@ -592,9 +613,9 @@ check(embed_with_positions)
 #
 # ## Common mistakes
 #
-# The lecture that this course partly follows (chapter 16 introduces it) lists the formula with an
-# `i` that already steps by 2 and an exponent of `2 * i`; and the cosine uses `i + 1`. What does
-# such a table look like?
+# The lecture that this course partly follows (chapter 16 introduces it) prints code for the formula
+# in which `i` already steps by 2 and the exponent is `2 * i` all the same; and the cosine uses `i +
+# 1`. What does the resulting table look like?
 
 # %%
 (doubled,) = [m for m in wrong_answers("positional_encoding") if m.id == "M1"]
@@ -609,9 +630,9 @@ for name, shown in {"right": sinusoidal_positions(60, 64), "exponent doubled": w
     print(f"{name:16} {moved.sum()} of 64 channels move by more than 0.3 within 60 positions")
 
 # %% [markdown]
-# At a glance they look alike: in both, the channels on the right hardly move. Look at where
-# the motion ends. The hands slow down twice as fast, so half as many of them move within a
-# sentence. And there is a second mistake, which the picture does not show:
+# At a glance they look alike: in both, the channels on the right hardly move. Look at where the
+# motion ends. In the wrong table the hands slow down twice as fast, so half as many of them move
+# within a sentence. And there is a second mistake, which the picture does not show:
 
 # %%
 for name, positions in {"right": sinusoidal_positions(100, 64), "wrong": wrong}.items():
@@ -621,8 +642,8 @@ for name, positions in {"right": sinusoidal_positions(100, 64), "wrong": wrong}.
 # %% [markdown]
 # In the wrong table a sine and its cosine have different frequencies. So they are no longer the two
 # coordinates of a hand, a shift is no longer a rotation, and “five places” does not mean the same
-# thing everywhere. And nothing fails: the shape is right, all numbers lie between −1 and 1, a model
-# can be trained. Test a formula by its properties, not only by whether it runs.
+# thing everywhere. And yet nothing fails: the shape is right, all numbers lie between −1 and 1, and
+# a model can be trained. Test a formula by its properties, not only by whether it runs.
 #
 # Other mistakes with positions are in the [list of mistakes](../docs/misconceptions.md).
 #
@@ -643,8 +664,8 @@ for name, positions in {"right": sinusoidal_positions(100, 64), "wrong": wrong}.
 # Now you can do **assignment 1**: relative, learned and interpolated positions, and the sinusoids
 # with a base of your own.
 #
-# **In the paper:** section 3.5, and row E of table 3. **Read on:** Shaw et al. 2018 give attention
-# distances instead of positions; Kazemnejad et al. 2023 compare encodings, and no encoding at all,
+# **In the paper:** section 3.5, and row E of table 3. **Read on:** Shaw et al. 2018 put distances
+# into attention instead of positions; Kazemnejad et al. 2023 compare encodings, and no encoding at all,
 # beyond the training length.
 #
 # **Next:** [5 · Attention](05_attention.ipynb)

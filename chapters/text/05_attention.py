@@ -14,8 +14,8 @@
 # # 5 · Attention
 #
 # One formula carries the whole model: $\text{softmax}(QK^\top/\sqrt{d_k})\,V$. In this chapter you
-# compute it by hand, write it, find out where Q, K and V come from, what the root is for and what
-# it all costs, and how far a picture of attention can be trusted. By the end you can
+# compute it by hand, write it as code, and find out where Q, K and V come from, what the root is
+# for, what it all costs, and how far a picture of attention can be trusted. By the end you can
 #
 # - compute attention on paper and in code,
 # - say why there are three projections, and construct two of them so that a head looks where you
@@ -24,11 +24,12 @@
 # - tell which part of a layer gets expensive when sentences get long,
 # - read an attention picture without reading too much into it.
 #
-# Reading takes about forty minutes, computing less than one.
+# Reading takes about forty minutes, running the cells less than one.
 #
 # **Predict first.** Draw 16 random keys and a random query with 64 channels each, the paper's width
 # of a head, all numbers with mean 0 and standard deviation 1. Without any scaling, what share of
-# the attention does the winning key get, on average: about a quarter, a half, or more than four
+# the attention does the winning key (the one with the highest score) get, on
+# average: about a quarter, a half, or more than four
 # fifths? And with the scaling?
 
 # %%
@@ -51,9 +52,9 @@ from transformer_lib.timing import fastest
 # %% [markdown]
 # ## By hand
 #
-# Attention is a soft look-up: it does not have to pick one entry. You come with a **query**; every
-# word has a **key**, which says what is to be found there, and a **value**, which is what you get.
-# In a dictionary exactly one key fits and you get its value. Here every key fits more or less, and
+# Attention is a soft lookup: it does not have to pick one entry. You come with a **query**; every
+# word has a **key**, which says what can be found there, and a **value**, which is what you get. In
+# a Python dictionary exactly one key fits and you get its value. Here every key fits more or less, and
 # you get a mixture of all values, in which those of the best-fitting keys dominate.
 #
 # Take the sentence *she eats fish*, with vectors of four channels that we choose ourselves. Suppose
@@ -94,24 +95,24 @@ print("weights", [round(weight, 3) for weight in weights])
 print("output ", [round(number, 1) for number in output.tolist()])
 
 # %% [markdown]
-# Now move the query. Its first channel fits the keys of *eats* and *fish*, its third that of *fish*
-# alone; the other two stay at 0. The cross is the mixture. Can you move it onto *eats*? And what
-# happens to the weights without the division?
+# Now move the query. Its first channel fits the keys of *eats* and *fish*, its third channel only
+# the key of *fish*; the other two stay at 0. The cross is the mixture. Can you move the cross onto
+# the value of *eats*? And what happens to the weights when you switch the division off?
 
 # %%
 WORDS = ("she", "eats", "fish")
 show_chart(lookup_explorer(WORDS, keys, values, start=(2, 2)))
 
 # %% [markdown]
-# It gets close to a value only where one score is far ahead of the others: no softmax weight is
-# ever zero. That is the price of being soft, and also the point of it: everything in this picture
+# The cross gets close to a value only where one score is far ahead of the others, since no softmax
+# weight is ever zero. That is the price of being soft, and also the point of it: everything in this picture
 # has a gradient.
 #
 # ### Softmax
 #
 # ●○○ · 10 minutes · scores become shares, even where they are large
 #
-# The softmax of each row of `scores`, (queries, keys), without `torch.softmax`. Scores can be
+# Return the softmax of each row of `scores`, (queries, keys), without using `torch.softmax`. Scores can be
 # large, and gradients have to get through, so compute with tensors.
 
 # %%
@@ -131,10 +132,10 @@ check(softmax)
 #
 # ### Attention weights
 #
-# ●○○ · 10 minutes · who looks at whom, for all words at once
+# ●○○ · 10 minutes · which word looks at which, for all words at once
 #
-# Every word asks. Write the queries as rows of a matrix $Q$, keys and values as rows of $K$ and
-# $V$: then $QK^\top$ holds, in row *i* and column *j*, the score of query *i* with key *j*. `query`
+# Every word has a query. Write the queries as rows of a matrix $Q$, the keys and values as rows of
+# $K$ and $V$. Then $QK^\top$ holds the score of query *i* with key *j* in row *i* and column *j*. `query`
 # is (batch, queries, d_k), `key` is (batch, keys, d_k). Return the weights of scaled dot-product
 # attention, (batch, queries, keys). Use PyTorch's `softmax`, or yours if it takes a batch, too.
 
@@ -157,7 +158,7 @@ check(attention_weights)
 #
 # ## As matrices
 #
-# Three queries at once, the second of which is the one from above:
+# Here are three queries at once; the second is the one from above:
 
 # %%
 attention_weights = mine("attention_weights")
@@ -170,11 +171,11 @@ print((weights @ values)[0].numpy().round(1))
 
 # %% [markdown]
 # The second row is what we computed by hand. Each row of the weights adds up to 1, because softmax
-# runs along the keys: each *query* distributes its attention. Columns need not add up to anything:
-# a key can be looked at by all or by none.
+# runs along the keys: each *query* distributes its attention. Columns need not add up to 1: a key
+# can be looked at by all queries or by none.
 #
-# There need not be as many queries as keys. The rows of $Q$ may come from another
-# sentence: two words of a German translation ask the three English ones. That is
+# There need not be as many queries as keys. The rows of $Q$ may come from another sentence: for
+# example, two words of a German translation ask the three English words. That is
 # **cross-attention**; when queries, keys and values come from one sentence, it is
 # **self-attention**.
 
@@ -184,8 +185,8 @@ print("queries", tuple(Q[:, :2].shape), "and keys", tuple(keys[None].shape))
 print("weights", tuple(asked_by_two.shape))
 
 # %% [markdown]
-# The library's function has one more axis, for heads, and takes a mask; on the same numbers it
-# gives the same result:
+# The library's function has one more axis, for heads, and takes an optional mask; on the same
+# numbers it gives the same result:
 
 # %%
 output, library_weights = library.attention(Q[:, None], keys[None, None], values[None, None])
@@ -198,13 +199,14 @@ print("transformer_lib.model.attention gives the same")
 #
 # ●●○ · 20 minutes · design a test that catches a wrong program
 #
-# A sum has no order, so attention knows nothing of the order of the words: move keys and values
-# together, and each query gets the same output as before. (This is why chapter 4 exists.) A program
-# for which this does not hold has a bug, or a position hidden somewhere. Write the test:
-# `attend(query, key, value)` takes tensors of (batch, queries, 8), (batch, keys, 8) and (batch,
-# keys, 8), which you make up, and returns the outputs, (batch, queries, 8). Return `True` if the
-# order of the keys does not matter to it. The check hands your test several programs, right and
-# wrong ones.
+# A sum has no order, so attention knows nothing of the order of the words: reorder keys and values
+# in the same way, and each query gets the same output as before. (This is why chapter 4 exists.) A
+# program for which this does not hold has a bug, or a position hidden somewhere.
+#
+# Write a test for this. The check hands your test several programs, right and wrong ones, as
+# `attend`. `attend(query, key, value)` takes tensors of (batch, queries, 8), (batch, keys, 8) and
+# (batch, keys, 8), which you make up, and returns the outputs, (batch, queries, 8). Return `True`
+# if the order of the keys does not matter to `attend`.
 
 # %%
 def ignores_order(attend):
@@ -216,8 +218,8 @@ check(ignores_order)
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Random queries, keys and values, an order in which every key moves, such as
-# `torch.arange(keys).roll(1)` (`torch.randperm` may leave the one that matters in place), and two
+# You need random queries, keys and values, an order in which every key moves, such as
+# `torch.arange(keys).roll(1)` (`torch.randperm` may leave the key that matters in place), and two
 # calls. What has to be moved along with the keys? Sums in a different order differ in the last
 # digit: how do you compare?
 #
@@ -225,8 +227,8 @@ check(ignores_order)
 #
 # ## Where do Q, K and V come from?
 #
-# So far we chose them. In a Transformer each word has one vector, a row of $x$, and three learned
-# matrices make the rest from it:
+# So far we have chosen them ourselves. In a Transformer each word has one vector, a row of $x$, and
+# three learned matrices turn it into a query, a key and a value:
 #
 # $$Q = xW^Q, \qquad K = xW^K, \qquad V = xW^V$$
 #
@@ -234,8 +236,9 @@ check(ignores_order)
 #
 # ●●○ · 15 minutes · the paper's formula, starting from x
 #
-# Queries, keys and values all come from `x`, (batch, length, d_model), by the matrices `w_q`, `w_k`
-# and `w_v`, each (d_model, d_k). Return the output of scaled dot-product attention without a mask,
+# Queries, keys and values are all computed from `x`, (batch, length, d_model), with the matrices
+# `w_q`, `w_k` and `w_v`, each (d_model,
+# d_k). Return the output of scaled dot-product attention without a mask,
 # (batch, length, d_k).
 
 # %%
@@ -307,12 +310,13 @@ for same in (False, True):
 #
 # ●●● · 45 minutes · build the matrices that training would have to find
 #
-# In chapter 4 a rotation took the sinusoid of one position to that of another. Use it: the words
-# are now nothing but their positions, `x = positional_encoding(length, d_model)` in the paper's
+# In chapter 4 a rotation took the encoding of one position to the encoding of another. Use this
+# rotation here. The words are now nothing but their
+# positions, `x = positional_encoding(length, d_model)` in the paper's
 # layout. Return `w_q` and `w_k`, (d_model, d_model) each, such that every word gives more than nine
 # tenths of its attention to the word `offset` places before it (for a negative `offset`, after it);
-# words that have none there may look anywhere. The check computes the weights for 20 words and
-# looks where they are.
+# a word that has no such word may look anywhere. The check computes the weights for 20 words and
+# looks at where they fall.
 
 # %%
 def look_back(d_model, offset):
@@ -324,16 +328,16 @@ check(look_back)
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# The score of positions *p* and *s* is $PE(p)\,W^Q\,(PE(s)\,W^K)^\top$. With both matrices the
-# identity it is largest for *s* = *p*: each word looks at itself. Which matrix turns the row
-# $PE(p)$ into $PE(p - \text{offset})$? It has a 2 × 2 block for each pair of channels. And when the
-# right place wins by too little: softmax decides more sharply when all scores are multiplied by a
+# The score of positions *p* and *s* is $PE(p)\,W^Q\,(PE(s)\,W^K)^\top$. If both matrices are the
+# identity, the score is largest for *s* = *p*: each word looks at itself. Which matrix turns the
+# row $PE(p)$ into $PE(p - \text{offset})$? It has a 2 × 2 block for each pair of channels. And if
+# the right place wins by too little: softmax decides more sharply when all scores are multiplied by a
 # number above 1.
 #
 # </details>
 #
-# One head, constructed. Whether training finds such heads is a question that chapters 6 and 14 put
-# to a trained model.
+# That is one head, constructed by hand. Whether training finds such heads is a question that
+# chapters 6 and 14 put to a trained model.
 #
 # ## Why the root?
 #
@@ -380,10 +384,12 @@ for d_k in WIDTHS:
 #
 # ●●○ · 25 minutes · how a loss reaches the scores
 #
-# Backpropagation hands your layer $\partial L/\partial w$, the gradient with respect to the
-# weights, as `upstream`; return $\partial L/\partial s$, with respect to the scores. Both are (…,
+# Backpropagation hands your layer $\partial L/\partial w$, the gradient of the loss with respect to
+# the attention weights, as `upstream`; return $\partial L/\partial s$, the gradient with respect to
+# the scores. Both are (…,
 # queries, keys). Derive it first, on paper: how does $w_i = e^{s_i} / \sum_k e^{s_k}$ change with
-# $s_i$, and how with another $s_j$? The weights are all you need; no `autograd`.
+# $s_i$, and how with another $s_j$? Apart from `upstream`, the attention weights are all you need;
+# no `autograd`.
 
 # %%
 def softmax_backward(weights, upstream):
@@ -397,14 +403,14 @@ check(softmax_backward)
 #
 # $\partial w_i / \partial s_j = w_i(\delta_{ij} - w_j)$, where $\delta_{ij}$ is 1 for *i* = *j* and
 # 0 otherwise. Then $\partial L/\partial s_j = \sum_i \partial L/\partial w_i \cdot \partial
-# w_i/\partial s_j$: put the first into the second and take $w_j$ out of the sum.
+# w_i/\partial s_j$: substitute the first into the second and take $w_j$ out of the sum.
 #
 # </details>
 #
-# When one weight is 1 and the others are 0, all of this is 0: nothing that the loss says reaches
-# the scores. How much gets through for random queries and keys? With row *i* of the identity as
-# `upstream`, your function returns the derivatives of weight *i* with respect to all scores, and
-# with all rows at once those of all weights; we take the largest.
+# When one weight is 1 and the others are 0, all these derivatives are 0: nothing that the loss says
+# reaches the scores. How much gets through for random queries and keys? With row *i* of the
+# identity as `upstream`, your function returns the derivatives of weight *i* with respect to all
+# scores. With all rows at once it returns the derivatives of all weights, and we take the largest.
 
 # %%
 softmax_backward = mine("softmax_backward")
@@ -434,28 +440,29 @@ assert without[-1] < 0.6 * with_root[-1], (
 )
 
 # %% [markdown]
-# Without the root the gradient shrinks with the width. (For 4 channels it is larger: a derivative
+# Without the root the gradient shrinks as the width grows. (For 4 channels it is larger without the
+# root than with it: a derivative
 # $w(1 - w)$ is largest at $w = 1/2$, and scores of size 2 bring the winner nearer to that than
-# scores of size 1.) At the paper's 64 the difference is moderate; for wider heads most of the
-# signal is gone. The root costs nothing and makes the start independent of the width.
+# scores of size 1.) At the paper's 64 channels the difference is moderate; in wider heads most of
+# the signal is gone. The root costs nothing and makes the start independent of the width.
 #
 # (Why not divide by $d_k$? Then the scores would be *too* similar: their standard deviation would
-# be $1/\sqrt{d_k}$, and the start would be an average over all words. Some models are trained that
-# way on purpose; see *read on*.)
+# be $1/\sqrt{d_k}$, and every word would start with an average over all words. Some models are
+# trained that way on purpose; see *read on*.)
 #
 # ## What does it cost?
 #
 # A layer of self-attention on a sentence of $n$ words does two kinds of work:
 #
-# - the projections to Q, K and V and the one at the end: four products of an $n \times d$ with a
-#   $d \times d$ matrix, $8nd^2$ floating-point operations;
+# - the projections to Q, K and V and the one at the end: four products of an $n \times d$ matrix
+#   and a $d \times d$ matrix, $8nd^2$ floating-point operations;
 # - the attention itself, $QK^\top$ and the mixture of the values: $4n^2d$.
 #
 # The first grows with the length, the second with its square. They are equal at $n = 2d$: with the
 # paper's 512 channels, for a text of 1024 tokens. So in translation, where sentences have about 30
 # tokens, the famous quadratic term is three percent of the other term, and for whole books it is
-# everything. Let us measure both parts for $d = 256$, on one core (two that wait for each other
-# would spoil the picture):
+# everything. Let us measure both parts for $d = 256$, on one core (two cores that wait for each
+# other would spoil the picture):
 
 # %%
 def measure(length, d=256, heads=4):
@@ -495,10 +502,11 @@ show(
 print(f"counted, the lines cross at n = 2d = 512; on this machine before n = {longer}")
 
 # %% [markdown]
-# When this page was written the lines crossed between 256 and 512: a little earlier than counted.
-# The count leaves the softmax out, which carries $n^2$ numbers to memory and back; the third line
-# shows what the two products alone take. Between the last two lengths the time grew by more than
-# the square predicts, in the products as well as in the softmax: perhaps the numbers no longer fit
+# When this page was written the lines crossed between 256 and 512, a little earlier than the count
+# predicts. The count leaves out the softmax, which carries $n^2$ numbers to memory and back; the
+# third line shows how long the two products alone take. Between the last two lengths the time grew
+# by more than the square of the length predicts, in the products as well as in the
+# softmax: perhaps the numbers no longer fit
 # into the cache. (Programs that never write these $n^2$ numbers to memory, such as PyTorch's
 # `scaled_dot_product_attention` on a GPU, move the crossing to the right. The products remain.)
 #
@@ -511,8 +519,9 @@ print(f"counted, the lines cross at n = 2d = 512; on this machine before n = {lo
 # >
 # > The animal didn't cross the street because it was too **wide**.
 #
-# In the first, *it* is the animal, in the second the street, and in the picture the attention of
-# *it* moved from one to the other. Later explanations, such as J. Alammar's “The Illustrated
+# In the first sentence *it* is the animal, in the second the street, and in the pictures the
+# attention of *it* moved from one noun to the
+# other. Later explanations, such as J. Alammar's “The Illustrated
 # Transformer” (2018), show the first picture alone: a strong line from *it* to *animal*, and beside
 # it the statement that the model associates the two. Let us look at such a picture of our own. The
 # small model that comes with the course was trained on 48,000 sentence pairs; here is its encoder.
@@ -525,8 +534,8 @@ tired, pieces = encoder_attention(trained.model, trained.tokenizer, TIRED)
 show_chart(attention_explorer(tired, pieces, pieces, SELF))
 
 # %% [markdown]
-# And the row of *it* alone, in all heads. *animal* and *street* are three pieces each; we add up
-# their weights.
+# Here is the row of *it* alone, in all heads. *animal* and *street* are three pieces each; we add
+# up the weights of the pieces.
 
 # %%
 def looks_of_it(sentence):
@@ -549,12 +558,13 @@ print(f"three of {len(pieces)} pieces, if all were alike: {uniform:.0%}")
 table.map("{:.0%}".format)
 
 # %% [markdown]
-# Layer 1 has a head for either reading: the first one looks from *it* at the animal, the fourth one
-# at the street. So choose the right head, and you have a picture that tells a story. To know
-# whether the story is true, change what it depends on. In the same sentence with *wide* instead of
-# *tired*, *it* is the street. If these heads know what *it* is, they must now look elsewhere. And
-# if they look at a *place* and not at a word, they must look at the other noun when the two change
-# places, which is the third sentence:
+# Layer 1 has a head for either reading: head 1 looks from *it* at the animal, head 4 at the street.
+# So choose the right head, and you have a picture that tells a story.
+#
+# To know whether the story is true, change what it depends on. In the same sentence with *wide*
+# instead of *tired*, *it* is the street. If these heads know what *it* is, they must now look
+# elsewhere. And if they look at a *place* and not at a word, they must look at the other noun when
+# the two nouns change places, as they do in the third sentence:
 
 # %%
 WIDE = "The animal didn't cross the street because it was too wide."
@@ -581,14 +591,14 @@ print(sum("because" in words for words in read), "of", f"{len(read):,}")
 # trained on has more than seven words, and only one has *because*.
 #
 # So the first picture alone would have looked just as convincing with our model, which understood
-# neither. What counts is the comparison, and in the announcement's model, of six layers and trained
-# on far more text, English and French, the attention did move. (The translation would tell, too: in
-# German *das Tier* would become *es*, and *die Straße* *sie*.)
+# neither sentence. What counts is the comparison. In the announcement's model, which has six layers
+# and was trained on far more text, English and French, the attention did move. (A translation would
+# tell, too: in German, *it* becomes *es* if it is *das Tier*, and *sie* if it is *die Straße*.)
 #
 # ## Common mistakes
 #
-# **The softmax along the wrong axis.** In code it is one character: `dim=-2` instead of `dim=-1`.
-# No shape complains. Look at the sums:
+# **The softmax along the wrong axis.** In code the difference is one character: `dim=-2` instead of
+# `dim=-1`. No shape gives it away. Look at the sums:
 
 # %%
 right = (Q[0] @ keys.T / 2).softmax(dim=-1)
@@ -598,13 +608,13 @@ for name, found in {"right": right, "wrong": wrong}.items():
     print(f"{name}: rows add up to {rows}, columns to {columns}")
 
 # %% [markdown]
-# In the wrong one each *key* distributes itself over the queries. A query whose keys are claimed by
+# In the wrong version each *key* distributes itself over the queries. A query whose keys are claimed by
 # others gets less than its share: look at the smallest sum.
 #
 # **The root of what?** One published explanation calls the divisor “the square root of 8 divided by
-# 64” and means √64 = 8. Read as $\sqrt{8}/64 = 0.04$, it multiplies by 23 the scores that should be
-# divided by 8. (Read as $\sqrt{8/64} = 0.35$, it is wrong as well.) And in code with heads it is
-# easy to take the wrong width, that of the model instead of that of a head. Here is what each
+# 64” and means √64 = 8. Read as $\sqrt{8}/64 = 0.04$, it multiplies the scores by 23 where they
+# should be divided by 8. (Read as $\sqrt{8/64} = 0.35$, it is wrong as well.) And in code with heads it is
+# easy to take the wrong width, the model's instead of the head's. Here is what each
 # divisor does to the winner's share among 16 random keys, for $d_k = 64$ and 8 heads:
 
 # %%
@@ -621,20 +631,20 @@ for name, divisor in divisors.items():
 
 # %% [markdown]
 # With too small a divisor the softmax decides at random, with too large a divisor it hardly decides
-# at all (16 equal shares would be 6%). None of it raises an error. All known mistakes with
+# at all (16 equal shares would be 6%). None of this raises an error. All known mistakes with
 # attention, and their effects, are in the [list of mistakes](../docs/misconceptions.md).
 #
 # ## Summary
 #
-# 1. Attention is a soft look-up: each query gets a mixture of all values, weighted by how well
+# 1. Attention is a soft lookup: each query gets a mixture of all values, weighted by how well
 #    their keys fit. Rows of the weights add up to 1, and the order of the keys does not matter.
 # 2. Q, K and V are three projections of the words: what a word asks for, what it is found under,
 #    and what it passes on. One matrix for queries and keys would make most words look at
 #    themselves first.
 # 3. Dot products of random vectors have variance d_k. Divided by √d_k they stay around 1; otherwise
 #    softmax picks one key by chance, and the wider the head, the less gradient is left.
-# 4. Projections cost 8nd², attention 4n²d: the square is the larger part from 2d tokens on (and
-#    from 6d, if a feed-forward network of width 4d is counted as well: chapter 15).
+# 4. Projections cost 8nd², attention 4n²d: the quadratic part is the larger one from 2d tokens on
+#    (and from 6d, if a feed-forward network of width 4d is counted as well: chapter 15).
 # 5. A head's picture is a measurement, not an explanation. Change what it should depend on, and see
 #    whether it changes.
 # 6. A wrong axis or a wrong divisor raises no error; sums and shares show it.

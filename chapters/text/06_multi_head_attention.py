@@ -13,21 +13,21 @@
 # %% [markdown]
 # # 6 · Multi-head attention
 #
-# A single attention head mixes everything it finds into one vector. Several, side by side, can look
-# for several things. In this chapter you build them, see that four ways of writing them are the
-# same, and find out what the heads of a trained model look for. By the end you can
+# A single attention head mixes everything it finds into one vector. Several heads, side by side,
+# can look for several things. In this chapter you build them, see that four ways of writing them
+# give the same result, and find out what the heads of a trained model look for. By the end you can
 #
 # - split, attend, concatenate and project, and name the shape after every step,
 # - recognize the four ways of writing heads in other people's code,
 # - say what the number of heads costs, and what the matrix W^O is for,
 # - tell by an experiment, with a baseline, whether heads have specialized.
 #
-# Reading takes about forty minutes, computing less than one.
+# Reading takes about forty minutes, running the cells less than one.
 #
 # **Predict first.** A layer has to answer two questions at every position: which token came two
 # places earlier, and which one five places earlier? It gets one head of 64 channels, or two heads
-# of 32, or four of 16, or eight of 8; all of them cost the same. What share of each question's
-# answers will each of them get right?
+# of 32, or four of 16, or eight of 8; all four layers cost the same. For each of them, what share
+# of the answers to each question will be right?
 
 # %%
 import math
@@ -53,7 +53,7 @@ from transformer_lib.course.trained import load_trained
 # ## Two questions, one answer
 #
 # Why is one head not enough? The output of attention is *one* mixture of values for each query. If
-# a word needs something from two places, the mixture has both in it. If it is half and half, nobody
+# a word needs something from two places, the mixture contains both. If it is half and half, nobody
 # can tell afterwards which half came from where: ½(*fish* + *cat*) is ½(*cat* + *fish*).
 #
 # The opening question turns this into a game. One layer, 64 channels, and only the number of heads
@@ -84,7 +84,8 @@ def sequences(count):
     return tokens, torch.stack(answers, dim=-1)
 
 # %% [markdown]
-# A few seconds of training for each number of heads, with five seeds each. (The results come with
+# Training takes a few seconds for each number of heads, and is repeated with five seeds. (The
+# results come with
 # the course; if you change the program, your machine measures them again.)
 
 # %%
@@ -110,9 +111,9 @@ runs = over_seeds(train, {str(heads): [heads] for heads in HEADS}, "06_two_quest
 runs[["case", "2 back", "5 back"]].set_index("case").loc["1"].round(2)
 
 # %% [markdown]
-# The table shows the five seeds of the layer with one head. It does not get half of each question
-# right. It answers *one* of them, nearly always, and guesses the other one (one in twenty is
-# chance); which one it answers depends on the seed. And with more heads?
+# The table shows the five seeds of the layer with one head. It does not get half of the answers to
+# each question right. It answers *one* question nearly always right, and guesses at the other
+# (chance is one in twenty). Which question it answers depends on the seed. And with more heads?
 
 # %%
 questions = runs[["2 back", "5 back"]]
@@ -136,17 +137,18 @@ assert two.min(axis=None) > 0.9, "not as on our machines: restart the kernel and
 
 # %% [markdown]
 # In 250 steps, one head settles on one place and gives up the other. That is what training finds,
-# not what is best: half of its weight on either place would leave two candidates for each answer, a
-# loss of ln 2 = 0.7 for both questions, where it now has about 0 for one and ln 20 = 3.0 for the
-# other. Two heads are enough for two questions. With more and narrower heads, some seeds learn one
-# of the two only in part: look at the spread.
+# not what is best. With half of its weight on each place, the head would be left with two
+# candidates for each answer, a loss of ln 2 = 0.7 on both questions. Now its loss is about 0 on one
+# and about ln 20 = 3.0 on the other. Two heads are enough for two questions. With more and narrower
+# heads, some seeds learn one of the two questions only in part: look at the spread.
 #
 # ## Four steps
 #
 # $$\text{MultiHead}(Q, K, V) = \text{Concat}(\text{head}_1, \dots, \text{head}_h)\,W^O
 # \qquad \text{head}_i = \text{Attention}(QW_i^Q, KW_i^K, VW_i^V)$$
 #
-# In a picture, for one sentence of 5 words, 12 channels and 3 heads. Colors are heads:
+# Here it is as a picture, for one sentence of 5 words, 12 channels and 3 heads. Each color is a
+# head:
 
 # %%
 show(
@@ -157,8 +159,8 @@ show(
 )
 
 # %% [markdown]
-# Taken literally: each head has three matrices of its own, which project $d_{model}$ channels to
-# $d_k = d_{model}/h$. A loop over the heads, and one matrix at the end:
+# Taken literally, the formula gives each head three matrices of its own, which project $d_{model}$
+# channels to $d_k = d_{model}/h$. In code that is a loop over the heads, and one matrix at the end:
 
 # %%
 torch.manual_seed(1)
@@ -179,10 +181,10 @@ by_loop = torch.cat([one_head(i) for i in range(num_heads)], dim=-1) @ W_o
 print(tuple(one_head(0).shape), "× 3 heads →", tuple(by_loop.shape))
 
 # %% [markdown]
-# Programs that are made to be fast get rid of the loop, because one large product suits the
-# hardware better than many small ones. The small matrices $W_1^Q, W_2^Q, \dots$ side by side are
-# one matrix of $d_{model} \times d_{model}$; one product projects for all heads, and the channels
-# are cut into heads afterwards. You write that now, in three steps. What passes its `check` is kept
+# Fast programs get rid of the loop, because one large product suits the hardware better than many
+# small ones. Side by side, the small matrices $W_1^Q, W_2^Q, \dots$ form one matrix of $d_{model}
+# \times d_{model}$; one product projects for all heads, and the channels are cut into heads
+# afterwards. You will write this now, in three steps. What passes its `check` is kept
 # in `my_transformer.py` beside this notebook; after a first try, `solution("split_heads")` in a
 # cell of its own shows one way.
 #
@@ -190,8 +192,8 @@ print(tuple(one_head(0).shape), "× 3 heads →", tuple(by_loop.shape))
 #
 # ●○○ · 10 minutes · one width becomes several heads
 #
-# From (batch, length, d_model) to (batch, heads, length, d_k). Each head gets d_k adjacent
-# channels.
+# Turn a tensor of (batch, length, d_model) into one of (batch, heads, length, d_k). Each head gets
+# d_k adjacent channels.
 
 # %%
 def split_heads(x, num_heads):
@@ -211,7 +213,7 @@ check(split_heads)
 #
 # ●○○ · 10 minutes · and back
 #
-# From (batch, heads, length, d_k) to (batch, length, d_model).
+# Turn a tensor of (batch, heads, length, d_k) back into one of (batch, length, d_model).
 
 # %%
 def merge_heads(heads):
@@ -232,11 +234,12 @@ check(merge_heads)
 #
 # ●●○ · 20 minutes · a sublayer of your Transformer
 #
-# Attention from the positions of `x`, (batch, queries, d_model), to those of `memory`, (batch,
-# keys, d_model). Return the output alone, which has the shape of `x`. All four matrices are
-# (d_model, d_model). `mask` is either None or True where a key may be attended to; its axes are
-# (batch, heads, queries, keys), and any of them may have length 1 instead. Build it from your
-# `split_heads` and `merge_heads`; `attention(query, key, value, mask)` of the library, imported
+# Compute attention from the positions of `x`, (batch, queries, d_model), to the positions of
+# `memory`, (batch, keys, d_model). Return only the output, which has the shape of `x`. All four matrices are
+# (d_model, d_model). `mask` is either None or a boolean tensor that is True where a key may be
+# attended to; its axes are
+# (batch, heads, queries, keys), and any of them may have length 1 instead. Build the function from
+# your `split_heads` and `merge_heads`; `attention(query, key, value, mask)` of the library, imported
 # above, returns the output and the weights.
 
 # %%
@@ -256,7 +259,7 @@ check(multi_head_attention)
 #
 # </details>
 #
-# Does yours do what the loop did? The same numbers, with the small matrices side by side:
+# Does yours do what the loop did? Here are the same numbers, with the small matrices side by side:
 
 # %%
 multi_head_attention = mine("multi_head_attention")
@@ -274,7 +277,7 @@ print("the same as the loop:", tuple(by_axis.shape))
 # %% [markdown]
 # ## The same in other people's code
 #
-# An axis for the heads is the first of four ways you will meet.
+# Giving the heads an axis of their own is the first of four ways that you will meet.
 #
 # **Heads in the batch.** Attention treats every sentence of a batch separately, and every head too.
 # So heads can pose as extra sentences: cut the channels, and put the pieces one after another along
@@ -293,12 +296,12 @@ torch.testing.assert_close(by_batch, by_loop)
 print("heads:", tuple(query.shape), "and the same result")
 
 # %% [markdown]
-# Mind the order: head by head, and within it sentence by sentence. Masks have to be repeated in the
+# Mind the order: head by head, and within each head sentence by sentence. Masks have to be repeated in the
 # same order: (mask, mask, mask), not each row three times. That is the trap in this layout.
 #
-# **Letters instead of axes.** `einsum` names each axis by a letter: letters on the left that do not
-# occur on the right are summed over. No states are transposed or cut, because the heads keep their
-# own matrices, along the axis `h`:
+# **Letters instead of axes.** `einsum` names each axis with a letter; axes whose letters do not
+# occur to the right of the arrow are summed over. No states are transposed or cut here, because
+# each head keeps its own matrix, along the axis `h`:
 
 # %%
 query, key, value = (torch.einsum("bld,hdk->bhlk", x, W) for W in (W_q, W_k, W_v))
@@ -333,7 +336,7 @@ print("one matrix of", tuple(fused.shape), "in transformer_lib.model.MultiHeadAt
 #
 # ●●● · 35 minutes · put somebody else's weights into your layer
 #
-# Three well-known programs store the three projections as one matrix, and each in a different way:
+# Three well-known programs store the three projections as one matrix, each in a different way:
 #
 # - `"rows"`: PyTorch's `nn.MultiheadAttention` has (3 · d_model, d_model), the rows for the queries
 #   first, then those for the keys and the values, and computes `x @ weight.T`;
@@ -374,47 +377,52 @@ print("equal to nn.MultiheadAttention, with its weights")
 # %% [markdown]
 # ## What it costs
 #
-# However many heads there are, the matrices have the same total size, and the products are the same
-# work. More heads are narrower heads.
+# However many heads there are, the matrices have the same total size, and the products take the
+# same work. More heads means narrower heads.
 
 # %%
 rows = [[h, 512 // h, f"{num_parameters(MultiHeadAttention(512, h)):,}"] for h in (1, 8, 64)]
 pd.DataFrame(rows, columns=["heads", "d_k", "parameters, d_model = 512"])
 
 # %% [markdown]
-# $4d^2 + 4d$: four square matrices and their biases. What grows with the heads is the number of
-# attention weights, $h \cdot n^2$, which take memory, and time in the softmax.
+# That is $4d^2 + 4d$ parameters: four square matrices and their biases. What grows with the number
+# of heads is the number of attention weights, $h \cdot n^2$, which take memory, and time in the
+# softmax.
 #
 # And quality? The paper varied the number of heads of its base model, at the same cost, and found
 # (table 3, rows A, BLEU on newstest2013): 1 head 24.9, 4 heads 25.5, 8 heads 25.8, 16 heads 25.8,
 # 32 heads 25.4.
 #
-# And ours? Variants of this course's small Transformer, trained for 2,000 steps with three
-# seeds each: BLEU on the test set and the loss on validation sentences, mean ± standard deviation.
+# And our model? Here are variants of this course's small Transformer, trained for 2,000 steps with
+# three seeds each. The table gives the loss on validation sentences and BLEU on the test set, mean
+# ± standard deviation.
 
 # %%
 heads = variants("1 head", "as it is", "8 heads").replace("as it is", "4 heads")
 mean_and_spread(heads)
 
 # %% [markdown]
-# One head is behind four in both: by three standard errors of the loss, which is enough for three
-# seeds (the limit is 2.8, chapter 2), and by about a point of BLEU, a little more than two standard
-# errors, which is a hint. Four and eight are not told apart by BLEU; by the loss eight are a little
-# better, by just over two standard errors: a hint as well. And even one head translates.
+# One head is behind four on both measures. In the loss the difference is three standard errors,
+# which is enough with three seeds (the limit is 2.8: chapter 2). In BLEU it is about a point, a
+# little more than two standard errors, which is only a hint. BLEU does not tell four heads from
+# eight; in the loss eight are a little better, by just over two standard errors, again only a hint.
+# And even a single head translates.
 #
 # ### Fewer heads of keys than of queries
 #
 # ●●○ · 25 minutes · the form of attention in most large models today
 #
-# When a model writes, it keeps the keys and values of everything so far (chapter 12), $2
-# d_\text{model}$ numbers per token and layer, and with long texts they fill the memory. With fewer
-# heads of keys and values there are fewer of them. So several query heads share one head of keys
-# and values: all of them in multi-query attention ([Shazeer
+# When a model generates text, it keeps the keys and values of all tokens so far (chapter 12). These
+# are $2 d_\text{model}$ numbers per token and layer, and with long texts they fill the memory. With
+# fewer heads of keys and values there are fewer numbers to keep. So several query heads share one
+# head of keys and values: all query heads in multi-query attention ([Shazeer
 # 2019](https://arxiv.org/abs/1911.02150)), small groups of them in grouped-query attention
-# ([Ainslie et al. 2023](https://arxiv.org/abs/2305.13245)). `query` is (batch, heads, queries,
-# d_k), `key` (batch, groups, keys, d_k) and `value` (batch, groups, keys, d_v); `groups` divides
-# the number of query heads, and adjacent query heads share. `attention`, imported above, takes a
-# mask as its fourth argument, here `None`. Return the output, (batch, heads, queries, d_v).
+# ([Ainslie et al. 2023](https://arxiv.org/abs/2305.13245)).
+#
+# Write grouped-query attention. `query` is (batch, heads, queries, d_k), `key` (batch, groups,
+# keys, d_k) and `value` (batch, groups, keys, d_v); `groups` divides the number of query heads, and
+# adjacent query heads share a group. `attention`, imported above, takes a
+# mask as its fourth argument; pass `None` here. Return the output, (batch, heads, queries, d_v).
 
 # %%
 def grouped_query_attention(query, key, value):
@@ -453,19 +461,19 @@ for name, matrix in {"without W^O": torch.eye(d_model), "with W^O": W_o}.items()
 
 # %% [markdown]
 # Without the matrix, each head owns four of the twelve channels: what it found is written there and
-# nowhere else. With it, each head can write wherever it is of use, and the heads' findings are
+# nowhere else. With it, each head can write wherever that is useful, and the heads' findings are
 # combined.
 #
-# Kyubyong Park's program leaves the matrix out, and learns to translate all the same. Ours, in the
-# same 2,000 steps:
+# Kyubyong Park's program leaves the matrix out, and learns to translate all the same. Here is our
+# model with and without it, again after 2,000 steps:
 
 # %%
 with_and_without = variants("as it is", "without W^O").replace("as it is", "with W^O")
 mean_and_spread(with_and_without)
 
 # %% [markdown]
-# BLEU does not tell the two apart. The loss does, and not the way round that one might expect: it
-# is lower *without* the matrix, by more than three standard errors. In a model of this size nothing
+# BLEU does not tell the two apart. The loss does, but not in the direction that one might expect:
+# it is lower *without* the matrix, by more than three standard errors. In a model of this size nothing
 # is lost without it. (The feed-forward network that follows mixes all channels anyway, which may be
 # why. Whether that holds for a large model, this experiment does not say.)
 #
@@ -485,18 +493,19 @@ show(
 )
 
 # %% [markdown]
-# They differ; that much can be seen. One sentence invites any story, so let us count. In
-# translators of the paper's size some heads nearly always have their largest weight on the token
-# before, or on the one after ([Voita et al. 2019](https://arxiv.org/abs/1905.09418)). Do ours have
+# They differ; that much can be seen. But one sentence can be made to fit any story, so let us
+# count. In
+# translators of the paper's size some heads nearly always have their largest weight on the previous
+# token, or on the next one ([Voita et al. 2019](https://arxiv.org/abs/1905.09418)). Do ours have
 # such a habit?
 #
 # ### How much goes to a neighbor?
 #
 # ●○○ · 15 minutes · a measure with the right divisor
 #
-# `weights` is (heads, length, length); rows are queries. Return for each head the mean weight of
-# the key that is `offset` places after its query (−1 is the one before), over the queries that have
-# such a key.
+# `weights` is (heads, length, length); rows are queries. For each head, return the mean weight of
+# the key that is `offset` places after its query (−1: the key just before it), over the queries
+# that have such a key.
 
 # %%
 def offset_share(weights, offset):
@@ -508,12 +517,12 @@ check(offset_share)
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# `tensor.diagonal` takes an offset. The first token has none before it, and the last none after it:
-# by how many numbers do you divide?
+# `tensor.diagonal` takes an offset. The first token has no token before it, and the last has none
+# after it. By what number do you divide?
 #
 # </details>
 #
-# Now the first 500 test sentences. How much do the heads look at `</s>`?
+# Now for the first 500 test sentences. How much do the heads look at `</s>`?
 
 # %%
 offset_share = mine("offset_share")
@@ -527,11 +536,11 @@ shown = [f"{share:.0%}" for share in to_end]
 print("weight on </s>:", *shown, f"(if all were alike: {uniform:.0%})")
 
 # %% [markdown]
-# All eight give it more than its share, some more than twice as much. (In BERT, [Clark et al.
-# 2019](https://arxiv.org/abs/1906.04341) found the same of its separator, and argue that a head
-# looks there when it finds nothing.) We leave it out and divide by what is left, so that each row
-# adds up to 1 again, and put a baseline beside the measures: what a head that looks at all words
-# alike would give.
+# All eight heads give `</s>` more than an equal share, some more than twice as much. ([Clark et al.
+# 2019](https://arxiv.org/abs/1906.04341) found the same for BERT's separator token, and argue that
+# a head looks there when it finds nothing to look for.) We leave `</s>` out and divide by what is
+# left, so that each row adds up to 1 again. Beside the measures we put a baseline: what a head
+# would give if it looked at all words equally.
 
 # %%
 def words_only(weights):
@@ -562,11 +571,11 @@ show(
 )
 
 # %% [markdown]
-# A head that looks at all words alike gives 17% to each. Two heads of layer 2 have a habit: head 2
+# A head that looks at all words equally gives 17% to each. Two heads of layer 2 have a habit: head 2
 # gives the *next* token 31%, head 4 the *previous* one 29%, nearly twice as much. Head 1 of layer 1
 # gives the first token of the sentence 30%. No head looks much at the token itself, which the
-# residual connection (chapter 9) passes on in any case. Is that what the paper above found? It
-# counts something else: how often the *largest* weight is there.
+# residual connection (chapter 9) passes on in any case. Is that what Voita et al. found? They count
+# something else: how often the *largest* weight is in that place.
 
 # %%
 def is_largest(weights, offset):
@@ -590,17 +599,17 @@ for name, head, offset in (("head 2, the next token", 5, 1), ("head 4, the previ
 #
 # ### Words, or places?
 #
-# Do heads also prefer certain *words*? These get the most from head 1 of layer 1; with the number
-# of sentences for each:
+# Do heads also prefer certain *words*? Here are the pieces that most often get the largest share
+# from head 1 of layer 1, with the number of sentences for each:
 
 # %%
 favorites = Counter(pieces[weights[0].mean(dim=0).argmax()] for weights, pieces in words)
 print(favorites.most_common(5))
 
 # %% [markdown]
-# *Tom* and *I* most often, in nearly a quarter of the sentences. Before you call it a head for
-# subjects: where do subjects occur in these sentences? Compare such words in first position with
-# the same words elsewhere, and with other words in first position:
+# *Tom* and *I* come first, together in nearly a quarter of the sentences. But before you call this
+# a head for subjects, ask where subjects occur in these sentences. Compare such words in first
+# position with the same words elsewhere, and with other words in first position:
 
 # %%
 SUBJECTS = {"▁Tom", "▁I", "▁He", "▁She", "▁We", "▁They", "▁You", "▁It"}
@@ -617,27 +626,30 @@ mean_gains = {kind: torch.stack(values).mean(dim=0).numpy() for kind, values in 
 pd.DataFrame(mean_gains, index=names)[sorted(mean_gains)].round(2)
 
 # %% [markdown]
-# (1 is the share that every word would get from a head without preferences.) First hold the kind of
-# word and change the position: head 1 of layer 1 favors whatever comes first, subject or not, and
-# gives words of the same kind less than their share elsewhere. It depends on position, and of the
-# heads that favor the front, it does so most. Now hold the position and change the word: heads 2
-# and 3 of layer 1, and all of layer 2, give subject words about half of what other words get at the
-# front. Later, where positions are only roughly alike, they give them six to eight tenths. That is
+# (In the table, 1 is the share that every word would get from a head without preferences.)
+#
+# First hold the kind of word fixed and change the position: head 1 of layer 1 favors whatever comes
+# first, subject or not, and gives words of the same kind less than an equal share elsewhere. Its
+# preference is for a position, and it is the strongest of all heads that favor the front.
+#
+# Now hold the position fixed and change the kind of word: at the front, heads 2 and 3 of layer 1,
+# and all heads of layer 2, give subject words about half of what they give other words. Later in
+# the sentence, where positions are only roughly alike, they give them six to eight tenths. That is
 # a preference for words, and not the one we expected. (The subject words at the front are mostly
 # *I* and *Tom*; later ones are often objects, such as *you* and *it*.)
 #
-# A preference for words can be the shadow of a preference for positions, or the other way round;
+# A preference for words can be the shadow of a preference for positions, or the other way around;
 # only a comparison in which one of the two is held fixed tells them apart.
 #
-# That is where heads look. Whether the model needs them is another question, which chapter 14 asks
-# by switching them off.
+# That is where heads look. Whether the model needs them is another question, which chapter 14
+# answers by switching them off.
 #
 # ## Common mistakes
 #
 # **Heads split without the transpose.** `view(batch, heads, length, d_k)` instead of `view(batch,
-# length, heads, d_k).transpose(1, 2)`: the shape is right, every number is there, and it is
-# nonsense. The memory is cut up in the order in which it is stored, so a “head” holds pieces of
-# several positions. Which outputs then depend on which inputs? Under a causal mask, an output
+# length, heads, d_k).transpose(1, 2)`: the shape is right, every number is there, and the result is
+# nonsense. The tensor is cut up in the order in which its numbers are stored, so a “head” holds
+# pieces of several positions. Which outputs then depend on which inputs? Under a causal mask, an output
 # should depend on the inputs up to its own position, and on no others:
 
 # %%
@@ -679,20 +691,21 @@ for lines in zip(*kinds):
 # The mask is the same in all three. Where only the split is wrong, the first output sees the second
 # and the fourth input: the future. A decoder trained like this reads what it must predict. Where
 # split and merge are both wrong, they undo each other, and nothing comes from the future; but the
-# last output sees two inputs of five. Such a model trains without an error, and cannot use a good
-# part of what it is given.
+# last output sees only two of the five inputs. Such a model trains without an error, but cannot use
+# a good part of what it is given.
 #
-# The shape does not show the mistake, and with a single head there is none. What does
+# The shape does not show the mistake, and with a single head there is no mistake to show. What does
 # show it is a test of what must *not* depend on what. Other mistakes with heads are in the [list of
 # mistakes](../docs/misconceptions.md).
 #
 # ## Summary
 #
-# 1. A head gives one mixture per query. Two heads can look at two places and keep them apart; one,
-#    in our game, learned to look at one of them.
+# 1. A head gives one mixture per query. Two heads can look at two places and keep them apart; in
+#    our game, a single head learned to look at only one of them.
 # 2. Split the channels, attend, put the heads side by side, multiply by W^O: 4d² parameters,
 #    however many heads.
-# 3. Heads as an axis, heads in the batch, letters of einsum, Q, K and V in one matrix: one result.
+# 3. An axis for the heads, heads in the batch, the letters of einsum, one matrix for Q, K and V:
+#    four ways to the same result.
 #    Keys and values can be shared by several query heads, to save memory.
 # 4. W^O lets every head write into every channel; without it, each owns d_k of them.
 # 5. Whether heads specialize must be measured, against a baseline and with the right divisor; words
