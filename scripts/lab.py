@@ -2,7 +2,8 @@
 
 The work copy, the folder ``workspace``, holds the chapters and the assignments as students get
 them. What a student changes there, git never sees, so that ``git pull`` always works. A new version
-of the course replaces the notebooks that were not changed, and comes beside those that were.
+of the course replaces the notebooks that were not changed (running one changes its outputs alone),
+and comes beside those that were.
 """
 
 import hashlib
@@ -15,12 +16,14 @@ from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
+import nbformat
+
 from transformer_lib.files import write_text
 
 ROOT = Path(__file__).parent.parent
 WORK = ROOT / "workspace"
 NOT_COPIED = ("mutation.md",)  # it quotes right answers
-COPIED = ".copied.json"  # in the work copy: the SHA-256 of each file as it was copied
+COPIED = ".copied.json"  # in the work copy: the digest of each file as it was copied
 
 SETTINGS = Path(sys.prefix) / "share" / "jupyter" / "lab" / "settings" / "overrides.json"
 # The course needs no network, so JupyterLab shall not ask whether it may fetch news.
@@ -61,12 +64,13 @@ def update(work: Path = WORK) -> list[str]:
     for source, place in originals():
         target, name, new = work / place, place.as_posix(), digest(source)
         copied[name] = new
-        if target.exists() and digest(target) not in (before.get(name), new):
-            if before.get(name) != new:
-                target = free_place(target, {before.get(name), new})
-                kept.append(f"{name}: yours is kept, the new version is {target.name}")
-            else:
+        if target.exists():
+            there, known = digest(target), before.get(name)
+            if new in (there, known):
                 continue
+            if there != known:
+                target = free_place(target, {known, new})
+                kept.append(f"{name}: yours is kept, the new version is {target.name}")
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, target)
     write_text(record, json.dumps(copied, indent=1))
@@ -89,7 +93,15 @@ def free_place(target: Path, versions: set[str | None]) -> Path:
 
 
 def digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    """SHA-256; of a notebook, that of its cells' sources, which running it does not change."""
+    content = path.read_bytes()
+    if path.suffix == ".ipynb":
+        try:
+            cells = nbformat.reads(content.decode(), as_version=4).cells
+            content = json.dumps([[cell.cell_type, cell.source] for cell in cells]).encode()
+        except Exception:  # nbformat raises many kinds
+            pass  # no notebook: its bytes
+    return hashlib.sha256(content).hexdigest()
 
 
 def environment(settings: Path) -> dict[str, str]:

@@ -26,24 +26,26 @@ INTRODUCTION = """\
 
 `transformer-lib likeness` lists pairs of hand-ins that are more alike than pairs of their class
 usually are. The likeness of a pair is measured for several kinds of traits (tokens, syntax trees,
-words, numbers). Its score is the number of robust standard deviations by which it lies above the
-class, summed over the kinds (tokens and trees, two views of the same code, count half each), and
+words, numbers). The score of a pair is the number of robust standard deviations by which its
+likeness exceeds what is usual in the class, summed over the kinds (tokens and trees, two views of
+the same code, count half each), and
 the pairs above a **bar** are listed.
 
 It was tried on made-up classes, whose hand-ins are in `tests/likeness.jsonl`. Language models
 wrote them, in seven separate conversations, four or five students each, told to be different
 people: 20 hand-ins of assignment 2 and 12 of assignment 3, with the mistakes that students make.
-Another one then made copies without knowing the method, as somebody would who has a friend's
-notebook and does not want to be noticed:
+Another model, which did not know the method, then made copies like those of a student who has a
+friend's notebook and does not want to be noticed:
 
 - **light**: names, comments and some words are changed;
-- **medium**: all names and the order of statements as well, equivalent calls swapped, sentences
-  reworded; the numbers that the friend had found stay;
-- **heavy**: every answer is written anew along the friend's approach, with its mistakes; figures
+- **medium**: all names and the order of statements are changed as well, equivalent calls are
+  swapped, sentences are reworded; the numbers that the friend had found stay;
+- **heavy**: every answer is written anew, following the friend's approach and repeating its
+  mistakes; figures
   use the copier's own seed.
 
 **Renamed** copies were made by a program: all names of variables and parameters are changed,
-comments are gone, independent assignments change places, and so do paragraphs.
+comments are removed, and independent assignments and paragraphs change places.
 
 Every pair but those of a copy and its original counts as **independent**: two originals, and also
 a copy and the hand-in of somebody else.
@@ -51,10 +53,11 @@ a copy and the hand-in of somebody else.
 The method was developed on assignment 2; assignment 3 was written afterwards and tried once, with
 a bar of 20. The bar was then lowered to {bar:g}, with both in view.
 
-Text is compared as it looks: what has no width is left out, letters that look like Latin ones
-count as these, and code within a text, which `exec` could run, counts as code. Two hand-ins that
+Text is compared as it looks: characters without width are left out, letters that look like Latin
+letters count as Latin, and code within a text, which `exec` could run, counts as code. Two
+hand-ins that
 are the same, in words as well, are listed whatever their score: where half a class has copied,
-that is what is usual in it.
+such likeness is usual in the class.
 """
 
 
@@ -192,11 +195,12 @@ def _row(name: str, totals: list[float]) -> str:
 
 
 CONCLUSION = """
-So a student who renames and rewords is found, mostly by what was not worth changing, such as the
-numbers and the three-word runs that only two have. Of those who wrote everything anew {listed} of
-{heavy} were found: what is left is the approach, which others have as well. Independent hand-ins
-are listed as well, those of people who write alike; that is why the page shows both, and judges
-nothing. In a larger class there are more pairs, so more of them stand out by chance: of 200
+So a student who renames and rewords is found, mostly by what seemed not worth changing, such as
+the numbers and the three-word runs that only two hand-ins have in common. Of the copies in which
+everything was written anew, {listed} of {heavy} were found: what is left is the approach, which
+others have as well. Independent hand-ins of people who write alike are listed, too. That is why
+the page shows both texts, and passes no verdict. In a larger class there are more pairs, so more
+of them stand out by chance: of 200
 hand-ins there are 19,900 pairs. The page lists forty at most, the most alike first. These classes
 are small, and their authors were language models: real students may be more alike, or less.
 """

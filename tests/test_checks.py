@@ -433,3 +433,18 @@ def test_an_argument_that_the_code_never_looks_at_is_named():
         return [number for number, _ in enumerate(text) if [x for x in [0] if number in pieces]]
 
     assert "never looks" not in repr(check(looks, "encode_text", seed=1))
+
+
+def test_a_test_that_is_right_by_luck_does_not_pass():
+    """One order drawn by chance leaves the key that matters in its place one time in seven."""
+
+    def ignores_order(attend):
+        query, key, value = torch.randn(3, 2, 7, 8)
+        order = torch.randperm(7)
+        moved = attend(query, key[:, order], value[:, order])
+        return torch.allclose(attend(query, key, value), moved, atol=1e-5)
+
+    for seed in range(10):
+        verdict = check(ignores_order, seed=seed)
+        assert not verdict.passed
+        assert "of 30 calls with the same program" in str(verdict)

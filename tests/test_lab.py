@@ -6,6 +6,7 @@ import shutil
 import sys
 from pathlib import Path
 
+import nbformat
 import pytest
 
 ROOT = Path(__file__).parent.parent
@@ -73,6 +74,24 @@ def test_a_new_version_replaces_only_what_was_not_changed(lab, tmp_path):
     assert lab.update(work) == []
 
 
+def test_running_a_notebook_does_not_change_it(lab, tmp_path):
+    """Its outputs stay until there is a new version, which takes its place."""
+    work, source = tmp_path / "work", lab.ROOT / "chapters/00_a.ipynb"
+    target = work / "chapters/00_a.ipynb"
+    cell = nbformat.v4.new_code_cell("1 + 1")
+    nbformat.write(nbformat.v4.new_notebook(cells=[cell]), source)
+    lab.update(work)
+    cell.outputs = [nbformat.v4.new_output("stream", text="2")]
+    cell.execution_count = 1
+    nbformat.write(nbformat.v4.new_notebook(cells=[cell]), target)
+    ran = target.read_bytes()
+    assert lab.update(work) == []
+    assert target.read_bytes() == ran
+    nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("2 + 2")]), source)
+    assert lab.update(work) == []
+    assert "2 + 2" in target.read_text()
+
+
 def test_what_was_written_into_the_new_version_stays_too(lab, tmp_path):
     work = tmp_path / "work"
     lab.update(work)
@@ -107,8 +126,6 @@ def test_a_terminal_finds_the_commands(lab, tmp_path):
 def test_links_lead_somewhere_in_the_copy(tmp_path):
     """With the course as it is."""
     import re
-
-    import nbformat
 
     specification = importlib.util.spec_from_file_location("lab", ROOT / "scripts" / "lab.py")
     module = importlib.util.module_from_spec(specification)

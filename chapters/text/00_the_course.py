@@ -81,7 +81,8 @@ print("5.", round(-math.log(1 / 4), 2))
 print("6.", sum(p.numel() for p in Layer().parameters()), "= 64 · 32 weights and 32 biases")
 
 # %% [markdown]
-# If you got five or six right, begin. If 1 or 2 gave you trouble, work through PyTorch's [introduction to
+# If you got five or six right, begin. If 1 or 2 gave you trouble, work through PyTorch's
+# [introduction to
 # tensors](https://docs.pytorch.org/tutorials/beginner/introyt/tensors_deeper_tutorial.html) first;
 # if 3, 4 or 5 did, the chapters on softmax and backpropagation in any book on deep learning; if 6
 # did, PyTorch's page on [how a network is
@@ -122,9 +123,9 @@ check(length_penalty, seed=1)
 # %% [markdown]
 # Read it from the top: the verdict, a hint about the mistake, and then one line for each property
 # that was tested. The test inputs are different in each call, so there is no point in hard-coding
-# the expected results; `seed=1` brings the same inputs back. A name like M125
-# is the mistake's number in the [list of mistakes](../docs/misconceptions.md);
-# `transformer-lib misconceptions M125` says more about it.
+# the expected results; `seed=1` brings the same inputs back. A name like M125 is the mistake's
+# number in the [list of mistakes](../docs/misconceptions.md); `transformer-lib misconceptions M125`
+# says more about it.
 #
 # ## When you are stuck
 #
@@ -198,7 +199,8 @@ progress()
 #
 # ## English and Chinese terms
 #
-# The course grew out of sources in both languages.
+# The course grew out of sources in both languages, and some readers know the terms in only one of
+# them.
 #
 # | English | 中文 | | English | 中文 |
 # |---|---|---|---|---|

@@ -93,10 +93,9 @@ print(f"{len(data.test):,} sentences to judge it by")
 
 # %% [markdown]
 # Not every pair is used for training. 1,977 pairs belong to the 1,500 English sentences that are
-# held out for validation and test, with all their
-# translations: a model that has seen the question deserves no
-# credit for knowing the answer. Two more pairs were dropped because one side is several times as
-# long as the other, which usually means that the two sides do not say the same thing.
+# held out for validation and test, with all their translations: a model that has seen the question
+# deserves no credit for knowing the answer. Two more pairs were dropped because one side is several
+# times as long as the other, which usually means that the two sides do not say the same thing.
 #
 # Here are the first test sentences. Some have several translations in the collection, and the test
 # set keeps them all:
@@ -124,9 +123,8 @@ for sentence in ("Where is the station?", "Wo ist der Bahnhof?", "The hedgehog s
 # %% [markdown]
 # *Where*, *is*, *the*, *Wo*, *ist* and *der* are one piece each. *station* takes two, and
 # *Bahnhof*, which every tourist knows, takes five: it does not occur often enough in these 48,000
-# pairs.
-# The hedgehog is broken into nothing but fragments. The model can still read such words, but it has
-# to learn what the fragments mean together.
+# pairs. The hedgehog is broken into nothing but fragments. The model can still read such words, but
+# it has to learn what the fragments mean together.
 #
 # How long is a sentence, then?
 
@@ -235,9 +233,9 @@ translations
 
 # %% [markdown]
 # Read each column from top to bottom. From early on nearly all of these are German words in German
-# order, with the right punctuation mark at the end. Some become correct, others stay wrong to the end; in
-# another run, a correct one may get lost again. How much does the decoder listen to the encoder?
-# The two losses show it:
+# order, with the right punctuation mark at the end. Some become correct, others stay wrong to the
+# end; in another run, a correct one may get lost again. How much does the decoder listen to the
+# encoder? The two losses show it:
 
 # %% tags=["nbval-ignore-output"]
 steps = list(listening)
@@ -260,11 +258,11 @@ assert wrong[-1] - right[-1] > 1.5 * (wrong[1] - right[1]), (
 # Before training both losses are near 8.7, a little worse than ln 4000, because random scores
 # prefer some pieces. After the first 60 steps the loss is about 5 even with the wrong source. A
 # model can get that far without the English: it is enough to know which words are frequent and
-# which word follows which. The right source is worth about 1 nat at that point. From then on the upper curve
-# hardly moves, and the lower one goes on falling, until the source is worth about 2.6 nats per
-# token. (The upper curve does not measure how much German the decoder knows: a decoder that trusts
-# its source pays for a wrong source. And this is a single training run; another seed gives other
-# numbers.)
+# which word follows which. The right source is worth about 1 nat at that point. From then on the
+# upper curve hardly moves, and the lower one goes on falling, until the source is worth about 2.6
+# nats per token. (The upper curve does not measure how much German the decoder knows: a decoder
+# that trusts its source pays for a wrong source. And this is a single training run; another seed
+# gives other numbers.)
 #
 # Here is the score during training, over time and over the number of tokens read. **BLEU** compares
 # the output with human translations, as explained below:
@@ -283,8 +281,8 @@ show(
 #
 # What has been trained is not a translator yet. Given the source and the beginning of a
 # translation, the decoder returns a score, or **logit**, for each of the 4,000 pieces; softmax
-# turns the logits into
-# probabilities. These are the five likeliest pieces after each word of *Wo ist mein Auto?*
+# turns the logits into probabilities. These are the five likeliest pieces after each word of *Wo
+# ist mein Auto?*
 
 # %% tags=["nbval-ignore-output"]
 run = load_run(folder)
@@ -375,9 +373,9 @@ print(run.tokenizer.decode([forgetful])[0])
 # *signature*, without which a BLEU score means little.
 #
 # Now let us score the 1,000 test sentences. Instead of only the likeliest token at each step, the
-# library keeps the four likeliest beginnings of a translation (**beam search**, chapter
-# 12). Look at BLEU with all references;
-# chapter 13 explains the other scores and the signature, and chapter 15 the cost.
+# library keeps the four likeliest beginnings of a translation (**beam search**, chapter 12). Look
+# at BLEU with all references; chapter 13 explains the other scores and the signature, and chapter
+# 15 the cost.
 
 # %% tags=["nbval-ignore-output"]
 result = evaluate_run(run)
@@ -455,10 +453,10 @@ show(
 
 # %% [markdown]
 # Read it row by row. In most rows one or two cells stand out. They form a path that runs roughly
-# from the top left to the bottom right, because English and German often agree in word order. Where a word of
-# the translation is wrong, see where that row looks: at the wrong word? The mean hides the fact
-# that the heads do different things. Here is each head on its own: move the two sliders to choose a
-# layer and a head, and point at a cell to read its weight.
+# from the top left to the bottom right, because English and German often agree in word order. Where
+# a word of the translation is wrong, see where that row looks: at the wrong word? The mean hides
+# the fact that the heads do different things. Here is each head on its own: move the two sliders to
+# choose a layer and a head, and point at a cell to read its weight.
 
 # %% tags=["nbval-ignore-output"]
 assert weights.shape[:2] == (2, 4), "not as on our machines: restart the kernel and run all cells"

@@ -64,8 +64,7 @@ from transformer_lib.timing import fastest
 # $$\begin{aligned}
 # i &= \sigma(W_i x_t + U_i h_{t-1} + b_i) & f &= \sigma(W_f x_t + U_f h_{t-1} + b_f)\\ o &=
 # \sigma(W_o x_t + U_o h_{t-1} + b_o) & g &= \tanh(W_g x_t + U_g h_{t-1} + b_g)\\ c_t &= f \odot
-# c_{t-1} + i \odot g & h_t &= o \odot \tanh c_t
-# \end{aligned}$$
+# c_{t-1} + i \odot g & h_t &= o \odot \tanh c_t \end{aligned}$$
 #
 # with $\sigma(x) = 1/(1 + e^{-x})$, the logistic function. In the drawing, the cell is the upper
 # line:
@@ -199,8 +198,8 @@ class Seq2Seq(nn.Module):
 
 # %% [markdown]
 # The task is the one in the opening question: repeat a string of random letters. Nothing has to be
-# understood; everything has to be remembered. (`fused=True` below lets Adam move all parameters in one call:
-# the same result, faster.)
+# understood; everything has to be remembered. (`fused=True` below lets Adam move all parameters in
+# one call: the same result, faster.)
 
 # %%
 LENGTHS = (2, 4, 8, 12, 16, 24, 32)
@@ -265,8 +264,8 @@ print("the same logits")
 
 # %% [markdown]
 # Short strings are no problem. The longer the string, the more is lost. Everything that the decoder
-# knows about the source has gone through one state and one cell, here 128 numbers together. That is the
-# **bottleneck**, and early neural translators had it: their quality fell with the length of the
+# knows about the source has gone through one state and one cell, here 128 numbers together. That is
+# the **bottleneck**, and early neural translators had it: their quality fell with the length of the
 # sentence ([Cho et al. 2014](https://arxiv.org/abs/1409.1259)).
 #
 # But is the bottleneck too narrow, or is it only hard to learn to use? These are two different
@@ -365,18 +364,17 @@ check_experiment("reading_backwards", runs, conclusion)
 # A word on letters: here, as in Luong's paper, $h$ is the decoder's state; Bahdanau calls it $s$
 # and the encoder's states $h_j$. And $c$, which was the LSTM's cell, is the context from here on.
 #
-# You will write both scores and Luong's join. Memory and queries come in batches: `query` is (batch,
-# queries, d_model), `memory` is (batch, keys, d_model).
+# You will write both scores and Luong's join. Memory and queries come in batches: `query` is
+# (batch, queries, d_model), `memory` is (batch, keys, d_model).
 #
 # ### Luong
 #
 # ●○○ · 10 minutes · scores by a product
 #
 # Compute $\text{softmax}(h^\top W s)\,s$ as in Luong's paper, without dividing by $\sqrt d$:
-# `query` holds the states
-# h, `memory` the states s, and `weight` is W, (d_model, d_model). `mask`, (batch, keys),
-# is True where there is a word and False where there is padding. Return the contexts, (batch,
-# queries, d_model), and the weights, (batch, queries, keys).
+# `query` holds the states h, `memory` the states s, and `weight` is W, (d_model, d_model). `mask`,
+# (batch, keys), is True where there is a word and False where there is padding. Return the
+# contexts, (batch, queries, d_model), and the weights, (batch, queries, keys).
 
 # %%
 def luong_attention(query, memory, weight, mask):
@@ -437,11 +435,10 @@ check(attentional_state)
 # </details>
 #
 # The library's layers compute the same contexts, except that `LuongAttention` also divides the
-# scores by $\sqrt d$
-# (chapter 5 says why). Its `query.weight` holds $\sqrt d\,W^\top$: transposed, because `nn.Linear`
-# multiplies by the transpose of its weight, and times $\sqrt d$ to undo that division. The last
-# lines of the cell compute the attentional state, which follows each step of Luong's decoder, from
-# random states with your functions:
+# scores by $\sqrt d$ (chapter 5 says why). Its `query.weight` holds $\sqrt d\,W^\top$: transposed,
+# because `nn.Linear` multiplies by the transpose of its weight, and times $\sqrt d$ to undo that
+# division. The last lines of the cell compute the attentional state, which follows each step of
+# Luong's decoder, from random states with your functions:
 
 # %%
 luong_attention, bahdanau_attention = mine("luong_attention"), mine("bahdanau_attention")
@@ -484,10 +481,10 @@ assert with_attention[-1] > without[-1] + 0.2, (
 )
 
 # %% [markdown]
-# With attention nearly all letters are right even in the longest
-# strings. But after each letter the decoder was told what the right one was. When a decoder
-# translates, nobody tells it: it reads what it has written. And what if it reads letters drawn at
-# random? Here is the share of right letters in strings of 32, with three seeds for each model:
+# With attention nearly all letters are right even in the longest strings. But after each letter the
+# decoder was told what the right one was. When a decoder translates, nobody tells it: it reads what
+# it has written. And what if it reads letters drawn at random? Here is the share of right letters
+# in strings of 32, with three seeds for each model:
 
 # %%
 def by_what_is_read(attended, seed):
@@ -545,8 +542,9 @@ show(
 #
 # Now a real sentence. Which word of the source does each word of the translation belong to? The
 # course comes with a trained LSTM, 192 channels wide, that has Bahdanau's scores in Luong's wiring.
-# (It was trained on the sentence pairs of chapter 1.) In this example, German puts the participle
-# at the end:
+# (It was trained on the sentence pairs of chapter 1. Its encoder reads in both directions, and its
+# decoder starts from a learned projection of the memory's mean, not from a last state.) In this
+# example, German puts the participle at the end:
 
 # %%
 trained = load_trained("rnn")
@@ -569,8 +567,8 @@ print(sentence, "→", said)
 #
 # And *Ich* looks at `</s>`, not at *I*. At the first step the decoder starts from a summary of the
 # whole sentence (the mean of the memory), which may already say that the sentence begins with *I*.
-# The attention shows where the model got *additional* information, not where each word comes from. Chapter 5
-# returns to that.
+# The attention shows where the model got *additional* information, not where each word comes from.
+# Chapter 5 returns to that.
 #
 # ## The way from one word to another
 #
@@ -639,11 +637,11 @@ assert influences["LSTM, forget bias +0"][32] < 1e-4 * influences["LSTM, forget 
 # %% [markdown]
 # In a fresh LSTM four tenths of the influence are lost with every word, and next to nothing arrives
 # from 32 words away. That is a matter of initialization, though: with 1 added to the bias of the
-# forget gates a fifth is lost per word, with 2 less than a tenth, and in the trained translator about
-# a sixth (here on sentences read one after another, longer than any text that it met in training).
-# What remains is that in an LSTM a long path has to be *kept open*, channel by channel, while in
-# self-attention every word is one step away, near or far. The paper's table 1 calls this the
-# **maximum path length**: $O(n)$ against $O(1)$.
+# forget gates a fifth is lost per word, with 2 less than a tenth, and in the trained translator
+# about a sixth (here on sentences read one after another, longer than any text that it met in
+# training). What remains is that in an LSTM a long path has to be *kept open*, channel by channel,
+# while in self-attention every word is one step away, near or far. The paper's table 1 calls this
+# the **maximum path length**: $O(n)$ against $O(1)$.
 #
 # ## Time
 #
@@ -729,7 +727,8 @@ pd.DataFrame(rows, columns=["tokens so far", "LSTM keeps", "self-attention keeps
 #
 # **The backward direction reads padding first.** Many encoders also read backwards. In a batch,
 # short sentences are padded at the end; reversed as a whole, they *begin* with padding, and the
-# LSTM arrives at the first word with a state full of padding. Reverse each sentence within its own length:
+# LSTM arrives at the first word with a state full of padding. Reverse each sentence within its own
+# length:
 
 # %%
 torch.manual_seed(0)
@@ -763,7 +762,8 @@ with torch.no_grad():
 
 # %% [markdown]
 # One test catches both mistakes: a sentence alone and the same sentence in a batch with longer ones
-# must give the same result. Other mistakes are in the [list of mistakes](../docs/misconceptions.md).
+# must give the same result. Other mistakes are in the [list of
+# mistakes](../docs/misconceptions.md).
 #
 # ## Summary
 #

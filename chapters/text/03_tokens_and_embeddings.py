@@ -89,9 +89,8 @@ print("for example", ", ".join(word for words in unknown[1005:1080] for word in 
 # With the words of a fifth of the text, every fifth test sentence contains a word that is not on
 # the list, although these are simple sentences and the list is twice as long as the vocabulary of
 # chapter 1. With five times as much text it is still every twelfth sentence, and the list is then
-# four times as long as that vocabulary. An inflected
-# form or a compound can be new in any sentence. And the model can
-# only say what is on its list.
+# four times as long as that vocabulary. An inflected form or a compound can be new in any sentence.
+# And the model can only say what is on its list.
 #
 # So we want something in between: frequent words whole, rare ones in pieces.
 #
@@ -116,9 +115,9 @@ counts = Counter(word for sentence in text for word in split_words(sentence))
 print(f"{len(counts):,} different, the most frequent:", counts.most_common(5))
 
 # %% [markdown]
-# You will write BPE in three steps; two more make a tokenizer of it. What passes its `check` is kept
-# in `my_transformer.py` beside this notebook; after a first try, `solution("merge_pair")` in a cell
-# of its own shows one way.
+# You will write BPE in three steps; two more make a tokenizer of it. What passes its `check` is
+# kept in `my_transformer.py` beside this notebook; after a first try, `solution("merge_pair")` in a
+# cell of its own shows one way.
 #
 # ### Merge a pair
 #
@@ -138,8 +137,8 @@ check(merge_pair)
 # <details><summary>Hint</summary>
 #
 # Build the new list symbol by symbol, and look each time at the last symbol that is already in it.
-# Why not join the symbols with spaces and replace text? Try the symbols `ut`, `he` and the pair `t`,
-# `he`.
+# Why not join the symbols with spaces and replace text? Try the symbols `ut`, `he` and the pair
+# `t`, `he`.
 #
 # </details>
 #
@@ -269,12 +268,12 @@ print(tokenizer.pieces(tokenizer.encode(["</s>"])[0]), "but the token itself is"
 #
 # ●●○ · 20 minutes · how large language models read every script
 #
-# Does anything have to be unknown? Every text is a sequence of bytes (UTF-8), and there are only 256 of
-# them. GPT-2's tokenizer merges bytes instead of characters from the start; SentencePiece can spell
-# what it does not know in bytes (`byte_fallback`), as it does for the first two Llama models. Write
-# the second method: a symbol that is in the set `vocabulary` stays as it is; any other symbol,
-# however many characters it has, is replaced by its bytes, each a piece like `<0xD0>`. Return one
-# list of pieces.
+# Does anything have to be unknown? Every text is a sequence of bytes (UTF-8), and there are only
+# 256 of them. GPT-2's tokenizer merges bytes instead of characters from the start; SentencePiece
+# can spell what it does not know in bytes (`byte_fallback`), as it does for the first two Llama
+# models. Write the second method: a symbol that is in the set `vocabulary` stays as it is; any
+# other symbol, however many characters it has, is replaced by its bytes, each a piece like
+# `<0xD0>`. Return one list of pieces.
 
 # %%
 def byte_fallback(symbols, vocabulary):
@@ -295,9 +294,9 @@ check(byte_fallback)
 # ●●● · 30 minutes · from text to pieces, with nothing but your own parts
 #
 # Now all together: learn `number` merges from the sentences of `text`, and cut each of `sentences`
-# into pieces. Split words as `split_words` above does; you may call it. The vocabulary consists of all
-# characters of the text (`▁` among them) and of all merged pieces; what is not in it is spelled in
-# bytes. Return a list of pieces for each sentence.
+# into pieces. Split words as `split_words` above does; you may call it. The vocabulary consists of
+# all characters of the text (`▁` among them) and of all merged pieces; what is not in it is spelled
+# in bytes. Return a list of pieces for each sentence.
 
 # %%
 byte_fallback = mine("byte_fallback")
@@ -366,7 +365,7 @@ show(
 #
 # ## From numbers to vectors
 #
-# A token number is a name, not a quantity: piece 2000 is not twice piece 1000. Each gets a vector
+# A token number (in most libraries: token ID) is a name, not a quantity: piece 2000 is not twice piece 1000. Each gets a vector
 # of its own, a row of the **embedding** matrix, and the rows are learned like all other weights.
 # Looking up row $t$ gives the same result as multiplying a **one-hot** vector (1 at $t$ and 0
 # elsewhere) by the matrix, without all the multiplications by 0:
@@ -403,10 +402,10 @@ for word in ("car", "mother", "bought", "him", "kaufte", "Hund", "Monday"):
 
 # %% [markdown]
 # Nouns lie beside nouns, pronouns beside pronouns, verbs beside verbs, mostly past forms beside
-# past forms: words that occur in the same places get similar rows. Some words that mean much the same are
-# neighbors, too (*mother* and *mom*), but a car is no girl, and a word and its translation are not
-# neighbors, although both languages share the table. *Monday* has not found its place. Pictures in which
-# such a space looks tidy come from models that have read far more.
+# past forms: words that occur in the same places get similar rows. Some words that mean much the
+# same are neighbors, too (*mother* and *mom*), but a car is no girl, and a word and its translation
+# are not neighbors, although both languages share the table. *Monday* has not found its place.
+# Pictures in which such a space looks tidy come from models that have read far more.
 #
 # ## Times √d_model
 #
@@ -440,11 +439,10 @@ print(f"rows × √d_model: {rms(rows * math.sqrt(d_model)):.2f}")
 print(f"rows / √d_model: {rms(rows / math.sqrt(d_model)):.3f}")
 
 # %% [markdown]
-# When the row is multiplied by the root, word and position are about equally
-# large. The last line is what you get
-# if you divide by the root: the position is 360 times as large as the word. (One published
-# notebook, which chapter 16 reads, says “divide by d_model” in a comment above code that multiplies
-# by the root.)
+# When the row is multiplied by the root, word and position are about equally large. The last line
+# is what you get if you divide by the root: the position is 360 times as large as the word. (One
+# published notebook, which chapter 16 reads, says “divide by d_model” in a comment above code that
+# multiplies by the root.)
 #
 # ### Embed
 #
@@ -621,9 +619,8 @@ for tied, meaning in {"none": "three tables", "output": "two", "all": "one"}.ite
 # %% [markdown]
 # One table instead of three saves 38 of 101 million parameters, and all three uses train the same
 # rows. ([Press and Wolf 2017](https://arxiv.org/abs/1608.05859) found that tying improves language
-# models, and lets a translator of half the size do as well.) One table for both
-# languages needs one vocabulary for both, as here; names and numbers are spelled alike in both
-# anyway.
+# models, and lets a translator of half the size do as well.) One table for both languages needs one
+# vocabulary for both, as here; names and numbers are spelled alike in both anyway.
 #
 # ## A batch
 #
@@ -699,9 +696,9 @@ check(teacher_forcing)
 pd.DataFrame(toy.ROWS, columns=["source", "decoder reads", "decoder should predict"])
 
 # %% [markdown]
-# Look closely at the first row: the end token comes *after* the padding. From this the model learns to
-# say `P` after *chinese*; or, if padding does not count in the loss, it learns nothing about what
-# comes after *chinese*. The end belongs after the last word:
+# Look closely at the first row: the end token comes *after* the padding. From this the model learns
+# to say `P` after *chinese*; or, if padding does not count in the loss, it learns nothing about
+# what comes after *chinese*. The end belongs after the last word:
 
 # %%
 mended = toy.mended()
@@ -751,8 +748,8 @@ print(Tokenizer.train(text, len(data.tokenizer)).decode([tokens])[0])
 
 # %% [markdown]
 # No error, just nonsense. That is why a run of this library keeps its tokenizer beside its weights,
-# and why `--resume` refuses a different one. Other mistakes are in the
-# [list of mistakes](../docs/misconceptions.md).
+# and why `--resume` refuses a different one. Other mistakes are in the [list of
+# mistakes](../docs/misconceptions.md).
 #
 # ## Summary
 #

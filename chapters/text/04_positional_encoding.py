@@ -28,8 +28,8 @@
 # fourth token on, say which token came three places earlier. One gets sinusoids, one learns a
 # vector for each position, and one gets no positions at all. Then the sequences grow to 32 tokens.
 # What share of the answers does each model get right up to position 15 (we count from 0, so this is
-# the last position of the short sequences), and what share beyond
-# it? Write six numbers down. (The result surprised us too.)
+# the last position of the short sequences), and what share beyond it? Write six numbers down. (The
+# result surprised us too.)
 
 # %%
 import math
@@ -121,9 +121,8 @@ show(
 # %% [markdown]
 # (With 26 channels each of the paper's waves is $10000^{1/13} = 2.03$ times as long as the one
 # before, so about twice; with 512 it is 1.04 times.) Bits satisfy requirements 1 and 2, but not 3,
-# because they jump: from 15 to
-# 16 five bits change at once, from 16 to 17 only one. The paper takes smooth waves instead, a
-# sine and a cosine of each length.
+# because they jump: from 15 to 16 five bits change at once, from 16 to 17 only one. The paper takes
+# smooth waves instead, a sine and a cosine of each length.
 #
 # ## The formula
 #
@@ -152,8 +151,8 @@ for pos in range(3):
 # has hardly moved, because its angle is only 0.01.
 #
 # Now for all positions and channels at once. What passes its `check` is kept in `my_transformer.py`
-# beside this notebook; after a first try, `solution("positional_encoding")` in
-# a cell of its own shows one way.
+# beside this notebook; after a first try, `solution("positional_encoding")` in a cell of its own
+# shows one way.
 #
 # ### The encoding
 #
@@ -206,9 +205,8 @@ show_chart(wave_explorer(sinusoidal_positions(40, 16)))
 
 # %% [markdown]
 # The fast hands, on the left of the table, tell neighbors apart; the slow ones, on the right, tell
-# the beginning of a long text from its
-# end. Together they are a clock with $d_{model}/2$ hands; with 64 channels the
-# slowest one takes 47,117 positions to come round once.
+# the beginning of a long text from its end. Together they are a clock with $d_{model}/2$ hands;
+# with 64 channels the slowest one takes 47,117 positions to come round once.
 #
 # ## A shift is a rotation
 #
@@ -227,9 +225,8 @@ show_chart(wave_explorer(sinusoidal_positions(40, 16)))
 # ●●○ · 25 minutes · what “three places back” is, as a matrix
 #
 # Build the matrix for all pairs at once: R such that $R \cdot PE(pos) = PE(pos + k)$ for every
-# position, where
-# PE(pos) is a column vector in the paper's layout. `k` may be negative. Return (d_model, d_model),
-# in single precision.
+# position, where PE(pos) is a column vector in the paper's layout. `k` may be negative. Return
+# (d_model, d_model), in single precision.
 
 # %%
 def shift_matrix(k, d_model):
@@ -258,8 +255,8 @@ for k in (1, 3, 50):
 
 # %% [markdown]
 # Only rounding errors are left. There is a second consequence: the similarity of two positions,
-# measured by the dot product of their vectors, depends on their distance alone,
-# since $\sin a \sin b + \cos a \cos b = \cos(a - b)$.
+# measured by the dot product of their vectors, depends on their distance alone, since $\sin a \sin
+# b + \cos a \cos b = \cos(a - b)$.
 
 # %%
 similarity = table[:100] @ table[:100].T
@@ -326,9 +323,8 @@ pd.DataFrame(rows, columns=columns)
 
 # %% [markdown]
 # The two tables share only the fastest pair. With few channels the others differ by almost 2, which
-# is as much as two waves can differ; with 512 channels they differ only a
-# little. When you load weights from elsewhere, compare
-# the position table first.
+# is as much as two waves can differ; with 512 channels they differ only a little. When you load
+# weights from elsewhere, compare the position table first.
 #
 # ## Positions in the scores instead
 #
@@ -337,9 +333,8 @@ pd.DataFrame(rows, columns=columns)
 # models use today. Nothing is added to the words. Before the scores are computed, each pair of
 # channels of a query or key is rotated by an angle proportional to its position. Since rotating
 # both vectors by the same angle does not change their dot product, only the difference of the two
-# angles is left.
-# (The next two chapters take queries, keys and heads apart. If you would rather see that first,
-# come back here after chapter 5.)
+# angles is left. (The next two chapters take queries, keys and heads apart. If you would rather see
+# that first, come back here after chapter 5.)
 #
 # ### Rotate queries and keys
 #
@@ -390,11 +385,11 @@ for distance in (0, 3, 10):
 # ## Learned or computed?
 #
 # Why not learn the vectors, like those of words? The paper tried both, with nearly the same result
-# (25.7 BLEU with learned vectors, 25.8 with sinusoids: its table 3, row
-# E). Its authors chose the sinusoids in the hope that a
-# model would cope with longer sentences than it was trained on. Does it? Back to the opening
-# question. In the game the tokens are random, and at each position the answer is the token three
-# places earlier. The model is one attention layer; in training the sequences have 16 tokens.
+# (25.7 BLEU with learned vectors, 25.8 with sinusoids: its table 3, row E). Its authors chose the
+# sinusoids in the hope that a model would cope with longer sentences than it was trained on. Does
+# it? Back to the opening question. In the game the tokens are random, and at each position the
+# answer is the token three places earlier. The model is one attention layer; in training the
+# sequences have 16 tokens.
 
 # %%
 VOCABULARY, BACK, TRAINED = 20, 3, 16
@@ -421,7 +416,7 @@ def sequences(count, length):
 # ALiBi takes part, too, with a causal head (one that sees no later token), as in the ALiBi paper.
 # Its *slope* is the number by which the distance is multiplied before it is subtracted. With a
 # slope of 0 only the causal mask is left, which shows what is due to the mask and what to the
-# slope:
+# slope. (Chapter 5 explains the other lines of `forward`; here only the slope and the mask matter.)
 
 # %%
 class AlibiAttention(nn.Module):
@@ -444,8 +439,8 @@ class AlibiAttention(nn.Module):
 # In `LookBack`, `start` is the position of the first token, drawn from the first `starts`
 # positions. In this experiment `starts` is 1, so `start` is always 0; the next experiment varies
 # it. Training takes a few seconds for each kind of positions. One run may be luck, so each is
-# repeated with five seeds. The results come with the course; if you change the program, your machine
-# measures them again:
+# repeated with five seeds. The results come with the course; if you change the program, your
+# machine measures them again:
 
 # %%
 def train(kind, steps, starts=1):
@@ -505,7 +500,8 @@ show(
 # Compare these shares with your numbers. Without positions the model cannot know which token is
 # meant. It does better than chance, because the answer is one of the tokens that it sees, most
 # likely one that occurs more than once. With learned positions it plays perfectly as far as it was
-# trained. From position 16 on it meets vectors that no training step has touched, and guesses.
+# trained. From position 16 on it meets vectors that no training step has touched, and guesses;
+# it is right less often there than the model without positions, which is not misled by any.
 #
 # A head without any positions but with a causal mask does about as well as ALiBi up to position 15
 # on average, but not for the same reason. Its share falls all the way, since the more tokens it
@@ -520,8 +516,7 @@ show(
 # That a solution can be represented does not mean that it is learned.
 #
 # What if training asks for it? Let the sequences of each step begin at a random place among the
-# first 100 positions.
-# The sequences are as short as before, and the game is the same.
+# first 100 positions. The sequences are as short as before, and the game is the same.
 
 # %%
 def by_start(kind, starts, seed):
@@ -562,12 +557,12 @@ mean_and_spread(runs)
 # which no sequence in training had. Write your prediction down.
 #
 # Then write a layer of attention that rotates its queries and keys with your `rotary` (modeled on
-# `AlibiAttention`, but without its mask), give it to
-# `LookBack` with `NoPositions()`, train 300 steps on sequences of 16 tokens as above, and measure
-# the mean share of right answers at positions 16 to 31; do the same for the sinusoids. Use at least
-# three seeds each. Make a table with the columns `case` ("rotary" or "sinusoids"), `seed` and
-# `accuracy`, and conclude: does rotary give "more", "less", or are the two "not told apart"?
-# (Chapter 2 has a rule for that: “Reading backwards”.)
+# `AlibiAttention`, but without its mask), give it to `LookBack` with `NoPositions()`, train 300
+# steps on sequences of 16 tokens as above, and measure the mean share of right answers at positions
+# 16 to 31; do the same for the sinusoids. Use at least three seeds each. Make a table with the
+# columns `case` ("rotary" or "sinusoids"), `seed` and `accuracy`, and conclude: does rotary give
+# "more", "less", or are the two "not told apart"? (Chapter 2 has a rule for that: “Reading
+# backwards”.)
 
 # %%
 runs, conclusion = ..., ...  # your experiment: a pd.DataFrame, and one of the three conclusions
@@ -665,7 +660,7 @@ for name, positions in {"right": sinusoidal_positions(100, 64), "wrong": wrong}.
 # with a base of your own.
 #
 # **In the paper:** section 3.5, and row E of table 3. **Read on:** Shaw et al. 2018 put distances
-# into attention instead of positions; Kazemnejad et al. 2023 compare encodings, and no encoding at all,
-# beyond the training length.
+# into attention instead of positions; Kazemnejad et al. 2023 compare encodings, and no encoding at
+# all, beyond the training length.
 #
 # **Next:** [5 · Attention](05_attention.ipynb)

@@ -28,9 +28,8 @@
 #
 # **Predict first.** Draw 16 random keys and a random query with 64 channels each, the paper's width
 # of a head, all numbers with mean 0 and standard deviation 1. Without any scaling, what share of
-# the attention does the winning key (the one with the highest score) get, on
-# average: about a quarter, a half, or more than four
-# fifths? And with the scaling?
+# the attention does the winning key (the one with the highest score) get, on average: about a
+# quarter, a half, or more than four fifths? And with the scaling?
 
 # %%
 import math
@@ -54,8 +53,8 @@ from transformer_lib.timing import fastest
 #
 # Attention is a soft lookup: it does not have to pick one entry. You come with a **query**; every
 # word has a **key**, which says what can be found there, and a **value**, which is what you get. In
-# a Python dictionary exactly one key fits and you get its value. Here every key fits more or less, and
-# you get a mixture of all values, in which those of the best-fitting keys dominate.
+# a Python dictionary exactly one key fits and you get its value. Here every key fits more or less,
+# and you get a mixture of all values, in which those of the best-fitting keys dominate.
 #
 # Take the sentence *she eats fish*, with vectors of four channels that we choose ourselves. Suppose
 # that the word *eats* asks for what is eaten. Its query is
@@ -105,15 +104,15 @@ show_chart(lookup_explorer(WORDS, keys, values, start=(2, 2)))
 
 # %% [markdown]
 # The cross gets close to a value only where one score is far ahead of the others, since no softmax
-# weight is ever zero. That is the price of being soft, and also the point of it: everything in this picture
-# has a gradient.
+# weight is ever zero. That is the price of being soft, and also the point of it: everything in this
+# picture has a gradient.
 #
 # ### Softmax
 #
 # ●○○ · 10 minutes · scores become shares, even where they are large
 #
-# Return the softmax of each row of `scores`, (queries, keys), without using `torch.softmax`. Scores can be
-# large, and gradients have to get through, so compute with tensors.
+# Return the softmax of each row of `scores`, (queries, keys), without using `torch.softmax`. Scores
+# can be large, and gradients have to get through, so compute with tensors.
 
 # %%
 def softmax(scores):
@@ -237,9 +236,8 @@ check(ignores_order)
 # ●●○ · 15 minutes · the paper's formula, starting from x
 #
 # Queries, keys and values are all computed from `x`, (batch, length, d_model), with the matrices
-# `w_q`, `w_k` and `w_v`, each (d_model,
-# d_k). Return the output of scaled dot-product attention without a mask,
-# (batch, length, d_k).
+# `w_q`, `w_k` and `w_v`, each (d_model, d_k). Return the output of scaled dot-product attention
+# without a mask, (batch, length, d_k).
 
 # %%
 def self_attention(x, w_q, w_k, w_v):
@@ -311,12 +309,11 @@ for same in (False, True):
 # ●●● · 45 minutes · build the matrices that training would have to find
 #
 # In chapter 4 a rotation took the encoding of one position to the encoding of another. Use this
-# rotation here. The words are now nothing but their
-# positions, `x = positional_encoding(length, d_model)` in the paper's
-# layout. Return `w_q` and `w_k`, (d_model, d_model) each, such that every word gives more than nine
-# tenths of its attention to the word `offset` places before it (for a negative `offset`, after it);
-# a word that has no such word may look anywhere. The check computes the weights for 20 words and
-# looks at where they fall.
+# rotation here. The words are now nothing but their positions, `x = positional_encoding(length,
+# d_model)` in the paper's layout. Return `w_q` and `w_k`, (d_model, d_model) each, such that every
+# word gives more than nine tenths of its attention to the word `offset` places before it (for a
+# negative `offset`, after it); a word that has no such word may look anywhere. The check computes
+# the weights for 20 words and looks at where they fall.
 
 # %%
 def look_back(d_model, offset):
@@ -330,9 +327,10 @@ check(look_back)
 #
 # The score of positions *p* and *s* is $PE(p)\,W^Q\,(PE(s)\,W^K)^\top$. If both matrices are the
 # identity, the score is largest for *s* = *p*: each word looks at itself. Which matrix turns the
-# row $PE(p)$ into $PE(p - \text{offset})$? It has a 2 × 2 block for each pair of channels. And if
-# the right place wins by too little: softmax decides more sharply when all scores are multiplied by a
-# number above 1.
+# row $PE(p)$ into $PE(p - \text{offset})$? It has a 2 × 2 block for each pair of channels. (In
+# chapter 4 the vector was a column, to the right of the matrix; here it is a row, to the left of
+# it.) And if the right place wins by too little: softmax decides more sharply when all scores are
+# multiplied by a number above 1.
 #
 # </details>
 #
@@ -505,10 +503,10 @@ print(f"counted, the lines cross at n = 2d = 512; on this machine before n = {lo
 # When this page was written the lines crossed between 256 and 512, a little earlier than the count
 # predicts. The count leaves out the softmax, which carries $n^2$ numbers to memory and back; the
 # third line shows how long the two products alone take. Between the last two lengths the time grew
-# by more than the square of the length predicts, in the products as well as in the
-# softmax: perhaps the numbers no longer fit
-# into the cache. (Programs that never write these $n^2$ numbers to memory, such as PyTorch's
-# `scaled_dot_product_attention` on a GPU, move the crossing to the right. The products remain.)
+# by more than the square of the length predicts, in the products as well as in the softmax: perhaps
+# the numbers no longer fit into the cache. (Programs that never write these $n^2$ numbers to
+# memory, such as PyTorch's `scaled_dot_product_attention` on a GPU, move the crossing to the right.
+# The products remain.)
 #
 # ## What does “it” mean?
 #
@@ -608,13 +606,13 @@ for name, found in {"right": right, "wrong": wrong}.items():
     print(f"{name}: rows add up to {rows}, columns to {columns}")
 
 # %% [markdown]
-# In the wrong version each *key* distributes itself over the queries. A query whose keys are claimed by
-# others gets less than its share: look at the smallest sum.
+# In the wrong version each *key* distributes itself over the queries. A query whose keys are
+# claimed by others gets less than its share: look at the smallest sum.
 #
 # **The root of what?** One published explanation calls the divisor “the square root of 8 divided by
 # 64” and means √64 = 8. Read as $\sqrt{8}/64 = 0.04$, it multiplies the scores by 23 where they
-# should be divided by 8. (Read as $\sqrt{8/64} = 0.35$, it is wrong as well.) And in code with heads it is
-# easy to take the wrong width, the model's instead of the head's. Here is what each
+# should be divided by 8. (Read as $\sqrt{8/64} = 0.35$, it is wrong as well.) And in code with
+# heads it is easy to take the wrong width, the model's instead of the head's. Here is what each
 # divisor does to the winner's share among 16 random keys, for $d_k = 64$ and 8 heads:
 
 # %%

@@ -53,8 +53,8 @@ from transformer_lib.course.trained import load_trained
 # ## Two questions, one answer
 #
 # Why is one head not enough? The output of attention is *one* mixture of values for each query. If
-# a word needs something from two places, the mixture contains both. If it is half and half, nobody
-# can tell afterwards which half came from where: ½(*fish* + *cat*) is ½(*cat* + *fish*).
+# a word needs something from two places, the mixture contains both. If it is half and half, and
+# the values say only what is there, nobody can tell afterwards which half came from where: ½(*fish* + *cat*) is ½(*cat* + *fish*).
 #
 # The opening question turns this into a game. One layer, 64 channels, and only the number of heads
 # varies:
@@ -85,8 +85,7 @@ def sequences(count):
 
 # %% [markdown]
 # Training takes a few seconds for each number of heads, and is repeated with five seeds. (The
-# results come with
-# the course; if you change the program, your machine measures them again.)
+# results come with the course; if you change the program, your machine measures them again.)
 
 # %%
 def train(num_heads, seed, steps=250):
@@ -117,8 +116,8 @@ runs[["case", "2 back", "5 back"]].set_index("case").loc["1"].round(2)
 
 # %%
 questions = runs[["2 back", "5 back"]]
-runs["the better answered"], runs["the other one"] = questions.max(axis=1), questions.min(axis=1)
-shares = runs.groupby("case")[["the better answered", "the other one"]].agg(["mean", "std"])
+runs["better question"], runs["other question"] = questions.max(axis=1), questions.min(axis=1)
+shares = runs.groupby("case")[["better question", "other question"]].agg(["mean", "std"])
 show(
     bars(
         {name: shares[name]["mean"] for name in shares.columns.levels[0]},
@@ -184,9 +183,9 @@ print(tuple(one_head(0).shape), "× 3 heads →", tuple(by_loop.shape))
 # Fast programs get rid of the loop, because one large product suits the hardware better than many
 # small ones. Side by side, the small matrices $W_1^Q, W_2^Q, \dots$ form one matrix of $d_{model}
 # \times d_{model}$; one product projects for all heads, and the channels are cut into heads
-# afterwards. You will write this now, in three steps. What passes its `check` is kept
-# in `my_transformer.py` beside this notebook; after a first try, `solution("split_heads")` in a
-# cell of its own shows one way.
+# afterwards. You will write this now, in three steps. What passes its `check` is kept in
+# `my_transformer.py` beside this notebook; after a first try, `solution("split_heads")` in a cell
+# of its own shows one way.
 #
 # ### Split
 #
@@ -235,12 +234,11 @@ check(merge_heads)
 # ●●○ · 20 minutes · a sublayer of your Transformer
 #
 # Compute attention from the positions of `x`, (batch, queries, d_model), to the positions of
-# `memory`, (batch, keys, d_model). Return only the output, which has the shape of `x`. All four matrices are
-# (d_model, d_model). `mask` is either None or a boolean tensor that is True where a key may be
-# attended to; its axes are
-# (batch, heads, queries, keys), and any of them may have length 1 instead. Build the function from
-# your `split_heads` and `merge_heads`; `attention(query, key, value, mask)` of the library, imported
-# above, returns the output and the weights.
+# `memory`, (batch, keys, d_model). Return only the output, which has the shape of `x`. All four
+# matrices are (d_model, d_model). `mask` is either None or a boolean tensor that is True where a
+# key may be attended to; its axes are (batch, heads, queries, keys), and any of them may have
+# length 1 instead. Build the function from your `split_heads` and `merge_heads`; `attention(query,
+# key, value, mask)` of the library, imported above, returns the output and the weights.
 
 # %%
 split_heads, merge_heads = mine("split_heads"), mine("merge_heads")
@@ -296,8 +294,8 @@ torch.testing.assert_close(by_batch, by_loop)
 print("heads:", tuple(query.shape), "and the same result")
 
 # %% [markdown]
-# Mind the order: head by head, and within each head sentence by sentence. Masks have to be repeated in the
-# same order: (mask, mask, mask), not each row three times. That is the trap in this layout.
+# Mind the order: head by head, and within each head sentence by sentence. Masks have to be repeated
+# in the same order: (mask, mask, mask), not each row three times. That is the trap in this layout.
 #
 # **Letters instead of axes.** `einsum` names each axis with a letter; axes whose letters do not
 # occur to the right of the arrow are summed over. No states are transposed or cut here, because
@@ -421,8 +419,8 @@ mean_and_spread(heads)
 #
 # Write grouped-query attention. `query` is (batch, heads, queries, d_k), `key` (batch, groups,
 # keys, d_k) and `value` (batch, groups, keys, d_v); `groups` divides the number of query heads, and
-# adjacent query heads share a group. `attention`, imported above, takes a
-# mask as its fourth argument; pass `None` here. Return the output, (batch, heads, queries, d_v).
+# adjacent query heads share a group. `attention`, imported above, takes a mask as its fourth
+# argument; pass `None` here. Return the output, (batch, heads, queries, d_v).
 
 # %%
 def grouped_query_attention(query, key, value):
@@ -473,9 +471,9 @@ mean_and_spread(with_and_without)
 
 # %% [markdown]
 # BLEU does not tell the two apart. The loss does, but not in the direction that one might expect:
-# it is lower *without* the matrix, by more than three standard errors. In a model of this size nothing
-# is lost without it. (The feed-forward network that follows mixes all channels anyway, which may be
-# why. Whether that holds for a large model, this experiment does not say.)
+# it is lower *without* the matrix, by more than three standard errors. In a model of this size
+# nothing is lost without it. (The feed-forward network that follows mixes all channels anyway,
+# which may be why. Whether that holds for a large model, this experiment does not say.)
 #
 # ## What heads look for
 #
@@ -494,10 +492,9 @@ show(
 
 # %% [markdown]
 # They differ; that much can be seen. But one sentence can be made to fit any story, so let us
-# count. In
-# translators of the paper's size some heads nearly always have their largest weight on the previous
-# token, or on the next one ([Voita et al. 2019](https://arxiv.org/abs/1905.09418)). Do ours have
-# such a habit?
+# count. In translators of the paper's size some heads nearly always have their largest weight on
+# the previous token, or on the next one ([Voita et al. 2019](https://arxiv.org/abs/1905.09418)). Do
+# ours have such a habit?
 #
 # ### How much goes to a neighbor?
 #
@@ -571,9 +568,9 @@ show(
 )
 
 # %% [markdown]
-# A head that looks at all words equally gives 17% to each. Two heads of layer 2 have a habit: head 2
-# gives the *next* token 31%, head 4 the *previous* one 29%, nearly twice as much. Head 1 of layer 1
-# gives the first token of the sentence 30%. No head looks much at the token itself, which the
+# A head that looks at all words equally gives 17% to each. Two heads of layer 2 have a habit: head
+# 2 gives the *next* token 31%, head 4 the *previous* one 29%, nearly twice as much. Head 1 of layer
+# 1 gives the first token of the sentence 30%. No head looks much at the token itself, which the
 # residual connection (chapter 9) passes on in any case. Is that what Voita et al. found? They count
 # something else: how often the *largest* weight is in that place.
 
@@ -649,8 +646,8 @@ pd.DataFrame(mean_gains, index=names)[sorted(mean_gains)].round(2)
 # **Heads split without the transpose.** `view(batch, heads, length, d_k)` instead of `view(batch,
 # length, heads, d_k).transpose(1, 2)`: the shape is right, every number is there, and the result is
 # nonsense. The tensor is cut up in the order in which its numbers are stored, so a “head” holds
-# pieces of several positions. Which outputs then depend on which inputs? Under a causal mask, an output
-# should depend on the inputs up to its own position, and on no others:
+# pieces of several positions. Which outputs then depend on which inputs? Under a causal mask, an
+# output should depend on the inputs up to its own position, and on no others:
 
 # %%
 def depends(split, merge):

@@ -13,21 +13,22 @@
 # %% [markdown]
 # # 7 · Masks
 #
-# A mask says who may look at whom. It is a handful of ones and zeros, and many of the bugs that
-# raise no error live there. In this chapter you write the masks of the Transformer, the attention
-# that obeys them, and a test that finds out who cheats. By the end you can
+# A mask says which positions may look at which others. It is only an array of ones and zeros, but
+# many of the bugs that raise no error are wrong masks. In this chapter you write the masks of the
+# Transformer, the attention that obeys them, and a test that catches models that cheat. By the end
+# you can
 #
 # - build the padding mask, the causal mask and both together, with the right shapes,
 # - translate between the two opposite conventions that PyTorch uses,
-# - say when −1e9 is not −∞, and what a row without a single allowed key does,
+# - say when −1e9 differs from −∞, and what comes out of a row without a single allowed key,
 # - find a leak with a test: change the future, watch the past.
 #
-# Reading takes about thirty minutes, computing less than one.
+# Reading takes about thirty minutes, running the cells less than one.
 #
 # **Predict first.** A trained translator uses a padding mask in two places: where the encoder looks
 # at the source, and where the decoder looks at the encoder's output. We translate 200 sentences in
-# one batch: first without the mask in the encoder, then without it where the decoder looks at the
-# encoder's output, then without both. How many of the 200 translations change in each case?
+# one batch: first without the mask in the encoder, then without the mask where the decoder looks at
+# the encoder's output, then without either. How many of the 200 translations change in each case?
 
 # %%
 import math
@@ -50,8 +51,8 @@ from transformer_lib.vocabulary import EOS, PAD
 # %% [markdown]
 # ## Padding
 #
-# The sentences of a batch are padded to one length with `<pad>`, token 0. Padding means nothing,
-# and nobody should look at it.
+# The sentences of a batch are padded to the same length with `<pad>`, token 0. Padding carries no
+# meaning, and no position should attend to it.
 
 # %%
 trained = load_trained("transformer")
@@ -64,10 +65,10 @@ print(tokens.numpy())
 #
 # ●○○ · 5 minutes · nobody attends to padding
 #
-# From tokens, (batch, length), to a boolean mask of (batch, 1, 1, length): True where a key may be
-# attended to, that is, wherever the token is not `PAD`. Attention weights have the shape (batch,
-# heads, queries, keys), and an axis of size 1 is repeated as needed: the same keys are allowed for
-# every head and for every query.
+# Turn `tokens`, (batch, length), into a boolean mask of shape (batch, 1, 1, length): True where a
+# key may be attended to, that is, wherever the token is not `PAD`. Attention weights have the shape
+# (batch, heads, queries, keys), and an axis of size 1 is repeated as needed (broadcasting), so the
+# same keys are allowed for every head and for every query.
 #
 # What passes its `check` is kept in `my_transformer.py` beside this notebook. After a first try,
 # `solution("padding_mask")` in a cell of its own shows one way.
@@ -87,7 +88,7 @@ check(padding_mask)
 #
 # </details>
 #
-# Here is yours on the three sentences (or the course's, until yours passes):
+# Here is your mask on the three sentences (or the course's, until yours passes):
 
 # %%
 padding_mask = mine("padding_mask")
@@ -95,22 +96,22 @@ print("shape", tuple(padding_mask(tokens).shape))
 print(as_text(padding_mask(tokens)[:, 0, 0]))
 
 # %% [markdown]
-# So a *query* at a padded position looks at the real tokens like any other. What it computes is of
-# no use to anyone; but it does no harm either, as long as nobody looks at it. Masks are about
+# So a *query* at a padded position looks at the real tokens, like any other query. Its output is of
+# no use, but it does no harm either, as long as no other position attends to it. Masks are about
 # **keys**.
 #
 # ## The future
 #
 # The decoder is trained on whole sentences at once. At position 3 it must predict token 4, and
 # token 4 is in its input, right there at the next position. It must not look. The causal mask lets
-# every position attend to itself and to what came before.
+# every position attend to itself and to the positions before it.
 #
 # ### Causal mask
 #
 # ●○○ · 5 minutes · nobody sees the future
 #
-# For `length` positions: a boolean mask of (1, 1, length, length), True where the query (the row)
-# may attend to the key (the column). A position may see itself and everything before it.
+# Return a boolean mask of shape (1, 1, length, length) for `length` positions: True where the query
+# (the row) may attend to the key (the column). A position may see itself and everything before it.
 
 # %%
 def causal_mask(length):
@@ -134,16 +135,16 @@ print(as_text(causal_mask(5)[0, 0]))
 
 # %% [markdown]
 # (A description that says “an upper triangle of zeros”, without saying whether zero allows or
-# blocks, can be read both ways. One of the five published descriptions that chapter 16 compares
+# blocks, can be read either way. One of the five published descriptions that chapter 16 compares
 # says just that, and a reader may well build the mirror image.)
 #
 # ### Both
 #
 # ●○○ · 5 minutes · both at once
 #
-# What a decoder's self-attention may see in a batch of padded targets: (batch, 1, length, length).
-# No query may see padding or the future, and that is all: the rows of padded queries are like any
-# others.
+# Return the mask for a decoder's self-attention on a batch of padded targets, (batch, 1, length,
+# length). No query may see padding or the future. There is no other rule: the rows of padded
+# queries are treated like all others.
 
 # %%
 def decoder_mask(tokens):
@@ -155,8 +156,8 @@ check(decoder_mask)
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Two masks of (batch, 1, 1, length) and (1, 1, length, length). Which operation means “allowed by
-# both”?
+# You have two masks, (batch, 1, 1, length) and (1, 1, length, length). Which operation means
+# “allowed by both”?
 #
 # </details>
 
@@ -169,12 +170,13 @@ for name, matrix in zip(sentences[:2], both[:2, 0]):
 
 # %% [markdown]
 # The first sentence has five tokens. Its first five rows would be the same under the causal mask
-# alone: padding comes last, so a position that may not see the future does not see it either. (The
-# rows below belong to padded queries, whose output nobody uses.) A decoder with a causal mask needs
-# no padding mask in its self-attention, and the library's decoder has none.
+# alone: padding comes last, so a position that may not see the future does not see the padding
+# either. (The rows below belong to padded queries, whose output nobody uses.) So as long as padding
+# comes last, a decoder with a causal mask needs no padding mask in its self-attention, and the
+# library's decoder has none.
 #
-# In this figure you can choose a sentence and a mask, and see what it does to the weights of one
-# head of the trained model's encoder.
+# In this figure you can choose a sentence and a mask, and see what the mask does to the weights of
+# one head of the trained model's encoder.
 
 # %%
 everything = torch.ones_like(both)
@@ -191,12 +193,13 @@ of_words = weights["no mask"][0][:5]
 print(f"without a mask, padding gets {of_words[:, 5:].sum() / 5:.0%} in the first sentence's rows")
 
 # %% [markdown]
-# Without a mask, padding takes nearly as much in this head and sentence as from a head that looks
-# at all keys alike, 4 of 9. In training it was always masked, so nothing taught the model to look
-# away. With the mask, what is blocked gets exactly zero, and the rest grows so that each row still
-# adds up to 1: a mask acts *before* the softmax.
+# Without a mask, padding takes nearly as much of the attention, in this head and this sentence, as
+# it would in a head that looks at all nine keys equally: 4/9. In training, padding was always
+# masked, so nothing taught the model to look away from it. With the mask, blocked keys get a weight
+# of exactly zero, and the other weights grow so that each row still adds up to 1, because a mask
+# acts *before* the softmax.
 #
-# ## What happens without
+# ## What happens without a mask
 #
 # Back to the opening question. We make the trained model forget its mask in one kind of attention
 # and have it translate 200 test sentences in one batch:
@@ -239,16 +242,17 @@ assert change["(alone instead of in a batch)"] < 3 < 50 < min(list(change.values
 )
 
 # %% [markdown]
-# With its masks, the model returns the same translation whether a sentence comes alone or among 199
-# others. Without them most translations depend on how long the longest sentence of the
-# batch happens to be. Both places matter, cross-attention more. If your model is better with a
-# batch of one than with a batch of a hundred, look here first.
+# With its masks, the model returns the same translation whether a sentence is translated alone or
+# together with 199 others. Without them most translations depend on how long the longest sentence
+# of the batch happens to be. Both places matter, and cross-attention matters more. If your model
+# does better with a batch of one than with a batch of a hundred, look here first.
 #
 # ## Two opposite conventions
 #
 # In this course, as in `scaled_dot_product_attention`, **True means: may attend**. In
 # `nn.MultiheadAttention`, `nn.Transformer` and many tutorials, **True means: blocked**. Both are in
-# PyTorch, and a boolean does not tell which one it is. The same attention both ways:
+# PyTorch, and a boolean tensor does not say which convention it follows. Here is the same attention
+# under both:
 
 # %%
 torch.manual_seed(0)
@@ -269,14 +273,14 @@ with torch.no_grad():
 
 # %% [markdown]
 # With the wrong polarity, query 1 sees exactly the future and nothing else. The last query has no
-# future: all its keys are blocked, and its weights are NaN. So here the loss would be NaN at once.
-# But tell the same module not to return its weights (`need_weights=False`, as
-# `nn.TransformerEncoderLayer` does), and in training the row's output is zero: nothing complains,
-# and a decoder trained like this reads what it must predict. The next section says when each
-# happens.
+# future: all its keys are blocked, and its weights are NaN. So here the loss would be NaN at once,
+# and you would notice. But tell the same module not to return its weights (`need_weights=False`, as
+# `nn.TransformerEncoderLayer` does), and in training that row's output is zero instead: nothing
+# complains, and a decoder trained in this way reads what it must predict. The next section shows
+# when each of the two happens.
 #
 # A third form, found in older code, is a float mask that is **added** to the scores: 0 where
-# allowed, −∞ where not. Each converter fits on one line:
+# allowed, −∞ where not. Each conversion takes one line:
 
 # %%
 def blocked_where_true(mask):
@@ -296,11 +300,11 @@ print(additive(allowed)[0, 0].numpy())
 # %% [markdown]
 # ## −1e9 is not −∞
 #
-# Four of the five descriptions of chapter 16 block with a large negative number, −10⁹ or −2³²+1.
-# After the softmax nothing is left of it. Is it the same as −∞? We block the last two keys of a row
-# of scores, then all, in three number formats: float32, and two of half its size: bfloat16, which
-# has the range of float32, and float16 (**fp16**), which has more digits than bfloat16 and a
-# smaller range:
+# Four of the five descriptions in chapter 16 block with a large negative number, −10⁹ or −2³²+1.
+# After the softmax nothing is left of a key blocked in this way. Is that the same as −∞? We block
+# the last two keys of a row of scores, then all four, in three number formats. Besides float32
+# there are two of half its size: bfloat16 has the range of float32; float16 (**fp16**) has more
+# digits than bfloat16, but a smaller range:
 
 # %%
 scores = torch.tensor([1.0, 2.0, 3.0, 4.0])
@@ -322,10 +326,10 @@ for dtype in (torch.float32, torch.bfloat16, torch.float16):
 pd.DataFrame(rows)
 
 # %% [markdown]
-# As long as one key is allowed, all that fit into the format agree. The differences are at the
-# edges. In fp16 the largest number is 65,504. −10⁹ does not exist there: `masked_fill` refuses it,
-# and an additive mask silently becomes −∞. And a row in which **everything** is blocked depends on
-# who computes it:
+# As long as one key is allowed, all values that fit into the format give the same weights. The
+# differences are in the edge cases. The largest number in fp16 is 65,504, so −10⁹ does not exist
+# there: `masked_fill` refuses it, and in an additive mask it silently becomes −∞. And what comes
+# out of a row in which **every** key is blocked depends on the function that computes it:
 
 # %%
 nothing = torch.zeros(1, 1, 4, 4, dtype=torch.bool)
@@ -357,16 +361,18 @@ for name, output in answers.items():
     print(f"{name:42}", output.flatten()[:3].numpy().round(2))
 
 # %% [markdown]
-# Three answers: NaN, zero, and the mean of all values, where the query looks equally at every key
-# that it must not see. And one module gives two of them: in evaluation without gradients,
-# self-attention with an even number of heads takes a fast path of its own, and is NaN again. (All
-# this in the version of PyTorch that this page was made with. The zeros are rather new: the
-# versions before 2.5 returned NaN there, too.)
+# There are three answers: NaN, zero, and the mean of all values. (With −1e9, the query looks
+# equally at every key that it must not see.) And one module gives two of them:
+# `nn.MultiheadAttention` returns NaN together with its weights, and zero without them. Even without
+# them there is an exception: in evaluation without gradients, self-attention with an even number of
+# heads takes a fast path of its own and returns NaN again. (All this holds for the version of
+# PyTorch with which this page was made. The zeros are fairly new: versions before 2.5 returned NaN
+# there, too.)
 #
-# Does such a row occur? Yes: in a sentence that was emptied by cleaning, where no `</s>` is added
-# (here it always is); in a padded query under padding *and* causal masks when padding comes first;
-# or through an error in the mask. NaN at least shows, and yet it is the worst choice, because it spreads, even
-# if the loss does not use the row:
+# Do such rows occur? Yes: in a sentence left empty by cleaning, if no `</s>` is appended (here it
+# always is); for a padded query under padding *and* causal masks, if padding comes first; or
+# through an error in the mask. NaN is at least easy to see, and yet it is the worst choice, because
+# it spreads even if the loss does not use the row:
 
 # %%
 for name, fill in {"−∞": -torch.inf, "smallest number": torch.finfo(torch.float32).min}.items():
@@ -377,9 +383,9 @@ for name, fill in {"−∞": -torch.inf, "smallest number": torch.finfo(torch.fl
     print(f"{name:16} gradient of the values:", values.grad[:, 0].tolist())
 
 # %% [markdown]
-# The unused row's NaN is multiplied by a gradient of 0 on the way back, and NaN times 0 is NaN. One
-# such row in a batch, and after the next step nearly every weight of the model is NaN. Does it help
-# to replace the NaN after the softmax? That depends on how the −∞ came in:
+# In the backward pass, the unused row's NaN is multiplied by a gradient of 0, and NaN times 0 is
+# NaN. One such row in a batch, and after the next step nearly every weight of the model is NaN.
+# Does it help to replace the NaN after the softmax? That depends on how the −∞ got into the scores:
 
 # %%
 nowhere = torch.tensor([[False] * 4, [True] * 4])
@@ -392,8 +398,8 @@ for how in ("filled in", "added"):
     print(f"−∞ {how:10} gradient of the second query's scores:", scores.grad[1].tolist())
 
 # %% [markdown]
-# The gradient of `masked_fill` is 0 where it fills, so the NaN ends there. A sum passes it on, to
-# the queries and keys.
+# The gradient of `masked_fill` is 0 at the positions that it fills, so the NaN stops there. A sum
+# passes it on to the queries and keys.
 #
 # ### Attention, with its mask
 #
@@ -402,8 +408,9 @@ for how in ("filled in", "added"):
 # Chapter 5's function, now complete: `query` is (batch, heads, queries, d_k), `key` (batch, heads,
 # keys, d_k) and `value` (batch, heads, keys, d_v). The mask, True where a key may be attended to,
 # can be broadcast to (batch, heads, queries, keys), or is None. Return the output and the weights.
-# The weights of what is masked are zero, and so are all weights of a query that may see nothing:
-# neither NaN nor a mean of what is forbidden, and no NaN in the gradients either.
+# The weights of masked keys are zero, and so are all weights of a query that may see nothing: its
+# output is neither NaN nor the mean of forbidden values, and there is no NaN in the gradients
+# either.
 
 # %%
 def attention(query, key, value, mask):
@@ -415,9 +422,9 @@ check(attention)
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Before the softmax, blocked scores become so small that nothing is left of them; the table above
-# says which number exists in every format. Then a row without an allowed key still has weights.
-# What can you do about it after the softmax?
+# Before the softmax, make blocked scores so low that nothing is left of them after it; the table
+# above shows such a number for each format. A row without an allowed key then still has weights.
+# What can you do about them after the softmax?
 #
 # </details>
 
@@ -429,9 +436,9 @@ print("weights", weights[0, 0, 0].tolist(), " output", output[0, 0, 0, :3].tolis
 # %% [markdown]
 # ## Before or after scaling
 #
-# One of the descriptions of chapter 16 adds its mask first and divides by √d_k afterwards. With −∞
-# there is no difference. With a number that is not large enough there is: −10 becomes −10/8 at d_k
-# = 64, and a blocked key still gets e^−1.25 = 29% of what an allowed key with the same score gets:
+# One of the descriptions in chapter 16 adds its mask first and divides by √d_k afterwards. With −∞
+# this makes no difference. With a number that is not large enough it does: −10 becomes −10/8 at d_k =
+# 64, and a blocked key still gets e^−1.25 = 29% of what an allowed key with the same score gets:
 
 # %%
 scores = torch.zeros(1, 4)
@@ -441,7 +448,7 @@ for value in (-10.0, -1e9):
     print(f"{value:.0e}: added before {before[0, 3]:.3f}, after {after[0, 3]:.5f}")
 
 # %% [markdown]
-# ## Who needs which mask?
+# ## Which attention needs which mask?
 #
 # | attention | queries | keys | padding mask of | causal |
 # |---|---|---|---|---|
@@ -449,9 +456,10 @@ for value in (-10.0, -1e9):
 # | decoder, self | target | target | not needed: padding comes last | **yes** |
 # | decoder, cross | target | source | **the source** | no |
 #
-# In cross-attention the queries are target tokens and the keys are source tokens. The mask is about
-# keys, so it is the source's. With the target's, shapes usually disagree and you get an error. When
-# source and target happen to be equally long, you get none:
+# In cross-attention the queries are target tokens and the keys are source tokens. A mask is about
+# keys, so here it must be the padding mask of the source. With that of the target, the shapes
+# usually do not fit and you get an error. If source and target happen to be equally long, you get
+# none:
 
 # %%
 torch.manual_seed(0)
@@ -470,24 +478,24 @@ with torch.no_grad():
 # ### Masks of other models
 #
 # A Transformer for translation needs two masks. Later models use others, all made from the same two
-# ideas, a block and a triangle. A row is a query, and blue is what it may see:
+# shapes: a full block and the causal triangle. Each row is a query, and what it may see is blue:
 
 # %%
 show(mask_gallery(), ALTERNATIVE)
 
 # %% [markdown]
-# - A **window** lets each token see only its neighbors, in a decoder the last few ([Beltagy et al.
-#   2020](https://arxiv.org/abs/2004.05150)). In a program that does not compute what is blocked,
-#   the work then grows with the length and not with its square; a boolean mask alone saves nothing.
-#   Through several layers information still travels further.
-# - A **prefix** is read in both directions, the rest is written: one stack that is encoder and
-#   decoder at once ([Raffel et al. 2020](https://arxiv.org/abs/1910.10683)).
+# - A **window** lets each token see only its neighbors; in a decoder, only the last few tokens
+#   ([Beltagy et al. 2020](https://arxiv.org/abs/2004.05150)). In a program that skips blocked
+#   scores, the work then grows with the length rather than with its square; a boolean mask alone
+#   saves nothing. Over several layers, information still travels farther than one window.
+# - A **prefix** is read in both directions, and the rest is generated token by token: one stack is
+#   encoder and decoder at once ([Raffel et al. 2020](https://arxiv.org/abs/1910.10683)).
 # - **Packed** sentences share a row, so that there is little padding; each may see only itself. You
-#   write this one below.
-# - **Decoder-only** models continue all sentences of a batch at once, so they must end in the same
-#   column: **left padding**. Then the causal mask no longer hides it, the rows of the padding see
-#   nothing at all (NaN, in a softmax by hand), and positions must be counted from the first real
-#   token.
+#   write this mask below.
+# - **Decoder-only** models continue all texts of a batch at once, so all texts must end in the same
+#   column: this is **left padding**. The causal mask then no longer hides the padding, padded
+#   queries see nothing at all (NaN, in a softmax by hand), and positions must be counted from the
+#   first real token.
 
 # %%
 for name, batch in {"padding last": tokens, "padding first": tokens.flip(1)}.items():
@@ -502,8 +510,8 @@ for name, batch in {"padding last": tokens, "padding first": tokens.flip(1)}.ite
 # ●●○ · 15 minutes · no padding, and no sentence sees another one
 #
 # `segments`, (batch, length), holds a number for each position: 1 for the first sentence of the
-# row, 2 for the second, and so on, and 0 for padding at the end. Return (batch, 1, length, length):
-# causal within each sentence, nothing across, and nobody sees padding.
+# row, 2 for the second, and so on, and 0 for padding at the end. Return a mask, (batch, 1, length,
+# length): causal within each sentence, nothing across sentences, and no query sees padding.
 
 # %%
 def packed_mask(segments):
@@ -527,18 +535,19 @@ print(as_text(packed_mask(torch.tensor([[1, 1, 1, 2, 2, 3, 0]]))[0, 0]))
 # %% [markdown]
 # ## A test for leaks
 #
-# All these mistakes have one thing in common: no error, the right shape. What finds them is a test
-# of what must **not** depend on what: change the future, and watch the past.
+# All these mistakes have one thing in common: they raise no error, and the shapes are right. To
+# find them, test what must **not** depend on what: change the future, and watch the past.
 #
 # ### A test that finds a leak
 #
 # ●●● · 35 minutes · design a test that catches a wrong program
 #
-# `model` is a function from tokens, (batch, length), numbers from 0 to 19, to outputs, (batch,
-# length, d). Return the sorted list of the positions whose output depends on a *later* token; for
-# an honest model it is empty. Differences below $10^{-6}$ are rounding, and must not count. Eight
-# dishonest ones are waiting, and not all of them are crude: one looks a single token ahead, one
-# leaks at one position only, one in one channel only, and one mixes in a thousandth of the mean.
+# `model` is a function that takes tokens, (batch, length), with values from 0 to 19, and returns
+# outputs, (batch, length, d). Return the sorted list of the positions whose output depends on a
+# *later* token; for an honest model it is empty. Differences below $10^{-6}$ are rounding errors
+# and must not count. Eight dishonest models are waiting in `check`, and not all of them are crude:
+# one looks a single token ahead, one leaks at one position only, one in one channel only, and one
+# mixes in a thousandth of the mean.
 
 # %%
 def leaks(model, length):
@@ -550,13 +559,14 @@ check(leaks)
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Who would notice if only the last token changed, and who would not? And whose output may change
-# when a token does? `torch.allclose` with its defaults takes rounding for a leak.
+# Which positions would notice if only the last token changed, and which would not? And which
+# outputs may change when a token does? With its default tolerances, `torch.allclose` mistakes
+# rounding for a leak.
 #
 # </details>
 #
-# Now the test on four models, with the attention that you have written. They differ only in their
-# masks:
+# Now run the test on four models with the attention that you have written. They differ only in
+# their masks:
 
 # %%
 leaks, multi_head_attention = mine("leaks"), mine("multi_head_attention")
@@ -591,11 +601,11 @@ for name, mask in MASKS.items():
     print(f"{name:15} positions that see the future: {leaks(LanguageModel(mask), 8) or 'none'}")
 
 # %% [markdown]
-# So your masked attention does not leak, and three other masks do. What does a leak do in training?
-# We let each of these models predict **random** letters. There is nothing to learn: the best
-# possible loss is ln 20 = 3.0. A model that gets clearly below it has cheated. (Not down to zero:
-# the last answer is nowhere in the input, so that (ln 20)/8 = 0.37 is the best that a cheat can
-# reach.)
+# So the causal mask does not leak, and the other three do. What does a leak do in training? We let
+# each of these models predict **random** tokens. There is nothing to learn: the best
+# possible loss is ln 20 = 3.0. A model that gets clearly below that has cheated. (Even a cheat does
+# not get down to zero: of the eight answers, the last is nowhere in the input, so (ln 20)/8 = 0.37
+# is the best that it can reach.)
 
 # %% tags=["nbval-ignore-output"]
 def train(mask, seed, steps=300):
@@ -621,15 +631,16 @@ assert min(losses["lower triangle"]) > 2.9 and max(losses["one too many"]) < 2.0
 )
 
 # %% [markdown]
-# The honest model stays at 3.0 with all three seeds, the other three get far below it, and all they
-# have learned is to copy the answer. A model that sees one token too many does as well as one that
-# sees everything. On real text it is less obvious: there, a loss that is too low looks like
-# success.
+# The honest model stays at 3.0 with all three seeds. The other three get far below that, and all
+# that they have learned is to copy the answer. A model that sees one token too many does as well as
+# one that sees everything. On real text a leak is less obvious: there, a loss that is too low looks
+# like success.
 #
 # ## Common mistakes
 #
-# **Masked after the softmax.** The weights of blocked keys become zero, as they should; the others
-# do not grow, so that a row adds up to less than 1: the more is blocked, the smaller the sum:
+# **Masked after the softmax.** The weights of blocked keys become zero, as they should, but the
+# others do not grow to make up for them, so a row adds up to less than 1. The more weight is
+# blocked, the smaller the sum:
 
 # %%
 weights = (q @ k.mT / math.sqrt(8)).softmax(dim=-1)
@@ -638,9 +649,9 @@ print("masked after: ", afterwards[0, 0].sum(dim=-1).numpy().round(2))
 print("masked before:", attention(q, k, v, allowed)[1][0, 0].sum(dim=-1).numpy().round(2))
 
 # %% [markdown]
-# Nothing leaks into the output through a weight of zero; but the divisor of the softmax still has
-# the blocked keys in it, and so the sizes of what is left depend on the future. Does your leak test
-# find it? It does:
+# Nothing leaks into the output through a weight of zero. But the denominator of the softmax still
+# contains the blocked keys, so the size of the remaining weights depends on the future. Does your
+# leak test find this? It does:
 
 # %%
 table = torch.randn(20, 6)
@@ -656,20 +667,21 @@ print("masked after the softmax: leaks at", leaks(leaky, 6))
 
 # %% [markdown]
 # **Queries masked instead of keys.** `(tokens != PAD)[:, None, :, None]` has one axis in the wrong
-# place. The rows of padding see nothing, which helps nobody, and every real token still sees the
+# place. Padded queries see nothing, which helps nobody, and every real token still sees the
 # padding. Other mistakes with masks are in the [list of mistakes](../docs/misconceptions.md).
 #
 # ## Summary
 #
-# 1. A mask is boolean, True means “may attend”, and it is about keys: (batch, heads, queries,
-#    keys), with size 1 where it does not vary.
+# 1. A mask is boolean, True means “may attend”, and it is about keys. Its shape is (batch, heads,
+#    queries, keys), with size 1 where it does not vary.
 # 2. Encoder and cross-attention need the source's padding mask; the decoder's self-attention needs
 #    the causal one, and no padding mask as long as padding comes last.
-# 3. In `nn.Transformer`, True means the opposite; `~mask` converts.
-# 4. −1e9 does not fit into fp16. A fully blocked row is NaN, zero or a mean, depending on who
-#    computes it; zero is right, and a NaN spreads through the gradient even from an unused row.
-# 5. Change the future one token at a time, watch the past: the test that finds leaks. On random
-#    data a loss clearly below the logarithm of the size of the vocabulary is a leak.
+# 3. In `nn.Transformer`, True means “blocked”; `~mask` converts.
+# 4. −1e9 does not fit into fp16. A fully blocked row is NaN, zero or a mean, depending on the
+#    function that computes it; zero is right, and a NaN spreads through the gradient even from an
+#    unused row.
+# 5. The test that finds leaks: change the future one token at a time, and watch the past. On random
+#    data, a loss clearly below the logarithm of the vocabulary size means a leak.
 #
 # Now you can do **assignment 2**, which asks for attention with other masks.
 #

@@ -13,8 +13,8 @@
 # %% [markdown]
 # # 8 · Layer norm and batch norm
 #
-# A norm takes some numbers and brings their mean to 0 and their standard deviation to 1. *Which*
-# numbers makes all the difference. By the end you can
+# A norm, short for normalization, takes some numbers and brings their mean to 0 and their standard
+# deviation to 1. *Which* numbers it takes together makes all the difference. By the end you can
 #
 # - say what a norm is good for in a deep network,
 # - write layer norm and batch norm with its running statistics, and layer norm's gradient,
@@ -22,12 +22,12 @@
 # - show why batch norm sees the future,
 # - tell apart the variants that look alike: biased or unbiased, where ε goes, RMSNorm.
 #
-# Reading takes about thirty minutes, computing less than one.
+# Reading takes about thirty minutes, running the cells less than one.
 #
-# **Predict first.** Small translators are trained alike, with layer norm, with batch norm and
-# without any norm. Then each is measured three times on the same held-out sentences: in training
-# mode, in evaluation mode, and in training mode on batches in which short and long sentences are
-# mixed. Which of the nine losses will stand out?
+# **Predict first.** Three small translators are trained in the same way: one with layer norm, one
+# with batch norm and one without any norm. Then the loss of each is measured three times on the
+# same held-out sentences: in training mode, in evaluation mode, and in training mode on batches in
+# which short and long sentences are mixed. Which of the nine losses will stand out?
 
 # %%
 from functools import partial
@@ -57,10 +57,10 @@ from transformer_lib.vocabulary import EOS, PAD
 # %% [markdown]
 # ## Why normalize at all?
 #
-# Each layer multiplies. If it makes its numbers a little larger, or smaller, a deep network makes
-# them huge, or tiny: thirty layers with a factor of 0.8 or 1.25 each. Random layers of 64 ReLU
-# units, their weights scaled to give about that factor; first without a norm, then with one after
-# each layer:
+# Each layer multiplies its input by a matrix. If each makes the numbers a little larger or smaller,
+# a deep network makes them huge or tiny. Here are thirty random layers of 64 ReLU units, with
+# weights scaled so that each layer changes the size of the numbers by a factor of about 0.8, 1.0 or
+# 1.25; first without a norm, then, for 1.25, with a norm after each layer:
 
 # %%
 def sizes(factor, norm, layers=30, d=64):
@@ -87,17 +87,18 @@ for name, (_, values) in curves.items():
     print(f"{name:18} after 30 layers {values[-1]:.3g}")
 
 # %% [markdown]
-# With a factor of 1 one can do without a norm, and there are ways to start like that (chapter 10).
-# But weights change in training, and the factor with them. With a norm after each layer, the next
-# layer does not notice the factor. (The first such norm, batch norm, was introduced with another
-# explanation, [Ioffe and Szegedy 2015](https://arxiv.org/abs/1502.03167) on “internal covariate
-# shift”, which later measurements did not bear out: [Santurkar et al.
-# 2018](https://arxiv.org/abs/1805.11604).) Where in a Transformer the norm goes, and what goes
-# wrong at depth, is the subject of chapter 9. Here we ask what it should average over.
+# With a factor of 1 you can do without a norm, and random weights can be chosen to give about that
+# factor at the start (chapter 10). But the weights change in training, and the factor changes with
+# them. With a norm after each layer, the next layer does not notice the factor. (Batch norm, the
+# first such norm, was introduced with a different explanation, “internal covariate shift” ([Ioffe
+# and Szegedy 2015](https://arxiv.org/abs/1502.03167)), which later measurements did not bear out
+# ([Santurkar et al. 2018](https://arxiv.org/abs/1805.11604)).) Where in a Transformer the norm
+# goes, and what goes wrong at depth, is the subject of chapter 9. Here we ask what it should
+# average over.
 #
 # ## By hand
 #
-# One of the five descriptions of chapter 16, a lecture, explains both norms with one table: six
+# One of the five descriptions in chapter 16, a lecture, explains both norms with one table: six
 # features (rows) of three examples (columns). In a network, a feature is called a **channel**.
 
 # %%
@@ -114,8 +115,8 @@ lecture
 # pencil and compute the six means of the rows and the three means of the columns before you read
 # on.
 #
-# According to the slide, rounded to whole numbers, the mean of feature 3 (0, 1 and 5) is **3**, and
-# the mean of example 2 (3, 2, 1, 6, 2 and 0) is **3**. Do you agree?
+# The lecture's slide rounds to whole numbers. According to it, the mean of feature 3 (0, 1 and 5)
+# is **3**, and the mean of example 2 (3, 2, 1, 6, 2 and 0) is **3**. Do you agree?
 
 # %%
 print("batch norm, means of the rows:   ", table.mean(dim=1).numpy().round(2))
@@ -125,14 +126,14 @@ for dim, what in {1: "rows", 0: "columns"}.items():
     print(f"standard deviations of the {what}: {by_n.round(2)}, by n − 1: {by_less.round(2)}")
 
 # %% [markdown]
-# The mean of 0, 1 and 5 is 2. The mean of example 2 is 14/6 = 2.33. Both entries of the slide are
-# wrong, and its standard deviations are those obtained by dividing by $n - 1$, rounded: 3 for
-# feature 1, where dividing by $n$ gives 2. If you recompute an example and get other numbers, the
-# mistake need not be yours.
+# The mean of 0, 1 and 5 is 2. The mean of example 2 is 14/6 = 2.33, which rounds to 2. Both entries
+# of the slide are wrong, and its standard deviations are those obtained by dividing by $n - 1$,
+# rounded: 3 for feature 1, where dividing by $n$ gives 2. If you recompute a published example and
+# get other numbers, the mistake need not be yours.
 #
-# In a formula, with a learned scale γ and shift β for each feature, so that the next layer can get
-# every channel with the mean and the spread that suit it ([Ba et al.
-# 2016](https://arxiv.org/abs/1607.06450)):
+# Here is layer norm as a formula ([Ba et al. 2016](https://arxiv.org/abs/1607.06450)). A learned
+# scale γ and shift β for each feature let the next layer get every channel with the mean and the
+# spread that suit it:
 #
 # $$\text{LN}(x) = \gamma\,\frac{x - \mu}{\sqrt{\sigma^2 + \varepsilon}} + \beta \qquad
 # \mu = \frac1d\sum_i x_i \quad \sigma^2 = \frac1d\sum_i (x_i - \mu)^2$$
@@ -141,10 +142,10 @@ for dim, what in {1: "rows", 0: "columns"}.items():
 #
 # ●○○ · 10 minutes · the norm of the paper
 #
-# The layer norm of `x`, (batch, length, d_model); `scale` and `shift`, of d_model numbers each, are
-# the formula's γ and β; `eps` is added to the variance. What passes its `check` is kept in
-# `my_transformer.py` beside this notebook. After a first try, `solution("layer_norm")` in a cell of
-# its own shows one way.
+# Return the layer norm of `x`, (batch, length, d_model); `scale` and `shift`, of d_model numbers
+# each, are the formula's γ and β; `eps` is added to the variance. What passes its `check` is kept
+# in `my_transformer.py` beside this notebook. After a first try, `solution("layer_norm")` in a cell
+# of its own shows one way.
 
 # %%
 def layer_norm(x, scale, shift, eps):
@@ -158,7 +159,8 @@ check(layer_norm)
 #
 # `keepdim=True` keeps the axis, so that a mean of shape (batch, length, 1) can be subtracted.
 # Divide the sum of the squared deviations by d, not by d − 1. (Subtract the mean before you square:
-# far from 0, the mean of the squares minus the square of the mean loses its digits.)
+# for numbers far from 0, the mean of the squares minus the square of the mean loses most of its
+# digits.)
 #
 # </details>
 #
@@ -166,9 +168,9 @@ check(layer_norm)
 #
 # ●○○ · 10 minutes · what the other one does differently
 #
-# The same tensor and the same formula, with the mean and variance of each channel over all
-# positions of all sentences, as in training. As in layer norm, divide by the count itself for the
-# variance.
+# The same tensor and the same formula, but the mean and the variance of each channel are taken over
+# all positions of all sentences, as batch norm does in training. As in layer norm, for the variance
+# divide by the count itself, not by one less.
 
 # %%
 def batch_norm(x, scale, shift, eps):
@@ -184,7 +186,8 @@ check(batch_norm)
 #
 # </details>
 #
-# Yours on the lecture's table (examples are rows in code), beside PyTorch's:
+# Here are your norms on the lecture's table (in the code, each example is a row), checked against
+# PyTorch's:
 
 # %%
 layer_norm, batch_norm = mine("layer_norm"), mine("batch_norm")
@@ -199,10 +202,10 @@ torch.testing.assert_close(batch_norm(x, ones, zeros, 1e-5)[0], nn.BatchNorm1d(6
 #
 # ●○○ · 10 minutes · a norm with parameters of its own
 #
-# As part of a model: a scale that starts at 1 and a shift that starts at 0, d_model numbers each,
-# both trained, and ε = 10⁻⁵. Call them `weight` and `bias`, as PyTorch does: in chapter 10 the
-# weights of another program will be looking for their places. The last axis of `x` is d_model;
-# there may be any number of axes before it.
+# The same norm as a part of a model: it has a scale that starts at 1 and a shift that starts at 0,
+# d_model numbers each, both trained, and ε = 10⁻⁵. Call scale and shift `weight` and `bias`, as
+# PyTorch does: in chapter 10 you will load the weights of another program into them. The last axis
+# of `x` is d_model; there may be any number of axes before it.
 
 # %%
 class LayerNorm(nn.Module):
@@ -225,8 +228,8 @@ check(LayerNorm)
 #
 # ## What each averages over
 #
-# The states of a layer are a block: (batch, length, d_model). In orange, the numbers that share one
-# mean and one standard deviation:
+# The states that a layer returns form a block, (batch, length, d_model). The numbers that share one
+# mean and one standard deviation are orange:
 
 # %%
 show(
@@ -246,13 +249,15 @@ show(
 # Layer norm looks at one token alone. Whatever else is in the sentence or in the batch, the token's
 # result is the same. Batch norm looks at one channel across all tokens of all sentences. (Between
 # them are two that are used for images: **instance norm**, one channel of one example, and **group
-# norm**, several channels of one example.) In image recognition batch norm works well: images are
-# all the same size, and each mean is taken over many numbers. In translation three things go wrong.
+# norm**, several channels of one example.)
 #
-# **First: training and use differ.** In use there may be only one sentence, and what would the mean
-# of a batch be then? So batch norm keeps running means while it is trained, and uses those in
-# evaluation mode. Each batch moves them by a tenth of the difference: a moving average over the
-# last ten or twenty batches.
+# In image recognition batch norm works well: images are all the same size, and each mean is taken
+# over many numbers. In translation three things go wrong.
+#
+# **First: training and use differ.** In use there may be only one sentence, and one sentence cannot
+# give the mean of a batch. So during training batch norm also keeps running means and variances,
+# and it uses those in evaluation mode. Each batch moves them a tenth of the way toward its own
+# values: a moving average over the last ten or twenty batches.
 #
 # ### Batch norm, with what it keeps
 #
@@ -260,10 +265,10 @@ show(
 #
 # A module for (batch, length, d_model). In training mode it normalizes as `batch_norm` does, with ε
 # = 10⁻⁵, and moves a running mean (at first 0) and a running variance (at first 1) a tenth of the
-# way towards the batch's. Both are saved with the module (`state_dict`), and no gradient flows into
+# way toward the batch's. Both are saved with the module (`state_dict`), and no gradient flows into
 # them. For the running variance it divides by n − 1, as `nn.BatchNorm1d` does; n is batch · length.
-# In evaluation mode it uses the running ones and changes nothing. Scale and shift as in your
-# `LayerNorm`.
+# In evaluation mode it uses the running mean and variance and changes nothing. Scale and shift are
+# as in your `LayerNorm`.
 
 # %%
 class BatchNorm(nn.Module):
@@ -280,13 +285,14 @@ check(BatchNorm)
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# `self.training` tells the mode. `self.register_buffer(name, tensor)` keeps what belongs to the
-# module and is not trained. No gradient should flow into what is kept for later.
+# `self.training` says which mode the module is in. `self.register_buffer(name, tensor)` stores a
+# tensor that belongs to the module but is not trained. No gradient should flow into what is kept
+# for later.
 #
 # </details>
 #
-# **Second: padding counts.** Sentences are padded, and padding is part of the block. The same
-# sentence with more or less padding beside it:
+# **Second: padding counts.** Sentences are padded, and padding is part of the block. Here is the
+# same sentence with more and more padding after it:
 
 # %%
 LayerNorm, BatchNorm = mine("LayerNorm"), mine("BatchNorm")
@@ -299,7 +305,7 @@ for padding in (0, 5, 45):
 
 # %% [markdown]
 # **Third: it sees the future.** In the decoder no position may depend on later ones (chapter 7).
-# The mean of a channel runs over all positions, the later ones included:
+# But the mean of a channel runs over all positions, the later ones included:
 
 # %%
 torch.manual_seed(0)
@@ -311,17 +317,18 @@ for name, norm in {"layer norm": LayerNorm(8), "batch norm": BatchNorm(8)}.items
     print(f"{name}: change at positions 0 to 5:", *[f"{d:.2f}" for d in difference.tolist()])
 
 # %% [markdown]
-# The last position was changed, and with batch norm all the others noticed. In training such a
-# decoder can learn from the statistics a little of what it should predict. In use, that little is
+# We changed only the last position, and with batch norm all the others noticed. In training, the
+# statistics tell such a decoder a little about what it should predict. In use, that information is
 # missing.
 #
-# ## Trained with each
+# ## Trained with each norm
 #
-# One layer each of encoder and decoder, 150 steps on the bundled text, all alike but for the norm,
-# five times each, with different random weights and the sentences in a different order. Two more
-# kinds have batch norm in one stack only: one in the encoder, where it can see no future, one in
-# the decoder; the other stack keeps layer norm. As in the paper, the norm comes after the residual
-# sum:
+# Now for the opening question. Each model has one encoder layer and one decoder layer and is
+# trained for 150 steps on the bundled text. The models differ only in the norm. Each is trained
+# five times, with different random weights and the sentences in a different order. Two more kinds
+# have batch norm in one stack and layer norm in the other: one has it in the encoder, where there
+# is no future to see, and one in the decoder. As in the paper, the norm comes after the residual
+# sum (chapter 9):
 
 # %% tags=["nbval-ignore-output"]
 data = prepare(DataConfig())
@@ -350,10 +357,10 @@ def build(encoder_norm, decoder_norm, d_model=128):
     return Transformer(embedding, embedding, encoder, decoder, output)
 
 # %% [markdown]
-# Forty batches are held out. (They are pairs of the training text, and some of their English
-# sentences are in the rest with another translation: good enough to compare norms, but not to say
-# how well a model translates.) They come in two kinds: as in training, where sentences of similar
-# length are together, and mixed at random.
+# Forty batches are held out. (They are taken from the training text, and some of their English
+# sentences also occur in the rest, with another translation. That is good enough to compare norms,
+# but not to say how well a model translates.) They come in two forms: with sentences of similar
+# length together, as in training, and mixed at random.
 
 # %%
 held_out = plan_batches(*LENGTHS, 512, seed=(0,))[500:540]
@@ -419,8 +426,8 @@ def losses_with(encoder_norm, decoder_norm, seed):
 
 # %% [markdown]
 # In training mode the running means move even while we measure. Training mode comes first, so that
-# evaluation mode then has the means of these very sentences, which is the best that can happen to
-# it; the mixed batches come last.
+# evaluation mode then uses the means of these very sentences, which is the best case for it; the
+# mixed batches come last.
 
 # %%
 runs = over_seeds(losses_with, CASES, "08_norms")
@@ -436,26 +443,28 @@ for case in [case for case in CASES if "batch" in case]:
 mean_and_spread(runs)
 
 # %% [markdown]
-# Of the nine losses of the opening question two stand out, both with batch norm. In training mode
-# batch norm does better than layer norm. The same weights on the same sentences in evaluation mode
-# cost 0.36 nats more, and where short and long sentences share a batch, a whole nat more. With
-# layer norm the loss is the same in every mode and in any batch.
+# Of the nine losses of the opening question, two stand out, both with batch norm. In training mode,
+# batch norm does better than layer norm. In evaluation mode, the same weights on the same sentences
+# cost 0.36 nats more; in training mode with short and long sentences in one batch, a whole nat
+# more. With layer norm the loss is the same in every mode and in any batch.
 #
-# The next two rows say where the trouble is. With batch norm in the encoder only, it is gone; with
+# The next two rows show where the trouble is. With batch norm in the encoder only, it is gone; with
 # batch norm in the decoder only, all of it is there. What is special about the decoder? Its means
-# contain the future, which use does not have. Padding enters them, too, where lengths are mixed,
-# but it enters the encoder's almost as much and does little harm there. Which of the two does the
-# harm, and in which mode, this experiment does not tell; in assignment 3 you plan one that does.
+# contain the future, which is not available in use. Where lengths are mixed, padding enters these
+# means, too; but it enters the encoder's means almost as much and does little harm there. This
+# experiment cannot tell whether the future or the padding does the harm, nor in which mode; in
+# assignment 3 you plan one that can.
 #
-# And no norm at all? In evaluation mode, the one that is used, it does best of all here. This model
-# of one layer needs none.
+# And the model without any norm? In evaluation mode, the mode that counts in use, it does best of
+# all here. This model, with one layer on each side, needs none.
 #
 # ## Variants that look alike
 #
-# **Biased or unbiased.** The formula divides by $d$. `torch.std` divides by $d - 1$ unless told
-# otherwise, and so do The Annotated Transformer and two of the five descriptions of chapter 16, the
-# lecture among them; they also add ε to the standard deviation, and not to the variance inside the
-# root. How far is that from `nn.LayerNorm`?
+# **Biased or unbiased.** The formula divides by $d$, which gives the biased variance. `torch.std`
+# divides by $d - 1$ unless told otherwise (unbiased), and so do The Annotated Transformer and two
+# of the five descriptions in chapter 16, the lecture among them; they also add ε to the standard
+# deviation, and not to the variance inside the root. How far are their results from those of
+# `nn.LayerNorm`?
 
 # %%
 def unbiased(x, eps=1e-6):
@@ -470,12 +479,12 @@ for d_model in (4, 64, 512):
     print(f"d_model {d_model:3}: {ratio:.4f} of the right value, √((d − 1)/d) = {root:.4f}")
 
 # %% [markdown]
-# At 512 channels it is a thousandth, and γ can make up for it in training. It matters on the day
-# you load weights from elsewhere, or when your test compares with PyTorch and fails in the fourth
-# digit.
+# At 512 channels the difference is a thousandth, and γ can make up for it in training. It matters
+# when you load weights from elsewhere, or when a test compares your norm with PyTorch's and fails
+# in the fourth digit.
 #
-# **Where ε goes, and whether.** ε is for vectors without spread: a position whose numbers are
-# all equal. One of the five descriptions has none:
+# **Where ε goes, and whether it is there.** ε is needed for vectors without spread, that is, for
+# positions whose numbers are all equal. One of the five descriptions has no ε:
 
 # %%
 constant = torch.full((1, 4), 2.0)
@@ -493,11 +502,12 @@ for name, x in {"constant": constant, "nearly constant": nearly}.items():
 #
 # **Without the mean.** Many language models leave the mean alone and divide by the root of the mean
 # square: $\gamma\,x/\sqrt{\frac1d\sum_i x_i^2 + \varepsilon}$, **RMSNorm** ([Zhang and Sennrich
-# 2019](https://arxiv.org/abs/1910.07467)). It is cheaper, and hardly anything is lost: if the mean
-# is close to 0, subtracting it makes no difference. Is it close to 0? In the encoder of our trained
-# translator, what share of the mean square of each norm's input is due to its mean? (A **hook** is
-# a function that a module calls before its `forward`, with what goes in, or after it. In this way
-# one can look into a model without changing it.)
+# 2019](https://arxiv.org/abs/1910.07467)). It is cheaper, and hardly anything is lost if the mean
+# is close to 0, for then subtracting it makes no difference. Is it close to 0? In the encoder of
+# our trained translator, what share of the mean square of each norm's input is due to its mean?
+#
+# (We measure it with a **hook**: a function that a module calls before its `forward`, with the
+# inputs, or after it. With hooks you can look into a model without changing it.)
 
 # %%
 trained = load_trained("transformer")
@@ -527,13 +537,13 @@ print(f"{'random numbers of 192 channels':40}{1 / 192:.1%}")
 
 # %% [markdown]
 # Next to nothing: 1.5% at most, in the first layer, and afterwards less than random numbers have.
-# (That is after training with layer norms, for which the mean has no meaning.)
+# (This model was trained with layer norms, for which the mean of the input makes no difference.)
 #
 # ### RMSNorm
 #
 # ●○○ · 5 minutes · the norm of T5, Llama and most open language models since
 #
-# The formula above; there is no shift.
+# Return the formula above; there is no shift.
 
 # %%
 def rms_norm(x, scale, eps):
@@ -551,9 +561,10 @@ check(rms_norm)
 #
 # ## The way back
 #
-# A norm is a curious function: moving its input by a constant changes nothing, and neither does
-# scaling it (apart from ε). So the gradient with respect to its input has no component in either
-# direction.
+# A norm is a curious function: adding a constant to its input changes nothing, and neither does
+# scaling the input around its mean (apart from ε). So the gradient with respect to the input has no
+# component in either of these two directions: the mean of its components is 0, and its inner
+# product with x − μ is 0, too.
 #
 # ### The gradient by hand
 #
@@ -562,7 +573,7 @@ check(rms_norm)
 # $y = \gamma\,\hat x + \beta$ with $\hat x = (x - \mu)/\sqrt{\sigma^2 + \varepsilon}$. `x` is
 # (batch, length, d_model), and `upstream` is $\partial L/\partial y$, with the same shape. Return
 # the gradients with respect to `x`, `scale` and `shift`, without autograd, which is switched off
-# here. Remember that μ and σ depend on every x of the row.
+# during the check. Remember that μ and σ depend on every x of the row.
 
 # %%
 def layer_norm_backward(x, upstream, scale, eps):
@@ -596,9 +607,9 @@ print(f"largest product with x − μ: {product.abs().max():.0e}")
 # %% [markdown]
 # ## Common mistakes
 #
-# The shape is right in each of these, and in most of them the numbers look right, too. The thing to
-# test is what must *not* influence what. So change another sentence, then another position, and see
-# who notices:
+# Each of these mistakes returns the right shape, and most return numbers that look right, too. What
+# you need to test is what must *not* influence what. So change another sentence, then another
+# position, and see whether the result notices:
 
 # %%
 torch.manual_seed(0)
@@ -617,22 +628,23 @@ for mistake in wrong_answers("layer_norm"):
 
 # %% [markdown]
 # Those that mix nothing are harder to find. They need a reference, such as `nn.LayerNorm`, and
-# inputs on which it matters: few channels, a constant row, a scale that is not 1. Each of them is
-# in the [list of mistakes](../docs/misconceptions.md).
+# inputs on which the mistake shows: few channels, a constant row, a scale that is not 1. Each of
+# them is in the [list of mistakes](../docs/misconceptions.md).
 #
 # ## Summary
 #
-# 1. A norm keeps the size of what the next layer gets the same, at any depth.
+# 1. A norm gives the next layer numbers of the same size, at any depth.
 # 2. Layer norm: one token, all its channels. Batch norm: one channel, all tokens of the batch.
 # 3. With batch norm in training mode a token's result depends on padding, on the other sentences
 #    and on the future; in evaluation mode it depends on running means that belong to no actual
 #    batch.
-# 4. For the variance the sum of squares is divided by d, and ε goes inside the root; other variants
-#    differ by a factor of √((d−1)/d), or on constant rows. RMSNorm leaves the mean alone.
+# 4. For the variance, the sum of the squared deviations is divided by d, and ε goes inside the
+#    root; other variants differ by a factor of √((d−1)/d), or on constant rows. RMSNorm leaves the
+#    mean alone.
 # 5. The gradient with respect to a norm's input has no mean and no component along x̂.
 #
-# Assignment 3, after the next chapter, has two more norms, and a question that this one leaves
-# open.
+# Assignment 3, after the next chapter, has two more norms, and a question that the present chapter
+# leaves open.
 #
 # **In the paper:** sections 3.1 and 5.4. **Read on:** Ba et al. 2016; Shen et al. 2020 (PowerNorm)
 # on what batch norm would need in language.

@@ -14,20 +14,20 @@
 # # 9 · Residuals, and where the norm goes
 #
 # $x + f(x)$ is the smallest idea in the Transformer, and hardly any deep network is trained without
-# it. Where the norm is placed looks like a detail. It decides whether training starts at all. By
-# the end you can
+# it. Where the norm is placed looks like a detail, but it can decide whether training starts at
+# all. By the end you can
 #
 # - write the forms that are found in practice, and say which of them is a bug,
-# - tell by experiments which form somebody else's block has,
+# - find out by experiment which form somebody else's block has,
 # - say which of them needs a warm-up, and measure from which depth on,
 # - say what the final norm is for, and which forms need none,
 # - rescue a stack of 32 layers that does not train.
 #
-# Reading takes about thirty minutes, computing about one.
+# Reading takes about thirty minutes, running the cells about one.
 #
-# **Predict first.** Four encoders of sixteen layers differ in the place of the norm. Each is
-# trained with a learning rate that starts low (warm-up) and with one that starts at its full value.
-# Which of the eight will not learn?
+# **Predict first.** Four encoders of sixteen layers differ only in where the norm is placed. Each
+# is trained twice: with a learning rate that starts low (warm-up) and with one that starts at its
+# full value. Which of the eight models will not learn?
 
 # %%
 import pandas as pd
@@ -52,11 +52,15 @@ from transformer_lib.course.figures.residual_forms import ALTERNATIVE, residual_
 # %% [markdown]
 # ## Why x + f(x)
 #
-# A layer computes something and passes it on. Twenty layers in a row: what the first one knew
+# A layer computes something and passes it on. With twenty layers in a row, what the first one knew
 # reaches the last one only through the eighteen in between, and the gradient has to travel back the
 # same way. A **residual connection** ([He et al. 2015](https://arxiv.org/abs/1512.03385)) lets a
 # layer *add* to what it was given instead of replacing it, and the derivative of $x + f(x)$ is $1 +
 # f'(x)$: whatever $f$ does, the 1 is there.
+#
+# How much of the gradient arrives at the bottom of a stack of random layers, with residual
+# connections and without? The **gain** is how much longer a layer makes a short vector, before its
+# tanh:
 
 # %%
 def gradient_at_the_bottom(residual, gain, layers, d=64, draws=20):
@@ -98,27 +102,27 @@ for name, (_, values) in arriving.items():
     print(f"{name:18} after 32 layers {values[-1]:.0e}")
 
 # %% [markdown]
-# Without residual connections everything depends on the size of the weights: with a gain of one
-# half nothing is left of the gradient after 32 layers, with a gain of 3 it is thousands of times
-# too large, and only a gain near 1 lets it through. With residual connections it vanishes with none
-# of the three: what is added in each layer comes on top of the 1. It grows with the depth, the more
-# so the larger the weights are; norms keep that in check. (A vanishing gradient was not the only
-# reason for residual connections. He et al. found that deep plain networks train worse than shallow
-# ones even *with* batch norm and well-chosen weights.)
+# Without residual connections, everything depends on the size of the weights: with a gain of one
+# half, nothing is left of the gradient after 32 layers; with a gain of 3, it is thousands of times
+# too large; only a gain near 1 lets it through. With residual connections the gradient does not
+# vanish with any of the three gains: what each layer adds comes on top of the 1. The gradient then
+# grows with the depth, and the larger the weights, the faster; norms keep that in check. (A
+# vanishing gradient was not the only reason for residual connections. He et al. found that deep
+# plain networks train worse than shallow ones even *with* batch norm and well-chosen weights.)
 #
 # ## Where the norm goes
 #
-# Every sublayer $f$, attention or feed-forward (chapter 10: two linear layers with a ReLU between
-# them, for each position alone), is wrapped in such a connection, together with a
-# layer norm. Where? The paper writes $\text{LayerNorm}(x + \text{Sublayer}(x))$; the authors'
-# program did so at first, and later changed its default; The Annotated Transformer has the later
-# form, and its readers have asked about it again and again (its issues
+# Every sublayer $f$ (attention, or the feed-forward network of chapter 10: two linear layers with a
+# ReLU between them, applied to each position alone) is wrapped in such a connection, together with
+# a layer norm. Where does the norm go? The paper writes $\text{LayerNorm}(x + \text{Sublayer}(x))$.
+# The authors' program did so at first and later changed its default. The Annotated Transformer has
+# the later form, and its readers have asked about it again and again (issues
 # [1](https://github.com/harvardnlp/annotated-transformer/issues/1),
 # [13](https://github.com/harvardnlp/annotated-transformer/issues/13),
 # [92](https://github.com/harvardnlp/annotated-transformer/issues/92),
 # [100](https://github.com/harvardnlp/annotated-transformer/issues/100) and
-# [110](https://github.com/harvardnlp/annotated-transformer/issues/110)). In practice one meets
-# these:
+# [110](https://github.com/harvardnlp/annotated-transformer/issues/110)). In practice you meet these
+# forms:
 
 # %%
 show(residual_forms(), ALTERNATIVE)
@@ -128,7 +132,7 @@ show(residual_forms(), ALTERNATIVE)
 #   goes through every norm.
 # - **Pre-norm**, the later default of the authors' program, and the form of most large language
 #   models since GPT-2, Llama among them (BERT still has post-norm): normalize the input of $f$. The
-#   path around (green) is free: from the first layer to the last, all that happens to $x$ is
+#   path around $f$ (green) is free: from the first layer to the last, all that happens to $x$ is
 #   addition.
 # - **Norm on the branch**: normalize what $f$ returns. The path around is free as well. Swin v2
 #   ([Liu et al. 2022](https://arxiv.org/abs/2111.09883)) and OLMo 2
@@ -138,17 +142,17 @@ show(residual_forms(), ALTERNATIVE)
 # - **A bug**, “added back”: normalize first, and then use the normalized $x$ for both paths (`x =
 #   norm(x)`, then `x + f(x)`). It looks like pre-norm. The path around is not free: it goes through
 #   the norm, just as in post-norm. (Some programs, Megatron-LM for one, have it as an option; it is
-#   a bug where pre-norm was meant.)
+#   a bug only where pre-norm was meant.)
 #
-# So, to answer the questions: the paper's text has the first form, most code since then the second,
-# and both are right. They differ in whether the green line is there, and the rest of this
-# chapter shows what that does.
+# So, to answer those readers: the paper's text has the first form, most code since then has the
+# second, and both are correct. They differ in whether there is a free path (the green line), and
+# the rest of this chapter shows what it does.
 #
 # In each of the exercises `sublayer`, `norm` and `dropout` are functions of one tensor, and dropout
-# is applied to the sublayer's output (section 5.4; in training, **dropout** sets some numbers,
-# chosen at random, to zero, for reasons that chapter 11 gives). What passes its `check` is kept in
-# `my_transformer.py` beside this notebook. After a first try, `solution("post_norm")` in a cell of
-# its own shows one way.
+# is applied to the sublayer's output (section 5.4 of the paper; in training, **dropout** sets some
+# numbers, chosen at random, to zero, for reasons that chapter 11 gives). What passes its `check` is
+# kept in `my_transformer.py` beside this notebook. After a first try, `solution("post_norm")` in a
+# cell of its own shows one way.
 #
 # ### Post-norm
 #
@@ -174,7 +178,7 @@ check(post_norm)
 #
 # ●○○ · 5 minutes · the sublayer of most models since
 #
-# The norm before the sublayer; nothing comes after the residual connection.
+# The norm comes before the sublayer, and nothing comes after the residual connection.
 
 # %%
 def pre_norm(x, sublayer, norm, dropout):
@@ -214,10 +218,10 @@ check(branch_norm)
 #
 # ●●○ · 30 minutes · tell what somebody else's program does
 #
-# `block(x, sublayer)` is a residual block with norms of its own, just made (scale 1, shift 0), and
-# you cannot see its code. But you may call it with any `x`, (batch, length, d_model), and with any
-# `sublayer` that you like. Return which it is: `"post-norm"`, `"pre-norm"`, `"norm on the branch"`,
-# `"sandwich"` or `"added back"`.
+# `block(x, sublayer)` is a residual block with freshly created norms of its own (scale 1, shift 0).
+# You cannot see its code, but you may call it with any `x`, (batch, length, d_model), and with any
+# `sublayer` that you like. Return the form that it has: `"post-norm"`, `"pre-norm"`, `"norm on the
+# branch"`, `"sandwich"` or `"added back"`.
 
 # %%
 def which_form(block, d_model):
@@ -229,12 +233,12 @@ check(which_form)
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# A sublayer can write down what it is given. And what comes out if it returns zeros? If it returns
-# the same thing twice as large?
+# A sublayer can record what it is given. And what comes out of the block if the sublayer returns
+# zeros? If it returns the same output, twice as large?
 #
 # </details>
 #
-# Your functions, wrapped as the library's layers expect; the fourth one is the bug:
+# Here are your functions, wrapped as the library's layers expect them; the fourth form is the bug:
 
 # %%
 post_norm, pre_norm, branch_norm = mine("post_norm"), mine("pre_norm"), mine("branch_norm")
@@ -266,10 +270,10 @@ for form in FORMS:
 # %% [markdown]
 # ## At the start
 #
-# A deep encoder of each kind. Its task is the game of chapter 4: say which token came three places
-# earlier. First, before any training: how much of what went in is still there after each layer? We
-# measure the cosine between the vector of a token at the bottom and the one in its place further
-# up.
+# We build a deep encoder of each form. Its task is the game of chapter 4: say which token came
+# three places earlier. First, before any training: how much of the input is still there after each
+# layer? We measure the cosine between a token's vector at the bottom and the vector at the same
+# position higher up.
 
 # %%
 VOCABULARY, LENGTH, BACK, D = 20, 12, 3, 32
@@ -332,15 +336,16 @@ show(
 print({form: round(values[-1], 2) for form, (_, values) in remaining.items()})
 
 # %% [markdown]
-# The curves of post-norm and of the bug lie close together (the bug *is* post-norm, with its norms
-# shifted by half a sublayer), and at the top little of the input is left. Each norm shrinks what
-# came before to make room for what the branch has added, 32 times over. With pre-norm the input
-# stays; it is only joined by more and more. With the norm on the branch it falls as well, although
-# the path around is free: there each of the 32 branches adds a vector whose numbers have size 1,
-# and pre-norm's are smaller.
+# The curves of post-norm and of the bug lie close together (the bug *is* post-norm, with each norm
+# moved from the end of one sublayer to the beginning of the next), and at the top little of the
+# input is left. Each norm shrinks what came before to make room for what the branch has added, 32
+# times over: twice in each of the sixteen layers. With pre-norm the input stays; more and more is
+# added to it. With the norm on the branch the cosine falls as well, although the path around is
+# free: each of the 32 branches adds a vector whose numbers have size 1, while pre-norm's branches
+# add smaller ones.
 #
-# And the gradient, by depth? A fifth curve has the norm on the branch and a norm at the very end,
-# as pre-norm has:
+# And how does the gradient depend on the depth of the layer? A fifth curve is the norm on the
+# branch with one more norm at the very end, as pre-norm has it:
 
 # %%
 def gradients(model, tokens):
@@ -367,19 +372,19 @@ for form, norms in by_layer.items():
     print(f"{form:18} {ends}, top / bottom {norms[-1] / norms[0]:.1f}")
 
 # %% [markdown]
-# With post-norm the top layer gets a little more than the bottom one, with pre-norm a little less
-# ([Xiong et al. 2020](https://arxiv.org/abs/2002.04745) derive how each depends on the layer's
-# place and on the number of layers). That alone would not be a catastrophe. Adam, which divides by
-# the size of the gradient (chapter 11), evens such differences out.
+# With post-norm the gradient is a little larger at the top layer than at the bottom one, with
+# pre-norm a little smaller ([Xiong et al. 2020](https://arxiv.org/abs/2002.04745) derive how each
+# depends on the layer's place and on the number of layers). That alone would not be a catastrophe.
+# Adam, which divides by the size of the gradient (chapter 11), evens such differences out.
 #
 # The norm on the branch has by far the largest gradient: without a norm at the end its output grows
-# with the depth, and so do its logits. With one more norm at the end most of it is gone.
+# with the depth, and so do its logits. With one more norm at the end, most of the excess is gone.
 #
 # ## Training
 #
-# Now the opening question. 150 steps of Adam; the learning rate has its full value from the first
-# step on, or reaches it after 75 (**warm-up**). A model that knows nothing has a loss of ln
-# 20 ≈ 3.0.
+# Now for the opening question. We train for 150 steps with Adam; the learning rate has its full
+# value from the first step on, or reaches it after 75 steps (**warm-up**). A model that knows
+# nothing has a loss of ln 20 ≈ 3.0.
 
 # %%
 def fit(model, warmup, steps=150, learning_rate=4e-3):
@@ -412,10 +417,10 @@ print("output for three different tokens, the first four numbers:")
 print(outputs[:3, :4])
 
 # %% [markdown]
-# It has learned nothing, and whatever goes in, the same vector comes out. Is it so for all forms,
-# and was it bad luck? All eight, each from six random initializations (measured before, by
-# `make results`; change `fit`, and your machine measures). Next to the loss is the share of the
-# output that still depends on the token:
+# This model has learned nothing: whatever goes in, the same vector comes out. Was that bad luck,
+# and does it happen with all forms? Here are all eight models, each from six random initializations
+# (measured in advance by `make results`; if you change `fit`, your machine measures them anew).
+# Next to the loss is the share of the output that still depends on the token:
 
 # %%
 def train(form, warmup, final_norm, seed):
@@ -466,9 +471,10 @@ assert loss.loc["post, warm-up", "max"] < loss.loc["post, no warm-up", "min"] - 
 )
 
 # %% [markdown]
-# That is the catastrophe. What happened in the first steps? We measure three things, over three
-# seeds: how much of the output depends on the token; how large the branches are beside what they
-# are added to; and how much of the output of the upper half of the branches depends on the token:
+# That is the catastrophe: without a warm-up, post-norm and the bug do not learn. What happened in
+# the first steps? For post-norm we measure three things, over three seeds: how much of the output
+# depends on the token; how large the branches are, compared with what they are added to; and how
+# much of the output of the upper half of the branches depends on the token:
 
 # %%
 def varying(x):
@@ -508,23 +514,23 @@ pd.DataFrame(rows, columns=columns).set_index("steps").round(3)
 
 # %% [markdown]
 # After a single step the upper branches return nearly the same vector for every token. A branch is,
-# on average, only a third as large as what it is added to; but to make room for it each norm
-# shrinks what was there before, and with it all that tells the tokens apart, 32 times over. In five
-# of the six runs with post-norm, and in four of the six with the bug, the same vector comes out
-# whatever goes in. At this rate it does not recover in 150 steps. Pre-norm took steps of the same
-# size, and on its free path nothing shrinks the input.
+# on average, only a third as large as what it is added to; but to make room for it, each norm
+# shrinks what was there before, and with it everything that distinguishes the tokens, 32 times
+# over. In five of the six runs with post-norm, and in four of the six with the bug, the same vector
+# comes out whatever goes in. At this learning rate such a model does not recover in 150 steps.
+# Pre-norm took steps of the same size, but on its free path nothing shrinks the input.
 #
 # With warm-up post-norm learns: its first steps are small. So two of the eight do not learn:
-# post-norm without warm-up and the bug, its double, without warm-up. The norm on the branch (here
-# without the norm at the very end that Swin v2 and OLMo 2 have) learns with both and is no better
-# than post-norm with a warm-up. Pre-norm learns either way. (Which way is better for it? Without
-# warm-up the mean is lower, and so are five of the six seeds; but the difference is less than twice
-# its standard error. That is not enough to claim it.)
+# post-norm and its double, the bug, both without warm-up. The norm on the branch (here without the
+# norm at the very end that Swin v2 and OLMo 2 have) learns with warm-up and without, and is no
+# better than post-norm with warm-up. Pre-norm learns either way. (Is it better off without warm-up?
+# The mean loss is lower without, and so is the loss of five of the six seeds; but the difference is
+# less than twice its standard error. That is not enough for such a claim.)
 #
 # ### From which depth on?
 #
-# Sixteen layers are many. The paper has six on each side. The same, without warm-up, at other
-# depths and other rates:
+# Sixteen layers are a lot; the paper has six on each side. Here is the same training, without
+# warm-up, at other depths and other rates:
 
 # %%
 depths = (2, 4, 6, 8, 12, 16)
@@ -560,23 +566,22 @@ means.loc[[case for case in depth_cases if "0.004" in case]].round(2)
 
 # %% [markdown]
 # At a rate of 0.004, up to six layers, post-norm does nearly as well as pre-norm, without any
-# warm-up. At eight it begins to depend on the seed, and at twelve all six collapse: the change is
-# sudden. With a higher rate it comes at fewer layers; with a lower one everything learns more
-# slowly, and nothing collapses within this range. Pre-norm learns at every depth, though sixteen
-# layers do worse than two after these 150 steps. The game needs a single layer, and a deep stack
-# takes longer to train; what depth is good for shows on tasks that are harder than this one.
+# warm-up. At eight layers the result begins to depend on the seed, and at twelve all six seeds
+# collapse: the change is sudden. With a higher rate the collapse comes at fewer layers; with a
+# lower one, training is slower, and nothing collapses within this range. Pre-norm learns at every
+# depth, though sixteen layers do worse than two after these 150 steps. The game needs only a single
+# layer, and a deep stack takes longer to train. What depth is good for shows only on harder tasks.
 #
 # The paper has both: post-norm, and a schedule that warms up for 4,000 steps (chapter 11). Combine
-# the paper's norm with a schedule that lacks a warm-up, and from some depth on you may meet this
-# collapse; from which depth depends on the rate. ([Xiong et al.
-# 2020](https://arxiv.org/abs/2002.04745) trained six layers on each side without a warm-up, and the
-# translations were of little use.)
+# post-norm with a schedule without warm-up, and from some depth on you may meet this collapse; at
+# which depth it begins depends on the rate. ([Xiong et al. 2020](https://arxiv.org/abs/2002.04745)
+# trained six layers on each side without a warm-up, and the translations were of little use.)
 #
 # ## What the final norm is for
 #
 # With pre-norm nothing is ever normalized on the free path. Each layer adds something, the numbers
-# grow with the depth, and so do the scores that the output projection makes of them. One norm after
-# the last layer makes them the same for every depth:
+# grow with the depth, and so do the scores that the output projection computes from them. One norm
+# after the last layer brings the numbers to the same size at every depth:
 
 # %%
 rows = []
@@ -603,29 +608,29 @@ assert by_final_norm["loss"].max() < 2.9, (
 mean_and_spread(by_final_norm[["case", "seed", "loss"]])
 
 # %% [markdown]
-# No: without it the mean is even lower, by less than the seeds differ. The final norm is there so
-# that the numbers at the top have the same size at every depth; GPT-2, T5 and Llama have it.
-# Post-norm ends in a norm anyway and needs no other; the forms whose free path reaches the end
-# usually have one.
+# No: without it the mean loss is even lower, though by less than the spread of the seeds. The final
+# norm is there so that the numbers at the top have the same size at every depth; GPT-2, T5 and
+# Llama have it. Post-norm ends in a norm anyway and needs no other; the forms whose free path
+# reaches the end usually have one.
 #
 # ## A stack of 32
 #
-# Is post-norm lost at depth? [Wang et al. 2022](https://arxiv.org/abs/2203.00555) trained a
-# thousand layers of it, with a warm-up and with two changes. The sum is $\text{LN}(\alpha x +
-# f(x))$ with $\alpha > 1$, so that each norm shrinks what came before less; they call this
-# **DeepNorm**. And some matrices begin smaller, by a factor $\beta$: those of the feed-forward
-# network, those of the values, and the output projection of attention. For an encoder of N layers,
-# $\alpha = (2N)^{1/4}$ and $\beta = (8N)^{-1/4}$.
+# Is post-norm hopeless at depth? [Wang et al. 2022](https://arxiv.org/abs/2203.00555) trained a
+# thousand layers of it, with a warm-up and with two changes. First, each sublayer returns
+# $\text{LN}(\alpha x + f(x))$ with $\alpha > 1$, so that each norm shrinks what came before less;
+# they call this **DeepNorm**. Second, some matrices start out smaller, by a factor $\beta$: those
+# of the feed-forward network, and in attention the projections of the values and of the output. For
+# an encoder of N layers, $\alpha = (2N)^{1/4}$ and $\beta = (8N)^{-1/4}$.
 #
 # ### Make it train
 #
 # ●●● · 45 minutes · an experiment: what rescues a deep post-norm stack?
 #
-# Train `Deep` with 32 layers, DeepNorm against plain post-norm, 150 steps at a rate of 0.004
-# without warm-up, at least three seeds each. The table `runs` has the columns `case` (`"DeepNorm"`
-# or `"post-norm"`), `seed` and `loss`, the mean of the last twenty steps. What do your numbers
-# allow you to conclude: does DeepNorm have `"more"` loss, `"less"`, or are the two `"not told
-# apart"`? (Chapter 2 has a rule for that: “Reading backwards”.)
+# Train `Deep` with 32 layers, once with DeepNorm and once with plain post-norm, for 150 steps at a
+# rate of 0.004 without warm-up, with at least three seeds each. The table `runs` has the columns
+# `case` (`"DeepNorm"` or `"post-norm"`), `seed` and `loss`, the mean of the last twenty steps. What
+# do your numbers allow you to conclude: does DeepNorm have `"more"` loss, `"less"`, or are the two
+# `"not told apart"`? (The section “Reading backwards” of chapter 2 has a rule for that.)
 
 # %%
 runs = ...  # your table
@@ -637,16 +642,17 @@ check_experiment("deep_norm", runs, conclusion)
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# A class like `Residual` with α in it, and `Deep("post", 32)`, in each of whose layers
-# `self_attention_residual` and `feed_forward_residual` are replaced by it. Under `torch.no_grad()`,
-# `weight.mul_(beta)` makes a matrix smaller. They are `feed_forward.hidden`, `feed_forward.output`,
-# `self_attention.out_proj` and the last third of `self_attention.qkv_proj`, whose rows are the
-# queries', the keys' and the values'.
+# Write a class like `Residual` with α in it. In each layer of `Deep("post", 32)`, replace
+# `self_attention_residual` and `feed_forward_residual` with instances of it. Under
+# `torch.no_grad()`, `weight.mul_(beta)` makes a matrix smaller. The matrices are the weights of
+# `feed_forward.hidden`, `feed_forward.output` and `self_attention.out_proj`, and the last third of
+# the rows of `self_attention.qkv_proj`: its rows belong to the queries, the keys and the values, in
+# this order.
 #
 # </details>
 #
-# Is one of the two changes enough? (The next cell shows one way to do the exercise, so do yours
-# first.)
+# Is one of the two changes enough by itself? (The next cell shows one way to do the exercise, so do
+# yours first.)
 
 # %%
 class Scaled(nn.Module):
@@ -684,32 +690,33 @@ for name, (a, b) in {**changes, "neither": (1.0, 1.0)}.items():
 by_change.pivot(index="case", columns="seed", values="loss").loc[list(changes)].round(2)
 
 # %% [markdown]
-# It is not. With both changes every seed learns the game. With one of them the best seed ends at
-# 1.6 and the others between 2.5 and 3.0, and ln 20 = 3.0 is guessing. The paper estimates how
-# much a step of training changes the output, and arrives at the sum above, with two sublayers per
-# layer. With both changes it is 1 at any depth; with one of them, or neither, it grows with the
-# depth.
+# It is not. With both changes every seed learns the game. With α alone the best seed ends at 1.6,
+# with β alone at 1.7, and the others between 2.5 and 3.0, where ln 20 = 3.0 is guessing. Wang et
+# al. estimate how much a training step changes the output, and arrive at the sum printed above,
+# with two sublayers per layer. With both changes this sum is 1 at any depth; with one of them, or
+# neither, it grows with the depth.
 #
 # ## Which one translates best?
 #
-# All this was about getting started. Once started, which form translates best? The small
-# Transformer of this course, two layers each, 2,000 steps with a long warm-up, three seeds each:
+# All this was about getting started. Once started, which form translates best? Here is the small
+# Transformer of this course, with two layers on each side, after 2,000 steps with a long warm-up,
+# three seeds for each form:
 
 # %%
 places = variants("post-norm", "as it is").replace("as it is", "pre-norm")
 mean_and_spread(places)
 
 # %% [markdown]
-# By the rule of two standard errors BLEU does not tell them apart. The loss does, and not the way
-# round that one might expect: with two layers and a warm-up, the paper's post-norm is a
-# little *better*. So in this setting a free path is not free of charge.
+# By the rule of two standard errors, BLEU does not tell the two forms apart. The loss does, but not
+# in the direction that you might expect: with two layers and a warm-up, the paper's post-norm is a
+# little *better*. So in this setting the free path comes at a price.
 #
 # ## Common mistakes
 #
 # **The bug that looks like pre-norm.** It has been in this chapter from the beginning: `x =
 # norm(x)`, and then `x + f(x)`. At sixteen layers without a warm-up it does not learn; with a
-# warm-up it does, and nobody notices. What shows it at any depth is an experiment of `which_form`:
-# with a sublayer that returns zeros, does `x` come out as it went in?
+# warm-up it does, and nobody notices. An experiment from `which_form` reveals it at any depth: with
+# a sublayer that returns zeros, does `x` come out as it went in?
 
 # %%
 x = 5.0 + torch.randn(1, 2, 8)
@@ -718,9 +725,9 @@ for form in FORMS:
     print(f"{form:11} mean in {x.mean():.1f}, mean out {out.mean():.1f}")
 
 # %% [markdown]
-# **Dropout on the sum.** Section 5.4 puts it on the sublayer's output. On $x + f(x)$ it also drops
-# parts of the free path, once in each sublayer, so that less and less of what entered the stack
-# gets through, and in a deep one hardly anything:
+# **Dropout on the sum.** The paper's section 5.4 applies dropout to the sublayer's output. Applied
+# to $x + f(x)$, it also drops parts of the free path, once in each sublayer, so that less and less
+# of what entered the stack gets through, and hardly anything in a deep stack:
 
 # %%
 torch.manual_seed(0)
@@ -740,11 +747,11 @@ for layers in (2, 12, 32):
 # 1. x + f(x) leaves the gradient a path along which it is multiplied by 1.
 # 2. Post-norm normalizes the sum, pre-norm the input of f; a path from bottom to top without a
 #    norm exists where every norm is on the branch: before f, after it, or both.
-# 3. Deep post-norm without warm-up collapses: every input gives the same output. How deep depends
-#    on the rate. Pre-norm never collapses here.
+# 3. Deep post-norm without warm-up collapses: every input gives the same output. The depth at which
+#    this begins depends on the learning rate. Pre-norm never collapses here.
 # 4. Adding the normalized input back looks like pre-norm and behaves like post-norm.
-# 5. Pre-norm's numbers grow with the depth, and one norm at the very end undoes that. A small model
-#    manages without it.
+# 5. Pre-norm's numbers grow with the depth, and one norm at the very end corrects this. A small
+#    model manages without it.
 #
 # Now you can do **assignment 3**, on norms and residual connections.
 #

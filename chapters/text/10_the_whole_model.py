@@ -13,8 +13,8 @@
 # %% [markdown]
 # # 10 · The whole model
 #
-# One part is missing, the feed-forward network; then you put everything together. At the end of
-# this chapter a Transformer assembled from your own parts, with the weights of a trained one,
+# One part is still missing, the feed-forward network; then you put everything together. At the end
+# of this chapter a Transformer assembled from your own parts, with the weights of a trained one,
 # translates its first sentences. By the end you can
 #
 # - say what a feed-forward network adds to attention, and what its matrices contain,
@@ -23,7 +23,7 @@
 # - compute the number of parameters in your head, and say where they are,
 # - choose the size of random weights, and predict what happens if you choose badly.
 #
-# Reading takes about forty minutes, computing about one.
+# Reading takes about forty minutes, running the cells about one.
 #
 # **Predict first.** “Attention is all you need”, says the paper. Its base model has about 65
 # million parameters, in three groups: embeddings, attention, feed-forward networks. What share
@@ -58,17 +58,17 @@ from transformer_lib.vocabulary import BOS, EOS, PAD
 # $$\text{FFN}(x) = \max(0, xW_1 + b_1)\,W_2 + b_2$$
 #
 # Two linear layers with a ReLU between them; the hidden layer is usually four times as wide as
-# d_model. It works on each position by itself, with the same weights at all of them. Attention
-# moves information between positions and takes means of it; it can hardly compute anything with it.
-# Computing is done here: at each position, with what attention has brought there.
+# d_model. It works on each position by itself, with the same weights at every position. Attention
+# moves information between positions and averages it, but it can hardly compute anything from it.
+# The computing is done here, at each position, on what attention has brought there.
 #
 # ### A network for every position
 #
 # ●○○ · 10 minutes · two thirds of an encoder layer's parameters
 #
-# A module with two `nn.Linear`, called `hidden` and `output`, from d_model to d_ff and back. (The
-# names matter: at the end of the chapter the weights of another program are to fit.) Residual
-# connection and norm are not part of it.
+# Write a module with two `nn.Linear` layers, called `hidden` and `output`, from d_model to d_ff and
+# back. (The names matter: later in this chapter the weights of another program must fit.) The
+# residual connection and the norm are not part of it.
 #
 # In this chapter, too, what passes its `check` is kept in `my_transformer.py` beside this notebook,
 # and after a first try `solution("FeedForward")` shows one way.
@@ -111,11 +111,11 @@ print("position notices:", (layer(changed) != layer(x)).any(dim=-1)[0].tolist())
 #
 # $$\text{FFN}(x) = b_2 + \sum_i \max(0, x \cdot k_i + b_{1,i})\; v_i .$$
 #
-# This looks familiar: it is attention without a softmax. $k_i$ is a key, $v_i$ a value, but they do
-# not come from the sentence. They are *weights*, a memory that is the same for every sentence
-# ([Geva et al. 2021](https://arxiv.org/abs/2012.14913)). How much can such a memory hold? A
-# thousand random vectors have to be memorized, each with one of fifty answers; there is no rule to
-# discover.
+# This looks familiar: it is attention with a ReLU in place of the softmax. $x$ is the query, $k_i$
+# a key and $v_i$ a value; but keys and values do not come from the sentence. They are *weights*, a
+# memory that is the same for every sentence ([Geva et al. 2021](https://arxiv.org/abs/2012.14913)).
+# How much can such a memory hold? We let small networks memorize a thousand random vectors, each
+# with one of fifty answers; there is no rule to discover.
 
 # %%
 def memorize(network, seed, facts=1000, d_model=32, answers=50, steps=300):
@@ -158,21 +158,23 @@ assert known["with ReLU"][-1].min() > 0.95 and known["without ReLU"].max() < 0.3
 )
 
 # %% [markdown]
-# With the ReLU, more units store more facts, until all are stored. Without it, two matrices are one matrix:
-# however many units there are, this training brings a linear map to a fifth, and no further.
+# With the ReLU, more units store more facts, until all are stored. Without it, the two matrices are
+# equivalent to one: however many units there are, with this training a linear map gets to a fifth
+# of the facts and no further.
 #
 # How can so few units know a thousand facts, if a unit is one key with one value? They do not
-# divide the facts among themselves. A random question wakes many units at once, and what is read
-# out is the *pattern* of those awake, so that each unit serves many facts: a **distributed** code.
-# The last matrix, from d_model to the fifty answers, stores as well.
+# divide the facts among themselves. A unit is **awake** where its ReLU lets something through. A
+# random question wakes many units at once, and what is read out is the *pattern* of the units that
+# are awake, so that each unit serves many facts: a **distributed** code. The last matrix, from
+# d_model to the fifty answers, stores facts as well.
 #
 # ### What is stored
 #
-# And in a model that has learned to translate? We take the small trained Transformer of the course,
-# let it read 500 test sentences, and look at the hidden units of the encoder's second feed-forward
-# network: which pieces wake which unit? (A **hook**, chapter 8, is here a function that a module
-# calls after its `forward`, with what went in and what came out. If it returns something, that
-# takes the place of what came out; if not, nothing changes.)
+# And what is stored in a model that has learned to translate? We take the small trained Transformer
+# of the course, let it read 500 test sentences, and look at the hidden units of the encoder's
+# second feed-forward network: which pieces wake which unit? (The **hook** (chapter 8) is here a
+# function that a module calls after its `forward`, with the inputs and the output. If the hook
+# returns something, that replaces the output; if not, nothing changes.)
 
 # %%
 trained = load_trained("transformer")
@@ -208,8 +210,8 @@ print(f"nor on {len(english):,} sentences that the model was trained on: {asleep
 
 # %% [markdown]
 # Out of 512 units, only four or five are awake at a time. So most of them must be waiting for
-# something particular, if for anything. The table shows which pieces account for a unit's activity,
-# for every twentieth of the units that wake at ten positions or more:
+# something particular, if for anything. The table takes every twentieth of the units that wake at
+# ten positions or more, and shows which pieces account for its activity:
 
 # %%
 often = [unit for unit in range(units.size(1)) if times[unit] >= 10]
@@ -234,9 +236,9 @@ rows = [
 pd.DataFrame(rows, columns=["unit", "positions", "first", "second", "third"]).fillna("")
 
 # %% [markdown]
-# Is that more than one would get by chance? A frequent piece would lead by its frequency alone. As
-# a baseline we shuffle the pieces over the positions, so that each unit is credited to whatever
-# happens to occur there:
+# Is that more than you would expect by chance? A frequent piece would lead by its frequency alone.
+# As a baseline we shuffle the pieces over the positions, so that the activity at a position is
+# credited to whatever piece happens to land there:
 
 # %%
 order = torch.randperm(len(pieces), generator=torch.Generator().manual_seed(0)).tolist()
@@ -246,23 +248,26 @@ for name, found in {"as they stand": wakes, "shuffled": shuffled}.items():
     print(f"{name:14} one piece has more than half of it: {sharp:3} of {len(often)} units")
 
 # %% [markdown]
-# Much of it is a dictionary. Nearly half of these units belong to a single piece, and hardly any
-# does after shuffling. Others respond to a few that have something in common: *laughed, laugh*;
-# *else, yet, still*. Some tell no story (unit 419). More than a third of all units never wake on
-# these sentences, and nearly all of these do not wake on a quarter of the training text either.
-# They seem to be **dead**: where the input of a ReLU is negative whatever comes, neither an output
-# nor a gradient gets through.
+# Much of this memory is a dictionary. Nearly half of these units belong mainly to a single piece,
+# and hardly any do after shuffling. Others respond to a few pieces that have something in common:
+# *laughed, laugh*; *else, yet, still*. Some show no pattern (unit 419). More than a third of all
+# units never wake on these sentences, and nearly all of those do not wake on a quarter of the
+# training text either. They seem to be **dead**: if the input of a ReLU is negative for every
+# sentence, neither an output nor a gradient gets through.
 #
 # Those were the keys. A value is what a unit adds to the state when it wakes. After the last layer
-# of the decoder only the final norm and the output table follow. The norm subtracts the mean,
-# divides by the spread and multiplies by its weight. The division makes all effects larger or
-# smaller alike; subtraction and weight can be applied to the values beforehand. Multiplied by the
-# output table, a value then says which pieces it makes more likely. Of the units that wake at
-# thirty positions or more of the right translations, we take the ten with the sharpest values. For
-# each the table has the pieces at which it is most active, and the four that it raises most. Do
-# these come next? The last column is the share of the twelve most active positions at which the
-# right next piece is one of the four, and the last line the same with the values of another of the
-# ten, as a baseline:
+# of the decoder, only the final norm and the output table follow, so we can work out what a value
+# of that layer does to the scores of the pieces. The norm subtracts the mean, divides by the spread
+# and multiplies by its weight. The division scales all effects alike; the subtraction and the
+# weight can be applied to the values beforehand. Multiplied by the output table, a value then says
+# which pieces it makes more likely.
+#
+# Of the units that wake at thirty positions or more of the reference translations, we take the ten
+# with the sharpest values: those that raise a single piece most, compared with the spread over all
+# pieces. Each line has the pieces at which a unit is most active, and the four pieces that it
+# raises most. Do these come next? The percentage is the share of the unit's twelve most active
+# positions at which the right next piece is one of the four. The last line has the mean of these
+# shares and, as a baseline, the same mean with the values of another of the ten units:
 
 # %%
 encoded = tokenizer.encode([german[0] for german in test.references[:500]])
@@ -292,19 +297,19 @@ others = come[~torch.eye(10, dtype=torch.bool)].mean()
 print(f"mean {come.diagonal().mean():.0%}, with another unit's values {others:.0%}")
 
 # %% [markdown]
-# Two units wake at *?* and at the full stop and raise `</s>`; one wakes at words that end clauses,
+# Two units wake at *?* and at the period and raise `</s>`; one wakes at words that end clauses,
 # such as *gefunden*, and raises closing marks; one wakes inside words, after *anz* or *ück*, and
 # raises the endings of verbs. Here key and value make a rule: after this, say that. Others look
-# like a rule but are not: after *weiß* the unit that wakes raises *was*, after *ist* another one
-# raises *sich*, but that is hardly ever what comes. A value is one vote among many.
+# like a rule but are not: the unit that wakes at *weiß* raises *was*, and the one that wakes at
+# *ist* raises *sich*, but these pieces hardly ever come next. A value is one vote among many.
 #
 # ### Is it needed?
 #
 # Now the second half of the opening question. We take one kind of part out of the trained model (an
 # **ablation**), let it translate 200 test sentences and compute BLEU. There are two ways to take
-# something out. Its output can become zero; but the parts after it have never met a zero there, and
-# some of the damage may come from that. Or its output can become its own mean over many positions:
-# then what is the same everywhere stays, and only what varies is gone.
+# out a part. Its output can be replaced by zero; but the parts after it have never seen a zero
+# there, and some of the damage may come from that. Or its output can be replaced by its own mean
+# over many positions; then what is the same everywhere stays, and only what varies is gone.
 
 # %%
 tgt_200 = pad_sequences([[BOS, *tokens] for tokens in encoded[:200]])
@@ -358,7 +363,7 @@ rows = [[f"{zero:.1f}", f"{mean:.1f}"] for zero, mean in scores.values()]
 pd.DataFrame(rows, index=list(scores), columns=["its output zero", "its output's mean"])
 
 # %% [markdown]
-# And what does it say?
+# And what do the translations look like?
 
 # %% tags=["nbval-ignore-output"]
 print(f"{'':24}", " | ".join(test.sources[1:4]))
@@ -370,18 +375,21 @@ assert results["nothing"][0][1] == results["nothing"][1][1], (
 )
 
 # %% [markdown]
-# It depends on where. The mildest cases are both in the encoder: its feed-forward networks, the
-# dictionary above, if zeros take their place, and its self-attention. Without the decoder's
-# networks, or without its self-attention, BLEU says that next to nothing is right. Look at the
-# sentences: many words *are* right, but the model does not stop, or the inflections are gone, and
-# that costs as much BLEU as wrong words (chapter 13). Without cross-attention the decoder does not
-# know what to translate, and says the same for everything. (Of the embeddings only the look-up is
-# taken out; positions and the output table stay.) And the answer to the opening question: no group
-# can be spared as a whole. The closest to expendable is only part of a group.
+# The damage depends on the place. The two mildest cases are both in the encoder: its
+# self-attention, and its feed-forward networks (the dictionary above) if they are replaced by
+# zeros. Without the decoder's networks, or without its self-attention, BLEU says that next to
+# nothing is right. Look at the sentences: many words *are* right, but the model does not stop, or
+# the inflections are wrong, and that costs as much BLEU as wrong words (chapter 13). Without
+# cross-attention the decoder does not know what to translate, and says the same thing for every
+# sentence. (Of the embeddings only the look-up is taken out; positions and the output table stay.)
 #
-# The two columns differ most where one would not expect it. The encoder's networks can nearly be
-# spared if they return zero, but their *mean* destroys everything. Is a mean not the gentler
-# choice? How long are the vectors that they return, and what if the mean is that of words alone?
+# So the answer to the opening question is that no group can be spared as a whole. What comes
+# closest to being expendable is only a part of a group: the feed-forward networks of the encoder.
+#
+# The two columns differ most where you would least expect it. The encoder's networks can nearly be
+# spared if they return zero, but their *mean* destroys everything. Should the mean not be the
+# gentler choice? How long are the vectors that these networks return, and what happens with the
+# mean over words alone?
 
 # %%
 with torch.no_grad():
@@ -403,26 +411,26 @@ of_words = [mean_output(part, real | {src.size(1): words}) for part in networks]
 print(f"BLEU with the mean over words alone: {without(networks, of_words)[0]:.1f}")
 
 # %% [markdown]
-# At `</s>` they write a vector seven to ten times as long as at words. (In large models a few
-# single numbers are enormous, at first tokens and delimiters: [Sun et al.
+# At `</s>` the networks return a vector seven to ten times as long as at words. (In large models a
+# few individual numbers are enormous, at first tokens and delimiters: [Sun et al.
 # 2024](https://arxiv.org/abs/2402.17762) call them massive activations.) One position in seven is a
-# `</s>`, so the mean over all positions is mostly its vector. The mean over words alone does far
-# better, and still far worse than zeros: for this part, zero is the gentler choice. So the result
-# of an ablation is also a result about whatever was put in the part's place. State what you
-# replaced it with, and inspect what you average.
+# `</s>`, so the mean over all positions is dominated by the vector at `</s>`. The mean over words
+# alone does far better, but still far worse than zeros: for this part, zero is the gentler choice.
+# So the result of an ablation is also a result about whatever was put in the part's place. State
+# what you replaced it with, and inspect what you average.
 #
 # This says what *this trained model* relies on. A model trained without a part might learn to do
 # without it; that is a different experiment. (Chapter 14 switches off single heads.)
 #
 # ## Putting it together
 #
-# You have now built every box below, in the chapters whose numbers it carries:
+# You have now built every box below; each carries the number of its chapter:
 # [2](02_from_rnn_to_attention.ipynb), [3](03_tokens_and_embeddings.ipynb),
 # [4](04_positional_encoding.ipynb), [5](05_attention.ipynb), [6](06_multi_head_attention.ipynb),
 # [7](07_masks.ipynb), [8](08_layer_norm_and_batch_norm.ipynb), [9](09_residuals.ipynb) and this
-# one. Two things are easily misread. The memory leaves the *top* of the encoder, after its last
-# layer, and every layer of the decoder gets the same one. And each gray line around a sublayer is a
-# residual path.
+# one. Two things in the drawing are easily misread. The memory leaves the *top* of the encoder,
+# after its last layer, and every layer of the decoder gets this same memory. And each gray line
+# around a sublayer is a residual path.
 
 # %%
 show(architecture(), ALTERNATIVE)
@@ -430,8 +438,9 @@ show(architecture(), ALTERNATIVE)
 # %% [markdown]
 # The drawing is the paper's, with post-norm. The model that you build now has pre-norm, because the
 # weights that you will load were trained that way: each branch begins with a norm, and each stack
-# ends with one more. Four more modules, from the inside out. They are made of your feed-forward
-# network and of your parts from earlier chapters; where one is missing, the course lends its own:
+# ends with one more. What remains is four modules, which you write from the inside out. They are
+# made of your feed-forward network and of your parts from earlier chapters; where one is missing,
+# the course lends its own:
 
 # %%
 split_heads, merge_heads = mine("split_heads"), mine("merge_heads")
@@ -443,9 +452,10 @@ attention, pre_norm = mine("attention"), mine("pre_norm")
 # ●●○ · 20 minutes · the same module for self-attention and for cross-attention
 #
 # The function of chapter 6 with its matrices inside: four `nn.Linear` of d_model × d_model, each
-# with the bias that chapter 6 left out, called `q_proj`, `k_proj`, `v_proj` and `out_proj`. `x`
-# asks, `memory` is looked at, and `mask` says where. Use `split_heads`, `attention` and
-# `merge_heads`, imported above. `forward` returns the output alone, which is like `x`.
+# with the bias that chapter 6 left out, called `q_proj`, `k_proj`, `v_proj` and `out_proj`. The
+# queries come from `x`, the keys and values from `memory`, and `mask` says which keys may be looked
+# at. Use `split_heads`, `attention` and `merge_heads` from the cell above. `forward` returns the
+# output alone, in the shape of `x`.
 
 # %%
 class MultiHeadAttention(nn.Module):
@@ -471,9 +481,9 @@ check(MultiHeadAttention)
 #
 # ●●○ · 15 minutes · attention and a network, joined by residual connections
 #
-# The parts come from outside, as modules: `self_attention` is called as above, `feed_forward`,
-# `norm1`, `norm2` and `dropout` take one tensor. Store them under the same names. `pre_norm(x,
-# sublayer, norm, dropout)` is yours from chapter 9.
+# The parts are passed in, as modules: `self_attention` is called as above; `feed_forward`, `norm1`,
+# `norm2` and `dropout` take one tensor each. Store them under the names of the arguments.
+# `pre_norm(x, sublayer, norm, dropout)` is yours from chapter 9.
 
 # %%
 class EncoderLayer(nn.Module):
@@ -490,8 +500,8 @@ check(EncoderLayer)
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# `pre_norm` wants a sublayer with one argument, self-attention has three: a `lambda` fills in the
-# others. In self-attention, what is the memory?
+# `pre_norm` wants a sublayer with one argument, but self-attention has three: a `lambda` fills in
+# the others. In self-attention, what is the memory?
 #
 # </details>
 #
@@ -500,9 +510,8 @@ check(EncoderLayer)
 # ●●○ · 20 minutes · three sublayers, two masks
 #
 # It attends to what has been said so far, then to the encoder's memory; the network comes last.
-# Again the parts come from outside and are stored under the names of their arguments, and
-# `pre_norm` wraps each sublayer. The memory comes from the encoder's final norm and is not
-# normalized once more.
+# Again the parts are passed in and stored under the names of the arguments, and `pre_norm` wraps
+# each sublayer. The memory comes from the encoder's final norm and is not normalized again.
 
 # %%
 class DecoderLayer(nn.Module):
@@ -526,7 +535,7 @@ check(DecoderLayer)
 # </details>
 #
 # From here on the modules are yours, or the course's where you have none yet, and so are the parts
-# from other chapters that the whole needs:
+# from other chapters that the whole model needs:
 
 # %%
 MultiHeadAttention, EncoderLayer = mine("MultiHeadAttention"), mine("EncoderLayer")
@@ -541,7 +550,7 @@ padding_mask, causal_mask = mine("padding_mask"), mine("causal_mask")
 # ●●● · 45 minutes · the whole model, from tokens to logits
 #
 # One table serves the source, the target and the output (chapter 3), and there are as many encoder
-# layers as decoder layers. What the parts are called:
+# layers as decoder layers. The parts have these names:
 #
 # | name | what |
 # |---|---|
@@ -550,7 +559,7 @@ padding_mask, causal_mask = mine("padding_mask"), mine("causal_mask")
 # | `encoder_layers`, `decoder_layers` | an `nn.ModuleList` each, of `num_layers` layers |
 # | `encoder_norm`, `decoder_norm` | one norm after the last layer of each stack |
 #
-# Its `state_dict()` has the names of these and no more, so that the weights of others fit.
+# Its `state_dict()` contains these parts and nothing else, so that weights from elsewhere fit.
 #
 # `encode(src)` returns the memory. `decode(tgt_input, memory, memory_mask)` returns logits for
 # every position, and `forward(src, tgt_input)` does both. The masks hide padding in the source and
@@ -581,14 +590,15 @@ check(Transformer)
 # A function inside `__init__` that makes a new attention each time is shorter than writing each of
 # them out, and safer than one attention used in every layer. Which two masks are there, and which
 # of them is used twice? `embed_with_positions(tokens, table, positions, dropout)` of chapter 4 is
-# the whole first line of both stacks, and the output is a product with the same table, transposed.
+# the whole first line of `encode` and of `decode`, and the output is a product with the same table,
+# transposed.
 #
 # </details>
 #
 # ## The weights of another program
 #
-# Your model begins with random numbers. Training it is the subject of the next chapter; today it
-# borrows the weights of the course's translator. They have other names:
+# Your model begins with random weights. Training is the subject of the next chapter; for now the
+# model borrows the weights of the course's translator. There they have other names:
 
 # %%
 state = trained.model.state_dict()
@@ -602,11 +612,15 @@ for name, tensor in state.items():
 # ●●○ · 30 minutes · what one does when weights are published
 #
 # Return a new dictionary with the same tensors under the names of *your* model, and leave the given
-# one as it is. Three things are different: the layers and the norm after them are called
-# `encoder.layers` and `encoder.final_norm`, and likewise in the decoder; each norm is inside the
-# residual connection of its sublayer; and queries, keys and values are projected by one matrix, the
-# rows of W^Q first, then those of W^K and W^V. `output_weight` and both `embed_tokens` are one
-# table.
+# one as it is. Three things are different in the given one:
+#
+# - The layers and the norm after them are called `encoder.layers` and `encoder.final_norm`, and
+#   likewise in the decoder.
+# - Each norm is inside the residual connection of its sublayer.
+# - Queries, keys and values are projected by one matrix, with the rows of W^Q first, then those of
+#   W^K and W^V.
+#
+# `output_weight` and both `embed_tokens` are one table.
 
 # %%
 def convert(state):
@@ -624,8 +638,8 @@ check(convert)
 #
 # </details>
 #
-# Now the moment of truth. The shapes fit, or `load_state_dict` complains; and with the same weights
-# your model must return the same logits as the library's:
+# Now the moment of truth. If a shape does not fit, `load_state_dict` complains; and with the same
+# weights your model must return the same logits as the library's:
 
 # %%
 Transformer, convert = mine("Transformer"), mine("convert")
@@ -640,7 +654,7 @@ torch.testing.assert_close(ours[real_labels], theirs[real_labels], atol=1e-3, rt
 print("equal logits at", f"{real_labels.sum():,}", "positions of 200 sentence pairs")
 
 # %% [markdown]
-# And it translates, by the loop that you wrote in chapter 1:
+# And it translates, with the loop that you wrote in chapter 1:
 
 # %%
 greedy_decode = mine("greedy_decode")
@@ -663,7 +677,7 @@ for sentence in ("Where is my car?", "Tom does not want to go home.", "I would l
 #
 # ## Every shape
 #
-# One hook on every module of yours writes down what went in and what came out. Batch 2, src_len 9,
+# A hook on each of your modules records what went in and what came out. Batch 2, src_len 9,
 # tgt_len 8, d_model 192, d_ff 512, 4 heads:
 
 # %%
@@ -699,12 +713,12 @@ table[table["module"].str.fullmatch(PARTS)]
 
 # %% [markdown]
 # Read it from top to bottom. Whatever runs through the layers is (batch, length, 192), and every
-# sublayer returns the shape that its `x` had. It widens in two places only: inside the feed-forward
-# network, and at the very end (the last line, of the model itself), where the logits are (2, 8,
-# 4000): a number for each piece. In cross-attention the queries come from the target, and the
-# second tensor is the memory, 9 positions long; the mask is the third. What the hooks do not see is
-# the inside of attention: four heads of 48 channels each, and their weights, (batch, heads,
-# queries, keys).
+# sublayer returns the shape that its `x` had. The states widen in two places only: inside the
+# feed-forward network, and at the very end (the last line, of the model itself), where the logits
+# are (2, 8, 4000): a number for each piece. In the line of cross-attention, the first input comes
+# from the target and gives the queries, the second is the memory, 9 positions long, and the third
+# is the mask. What the hooks do not see is the inside of attention: four heads of 48 channels each,
+# and their weights, (batch, heads, queries, keys).
 #
 # Every layer has the same shapes, and no matrix of *parameters* depends on the length of a
 # sentence.
@@ -715,8 +729,8 @@ table[table["module"].str.fullmatch(PARTS)]
 #
 # ●○○ · 15 minutes · the number in the headline of every model
 #
-# How many parameters does your `Transformer` have? Count matrices, biases, norms and the one table,
-# without building it.
+# How many parameters does your `Transformer` have? Compute their number from the sizes, without
+# building the model. Count matrices, biases, norms and the one table.
 
 # %%
 def count_parameters(vocab_size, d_model, d_ff, num_layers):
@@ -733,11 +747,12 @@ check(count_parameters)
 #
 # </details>
 #
-# Without biases and norms it becomes a rule to remember: with $d = d_{model}$ and the usual $d_{ff}
-# = 4d$, attention has four $d \times d$ matrices, the feed-forward network has $2 \cdot d \cdot 4d
-# = 8d^2$; an encoder layer has $12d^2$, a decoder layer $16d^2$, and the table has a row of d
-# numbers for each piece. The paper's two models, in millions, and the smallest one of the library
-# (d_model 128, two layers on each side, 8,000 pieces):
+# Without biases and norms, the count becomes a rule worth remembering. With $d = d_{model}$ and the
+# usual $d_{ff} = 4d$, attention has four $d \times d$ matrices, that is, $4d^2$ parameters, and the
+# feed-forward network has $2 \cdot d \cdot 4d = 8d^2$. So an encoder layer has $12d^2$, a decoder
+# layer, with its second attention, $16d^2$, and the table has a row of d numbers for each piece.
+# Here are the paper's two models and the smallest one of the library (d_model 128, two layers on
+# each side, 8,000 pieces), in millions of parameters:
 
 # %%
 count_parameters = mine("count_parameters")
@@ -771,9 +786,9 @@ for tied, tables in {"all": "one table", "output": "two tables", "none": "three 
 
 # %% [markdown]
 # The paper says 65 million for the base model and 213 million for the big one (table 3). Ours have
-# 63.1 and 214.2, with one table for both languages and the output; with two or three tables it
-# would be 82 or 101 million. So the counts agree with section 3.4, which says that all three uses
-# share one table. What makes up the small difference is not known.
+# 63.1 and 214.2, with one table for both languages and the output; with two or three tables the
+# base model would have 82 or 101 million. So the counts agree with section 3.4, where all three
+# uses share one table. Where the remaining small difference comes from is not known.
 
 # %%
 for name, row in counts.iterrows():
@@ -781,8 +796,8 @@ for name, row in counts.iterrows():
 
 # %% [markdown]
 # So attention has 30% of the base model's parameters, as much as the embeddings; the feed-forward
-# networks have the most, 40%. In the tiny model more than half is vocabulary. The norms hardly
-# count.
+# networks have the most, 40%. In the tiny model the embeddings alone have more than half. The norms
+# hardly count.
 #
 # ## Initialization: how large is random?
 #
@@ -801,13 +816,14 @@ for name, weight in {
     print(f"{name:40} output {(x @ weight.T).square().mean().sqrt():5.2f}")
 
 # %% [markdown]
-# With σ = 1 the numbers grow twentyfold in each layer. $1/\sqrt{n}$ keeps the size ([Glorot and
-# Bengio 2010](https://proceedings.mlr.press/v9/glorot10a.html) weigh it against the same condition
-# for the gradient on its way back). With PyTorch's default, which the library's matrices and yours
-# have, each layer multiplies their size by $1/\sqrt 3 = 0.58$. (A deep stack adds up many branches;
-# GPT-2 makes the last matrix of each branch smaller by the root of their number.) The paper does
-# not say what it did. What difference does it make? A small post-norm Transformer with four layers
-# on each side, 150 steps, the library's matrices multiplied by a factor:
+# With σ = 1 the numbers grow twentyfold in each layer. $\sigma = 1/\sqrt{n}$ keeps the size the
+# same ([Glorot and Bengio 2010](https://proceedings.mlr.press/v9/glorot10a.html) balance this
+# against the same condition for the gradient in the backward pass). With PyTorch's default, which
+# the library's matrices and yours have, each layer multiplies the size of the numbers by $1/\sqrt 3 =
+# 0.58$. (A deep stack adds up many branches; GPT-2 divides the last matrix of each branch by the
+# square root of the number of branches.) The paper does not say how it initialized its weights.
+# What difference does it make? We train a small post-norm Transformer with four layers on each side
+# for 150 steps, with the library's matrices multiplied by a factor at the start:
 
 # %% tags=["nbval-ignore-output"]
 from itertools import islice
@@ -894,26 +910,29 @@ assert loss["mean"].idxmin() == "1 ×" and loss["mean"]["10 ×"] > unigram - 0.3
 )
 
 # %% [markdown]
-# Both sides cost a lot. At zero a branch never looks at its input: both of its matrices are zero,
-# and since the library's biases start at zero, too, neither gets a gradient. Only embeddings, norms
-# and the last biases learn, which is enough to learn which piece follows which, since the residual
-# path leads from the piece just read to the output table. With a tenth of the size it is no better,
-# but look at the spread: some seeds get going within 150 steps, others do not. Too large, and 150
-# steps get no further than frequencies. The dashed line explains several bars at once: with three
-# times the size, or all equal, the loss is that of a model which knows how frequent each piece is,
-# and nothing else; with ten times, not quite even that.
+# Weights that are too small cost a lot, and so do weights that are too large. At zero a branch
+# never looks at its input: both of its matrices are zero, and since the library's biases start at
+# zero, too, neither gets a gradient. Only embeddings, norms and the last bias of each branch learn.
+# That is enough to learn which piece follows which, since the residual path leads from the piece
+# just read to the output table. With a tenth of the size the loss is no better, but look at the
+# spread: some seeds get going within 150 steps, others do not.
+#
+# If the weights are too large, 150 steps get no further than frequencies. The dashed line explains
+# several bars at once: with three times the size, or with all weights equal, the loss is that of a
+# model that knows how frequent each piece is, and nothing else; with ten times the size, it is not
+# quite even that.
 #
 # The last case is a different mistake: all weights have the same value, and that value is of a
 # sensible size. What has become of the 128 hidden units of a feed-forward network? The second
-# column says it. They are all the same, after training as before. Equal units get equal gradients
-# and stay equal forever: 128 units are one. Random numbers are there to tell them apart
-# (**symmetry breaking**).
+# column of the table has the answer: they are all the same, after training as before. Equal units
+# get equal gradients and stay equal forever: 128 units do the work of one. Random numbers are there
+# to make them different from the start (**symmetry breaking**).
 #
 # ## The same as PyTorch's
 #
 # PyTorch has a Transformer as well, `torch.nn.Transformer` (stacks only; embeddings, positions and
 # the output projection are left to the user). If yours and theirs get the same weights, they must
-# compute the same. What is called what?
+# compute the same. First, which names correspond?
 
 # %%
 def to_torch(name):
@@ -980,16 +999,17 @@ print("torch.nn.Transformer computes the same logits")
 
 # %% [markdown]
 # A test like this finds what a table of shapes cannot find: a forgotten bias, a norm in the wrong
-# place, a mask the wrong way round. (Not everything: dropout is off here, and gradients are not
-# compared.) The library's tests do it for post-norm and pre-norm in double precision, where the two
-# differ by less than 10⁻¹⁰.
+# place, a mask the wrong way round. (It does not find everything: dropout is off here, and
+# gradients are not compared.) The library's tests make the same comparison for post-norm and for
+# pre-norm in double precision, where library and PyTorch differ by less than 10⁻¹⁰.
 #
 # ## Common mistakes
 #
 # **Side by side.** Many drawings put encoder and decoder next to one another with an arrow from
-# each encoder layer to the decoder layer of the same height. What if the code does that? Or if the
-# encoder's result is thrown away, and the decoder looks at the embeddings? Both have the right
-# shapes. Our model, which was trained the right way, on 200 test sentences:
+# each encoder layer to the decoder layer at the same height. What if the code does that? Or if the
+# encoder's result is thrown away, and the decoder looks at the embeddings? With both mistakes, all
+# shapes are right. Here is our model, which was trained the right way, with each of them, on 200
+# test sentences:
 
 # %%
 labels = pad_sequences([[*tokens, EOS] for tokens in encoded[:200]])
@@ -1017,9 +1037,9 @@ print("both at the embeddings:                            ", loss_with(bottom, b
 
 # %% [markdown]
 # The first mistake costs six pieces in a thousand. With two layers and six pieces per sentence
-# nobody would notice it, and even with no encoder at all most of the next pieces are still right. A
-# result that looks reasonable proves nothing about the code. A comparison like the one above does,
-# and so does `check`, which tries three layers.
+# nobody would notice, and even without any layer of the encoder most of the next pieces are still
+# right. A result that looks reasonable proves nothing about the code. A comparison like the one
+# above does, and so does `check`, which tries three layers.
 #
 # **One layer, N times.** `[layer] * 6` in Python is a list of six names for *one* layer. The model
 # has the right depth and a sixth of the parameters, and nothing complains. Count them:
@@ -1041,8 +1061,8 @@ print(f"[layer] * 6: {num_parameters(nn.Sequential(*[one] * 6)):,}")
 #    the logits are wider.
 # 3. 12d² parameters per encoder layer, 16d² per decoder layer, and the vocabulary. In the paper's
 #    base model attention has 30% of them.
-# 4. Random weights of size about 1/√n keep the numbers the same size; with equal ones units never
-#    learn to differ.
+# 4. Random weights of size about 1/√n keep the numbers at the same size. If all weights are equal,
+#    units never learn to differ.
 # 5. Copied weights and equal outputs show that two implementations compute the same forward pass.
 #
 # **In the paper:** sections 3.1, 3.3 and 3.4, table 3. **Read on:** Geva et al. 2021, “Transformer

@@ -13,7 +13,7 @@
 # %% [markdown]
 # # 11 · Training
 #
-# The model is there; now it has to learn. In this chapter you write its training: the loss, the
+# The model is built; now it has to learn. In this chapter you write its training: the loss, the
 # step, the loop. It learns a toy task to perfection, then German. Most of what goes wrong in
 # practice goes wrong here, and most of it without an error message. By the end you can
 #
@@ -24,7 +24,7 @@
 # - recognize overfitting, and say what dropout and averaged checkpoints do about it,
 # - make batches that waste little, and compute in bfloat16.
 #
-# Reading takes about fifty minutes, computing about one.
+# Reading takes about fifty minutes, running the cells about one.
 #
 # **Predict first.** Five programs are each wrong in one place: the target is not shifted; the
 # decoder sees the future; there are no positions; the decoder cannot look at the source; the
@@ -59,8 +59,8 @@ from transformer_lib.vocabulary import EOS, PAD
 # ## The loss
 #
 # For each position the model gives every piece a probability. The loss of the position is $-\ln p$
-# of the right piece, the **cross-entropy** with a one-hot target. Let us look at it piece by piece,
-# in the small trained Transformer of the course:
+# of the right piece, the **cross-entropy** against a one-hot target. Let us look at this loss piece
+# by piece, for the small trained Transformer of the course:
 
 # %%
 trained = load_trained("transformer")
@@ -85,12 +85,12 @@ print("the model itself says:", trained.translate(["He bought a new car."])[0])
 table.round(2).T
 
 # %% [markdown]
-# The unit is the **nat**; divided by ln 2 it is bits. $e^{\text{mean}}$ is the **perplexity**:
-# among how many equally likely pieces the model seems to choose. What costs most here is not wrong:
-# German has a choice, and the model prefers the perfect, with *hat* and *sich*; and after *kaufte*
-# it finds *sich* likelier than *ein*. Even a perfect model pays for such choices.
-# The sum is $-\ln p$ of the whole sentence, since $p(y \mid x) = \prod_t
-# p(y_t \mid y_{<t}, x)$, where $x$ is the source.
+# The unit is the **nat**; dividing by ln 2 gives bits. $e^{\text{mean}}$ is the **perplexity**: the
+# number of equally likely pieces among which the model seems to choose. The pieces that cost most
+# here are not wrong. German has a choice of past tenses, and the model prefers the present perfect,
+# *hat … gekauft*, with a *sich* (“for himself”); and after *kaufte* it finds *sich* likelier than
+# *ein*. Even the best possible model pays for such choices. The sum of the losses is $-\ln p$ of
+# the whole sentence, since $p(y \mid x) = \prod_t p(y_t \mid y_{<t}, x)$, where $x$ is the source.
 #
 # The mean runs over real pieces only: padding has no right answer.
 #
@@ -99,7 +99,7 @@ table.round(2).T
 # ●○○ · 15 minutes · the paper's loss
 #
 # Cross-entropy is never satisfied: from p = 0.99 it still wants to go to 0.999. The paper smooths
-# its targets with $\varepsilon = 0.1$ (section 5.4) and prints no formula. Here, as in PyTorch,
+# its targets with $\varepsilon = 0.1$ (section 5.4) but prints no formula. Here, as in PyTorch,
 # $\varepsilon$ is spread over the whole vocabulary: $q = (1 - \varepsilon)\,\text{onehot} +
 # \varepsilon / V$, and the loss is $-\sum_v q_v \ln p_v$.
 #
@@ -126,8 +126,10 @@ check(label_smoothing)
 # (Tensor2Tensor, in which the paper's models were trained, shares $\varepsilon$ among the $V - 1$
 # other pieces: that is the formula above with $\varepsilon V / (V - 1)$ in place of $\varepsilon$.
 # It also subtracts the smallest possible loss. The Annotated Transformer leaves `<pad>` out of the
-# sharing as well, so that $V - 2$ pieces get a share.) What does smoothing do? Let p be the
-# probability of the right piece, the rest being shared evenly among the others:
+# sharing as well, so that $V - 2$ pieces get a share.)
+#
+# What does smoothing do? Let p be the probability of the right piece, with the rest shared evenly
+# among the others:
 
 # %%
 label_smoothing = mine("label_smoothing")
@@ -147,11 +149,11 @@ show(
 )
 
 # %% [markdown]
-# With smoothing, being certain is no longer the best answer: 0.9 is, for ε = 0.1. And the loss can
-# no longer reach zero: 1.15 is perfect. Losses with different ε cannot be compared; so the library
-# always records the plain −ln p on validation sentences.
+# With smoothing, certainty is no longer the best answer: with ε = 0.1, the best answer is p = 0.9.
+# And the loss can no longer reach zero: 1.15 is perfect. Losses with different ε cannot be
+# compared, so the library always records the plain −ln p on validation sentences.
 #
-# The gradient with respect to the logits is simple in both cases, $p - q$:
+# With smoothing or without, the gradient with respect to the logits is simple, $p - q$:
 
 # %%
 torch.manual_seed(0)
@@ -165,10 +167,11 @@ print("gradient = (p − q) / 4 for each of four tokens, and zero at padding")
 # %% [markdown]
 # ## A training step
 #
-# Forward pass, loss, backward pass, step. Two things are added in practice. Gradients of several
-# small batches can be added up before the step is made (**accumulation**): a small computer gets
-# the gradient of a large batch. And a gradient that is suddenly large is scaled down
-# (**clipping**): no single strange batch should throw the model off course.
+# A training step is a forward pass, the loss, a backward pass, and a step of the optimizer. In
+# practice two things are added. The gradients of several small batches can be added up before the
+# optimizer's step (**accumulation**), so that a small computer gets the gradient of a large batch.
+# And a gradient that is suddenly large is scaled down (**clipping**), because no single strange
+# batch should throw the model off course.
 #
 # ### The step
 #
@@ -177,7 +180,7 @@ print("gradient = (p − q) / 4 for each of four tokens, and zero at padding")
 # `batches` is a list of (src, tgt_input, labels), and `model(src, tgt_input)` returns logits. Make
 # one step of `optimizer` with the gradient of all batches together, as if they were one large
 # batch: every real token counts the same, whichever batch it is in. Use `label_smoothing`. A
-# gradient whose norm, over all parameters, is above `max_norm` is scaled down to it
+# gradient whose norm, over all parameters, is above `max_norm` is scaled down to that norm
 # (`nn.utils.clip_grad_norm_`). The mode of the model, training or evaluation, is the caller's
 # business. Return the loss per token, as a number.
 
@@ -192,14 +195,15 @@ check(training_step)
 # <details><summary>Hint</summary>
 #
 # Your `label_smoothing` returns a mean over a batch's own tokens. By what must it be multiplied,
-# and by what divided, so that the sum over the batches is the mean over all? Gradients add up in
-# `.grad` by themselves; what was there before must go. And `.item()` turns a tensor into a number.
+# and by what divided, so that the sum over the batches is the mean over all tokens? Gradients add
+# up in `.grad` by themselves; what was there before must go. And `.item()` turns a tensor into a
+# number.
 #
 # </details>
 #
-# Does accumulation give the large batch's gradient? We take three batches of unequal size, one
-# after another and as one, with the library's loss; and the mean of the three means, which is what
-# many programs compute:
+# Does accumulation give the large batch's gradient? We take three batches of unequal size, once one
+# after another and once as one large batch, with the library's loss. For comparison we also take
+# the mean of the three means, which is what many programs compute:
 
 # %% tags=["nbval-ignore-output"]
 data = prepare(DataConfig())
@@ -240,11 +244,11 @@ for name, weight in {
     print(f"{name:20} differs by {difference:.1%}")
 
 # %% [markdown]
-# Add up sums and divide once by all tokens, and it is the large batch. The mean of the batches'
-# means is not: there a token in a small batch counts more. In 2024 it turned out that a widely used
-# training library had divided like this for years ([Hugging
-# Face](https://huggingface.co/blog/gradient_accumulation)). The same mistake lurks with several
-# GPUs, each of which has its own batch (chapter 15).
+# If you add up the sums and divide once by the number of all tokens, you get the gradient of the
+# large batch. The mean of the batches' means is something else: in it, a token of a small batch
+# counts more. In 2024 it turned out that a widely used training library had computed this mean of
+# means for years ([Hugging Face](https://huggingface.co/blog/gradient_accumulation)). The same
+# mistake lurks with several GPUs, each of which has its own batch (chapter 15).
 #
 # ## Smoke tests
 #
@@ -252,7 +256,7 @@ for name, weight in {
 # mistakes.
 #
 # **Overfit one batch.** Train on the same few sentences again and again. Any working program
-# memorizes them. If it cannot, there is no point in giving it a million.
+# memorizes them. If yours cannot, there is no point in giving it a million sentences.
 #
 # **Copy.** Random tokens in, the same tokens out, new ones in every step. There is nothing to
 # memorize, so the model has to do what a translator does: look at the source, in order.
@@ -277,7 +281,8 @@ def share_said(model, src):
 
 # %% [markdown]
 # Here are the five wrong programs, beside a right one, each trained by your step. (Source and
-# target share one embedding here, so a model without positions in the one has none in the other.)
+# target share one embedding here, so a model without positions in the source has none in the target
+# either.)
 
 # %%
 training_step = mine("training_step")
@@ -335,18 +340,19 @@ mean_and_spread(runs)
 
 # %% [markdown]
 # Two of the five reach a loss near zero in both tests, nearly as low as the right program's or
-# lower, and cannot copy a single row. Without the shift, and with the future in sight, the model
-# copies from its own input what it must predict; when it has to continue on its own, that input is
-# not there. **A loss that is lower than it should be is a warning.** The other mistakes show in the
-# loss, but look at “no positions”: it nearly memorizes one batch all the same, since a set of
-# tokens is enough to tell sixteen sentences apart. Only copying finds it.
+# lower, and yet they cannot copy a single row. Without the shift, or with the future in sight, the
+# model copies what it must predict from its own input; when it has to continue on its own, that
+# input is missing. **A loss that is lower than it should be is a warning.** The other mistakes show
+# in the loss, but look at “no positions”: that model nearly memorizes one batch all the same, since
+# the set of its tokens is enough to tell each of sixteen sentences from the others. Only the copy
+# task finds this mistake.
 #
-# So: do both tests, and let the model's output decide.
+# So do both tests, and let the model's output decide.
 #
 # Two more numbers cost nothing. Before the first step a model knows nothing, so with a large
-# vocabulary its loss should be near that of a uniform guess, $\ln V$. And there is a loss that says
-# that the model has learned how frequent each piece is, and nothing else: the **unigram entropy**
-# of the text. On real text, with 4,000 pieces:
+# vocabulary its loss should be near that of a uniform guess, $\ln V$. And a model that has learned
+# how frequent each piece is, and nothing else, has a loss equal to the **unigram entropy** of the
+# text (chapter 10). On real text, with 4,000 pieces:
 
 # %%
 batch = make_batch(data.train, plan[0])
@@ -387,9 +393,9 @@ check(noam_rate)
 #
 # </details>
 #
-# It rises linearly for `warmup` steps, then falls in proportion to 1/√step. The figure has three of
-# this kind and the library's other schedule, `budget`, for a run of 20,000 steps: it warms up over
-# a share of the budget and follows a cosine down to zero at its end.
+# The rate rises linearly for `warmup` steps, then falls in proportion to 1/√step. The figure has
+# three schedules of this kind and the library's other one, `budget`, for a run of 20,000 steps.
+# `budget` warms up over a given share of the run and then follows a cosine down to zero at its end.
 
 # %%
 noam_rate = mine("noam_rate")
@@ -408,14 +414,15 @@ show(
 print(f"the paper's peak: {noam_rate(4000, 512, 4000):.1e}")
 
 # %% [markdown]
-# A longer warm-up lowers the peak, and so does a wider model. One thing the paper's schedule does
-# not know: when training will end.
+# A longer warm-up lowers the peak, and so does a wider model. There is one thing that the paper's
+# schedule does not know: when training will end.
 #
 # ## Batches
 #
-# A batch is a rectangle, sentences are not. How should the size of a batch be measured? A number of
-# *sentences* gives batches of very different amounts of work. A number of *tokens*, padding
-# included, gives batches that all fit into the same memory and take about the same time.
+# A batch is a rectangle, but sentences differ in length. How should the size of a batch be
+# measured? A fixed number of *sentences* gives batches with very different amounts of work. A fixed
+# number of *tokens*, padding included, gives batches that all fit into the same memory and take
+# about the same time.
 #
 # ### Plan the batches
 #
@@ -424,7 +431,7 @@ print(f"the paper's peak: {noam_rate(4000, 512, 4000):.1e}")
 # `lengths` are the lengths of the sentences. Return lists of sentence numbers: from the shortest
 # sentence to the longest, as many in each batch as fit into `batch_tokens`, padding included. Of
 # two sentences of the same length, the one with the lower number comes first. A sentence that is
-# too long by itself is a batch of its own; no sentences give no batches.
+# longer than `batch_tokens` gets a batch of its own. For an empty list, return an empty list.
 
 # %%
 def plan_batches(lengths, batch_tokens):
@@ -469,16 +476,17 @@ columns = ["batches", "smallest", "median", "largest", "padding"]
 pd.DataFrame([describe(plan) for plan in plans.values()], columns=columns, index=plans)
 
 # %% [markdown]
-# Random sentences waste more than four tenths of the work on padding. Sorted sentences waste
-# little, but then the largest batch is five times the smallest, and the memory must be there for
-# the largest. Batches by tokens have neither fault. (The smallest is what was left over at the
-# end.) In training they are shuffled, so that short and long ones alternate.
+# Batches of random sentences waste more than four tenths of the work on padding. Batches of sorted
+# sentences waste little, but then the largest batch is five times the smallest, and there must be
+# memory for the largest. Batches by tokens have neither fault. (The smallest is what was left
+# over.) In training, the order of the batches is shuffled, so that short and long sentences
+# alternate.
 #
 # ## A training run of your own
 #
 # Now the loop. The rate rises linearly to `peak` at step `warmup` and falls in proportion to
-# 1/√step after it, which is equation (3) with a peak of one's choice; Adam has the paper's
-# settings: $\beta_1 = 0.9$, $\beta_2 = 0.98$, $\varepsilon = 10^{-9}$ (section 5.3).
+# 1/√step after it, which is equation (3) with a peak of your choice. Adam has the paper's settings:
+# $\beta_1 = 0.9$, $\beta_2 = 0.98$, $\varepsilon = 10^{-9}$ (section 5.3).
 #
 # ### The loop
 #
@@ -505,8 +513,8 @@ check(train_model)
 #
 # </details>
 #
-# First the toy task: your Transformer, from random numbers, has to copy. It is judged by what it
-# says, through your loop of chapter 1:
+# First the toy task: your Transformer, starting from random weights, has to learn to copy. It is
+# judged by what it says, with your loop from chapter 1:
 
 # %%
 train_model, Transformer = mine("train_model"), mine("Transformer")
@@ -542,13 +550,13 @@ assert right >= 97, "not as on our machines: restart the kernel and run all cell
 
 # %% [markdown]
 # That is a Transformer that learns, in a training program that is yours. (A smoothed loss cannot
-# reach zero. And it starts far above $\ln 20 = 3.0$: with one table for input and output and with
-# embeddings scaled by √d_model, an untrained model says again what it has just read (chapter 3),
-# which is hardly ever right here. Among 4,000 pieces this shows less.)
+# reach zero. It also starts far above $\ln 20 = 3.0$: with one table for input and output and with
+# embeddings scaled by √d_model, an untrained model repeats what it has just read (chapter 3), which
+# is hardly ever right here. With 4,000 pieces the effect is smaller.)
 #
-# And German. A small Transformer, one layer on each side, on the bundled text. The curve of the
-# course's own runs, over three seeds, comes with the course; the first steps of yours are added to
-# it. If you have some minutes, set `STEPS` to 600 and run the cells again:
+# Now German. You train a small Transformer, with one layer on each side, on the bundled text. The
+# course brings the mean curve of three such runs; the figure adds the first steps of yours. If you
+# have a few minutes, set `STEPS` to 600 and run the cells again:
 
 # %%
 TEXT = np.arange(len(data.train))  # the numbers of all sentences
@@ -608,7 +616,7 @@ print(f"by frequencies alone {by_frequency:.2f}, the course's after 600 {mean['s
 assert abs(own[last] - mean[f"step {last}"]) < 0.5, "far from the course's: does your loop pass?"
 
 # %% [markdown]
-# What does it say by now?
+# What does your model say by now?
 
 # %%
 for sentence in ("Where is my car?", "Tom is not at home.", "I love you."):
@@ -616,17 +624,17 @@ for sentence in ("Where is my car?", "Tom is not at home.", "I love you."):
     print(f"{sentence:22}", tokenizer.decode([says(mine_now, src)])[0])
 
 # %% [markdown]
-# After a hundred steps its loss is already below the line, the best that the frequencies of the
-# pieces alone allow, and its sentences end. After six hundred it is far below; the course's
-# translator was trained for 14,000 steps with larger batches. Your laptop can do that:
-# `transformer-lib train course_transformer` trains the library's model, with progress, checkpoints
-# and a curve.
+# After a hundred steps its loss is already below the line, which is the best that the frequencies
+# of the pieces alone allow, and its sentences come to an end. After six hundred steps the loss is
+# far below that line. The course's translator was trained for 14,000 steps with larger batches.
+# Your laptop can do that, too: `transformer-lib train course_transformer` trains the library's
+# model and shows its progress, saves checkpoints and draws a curve.
 #
 # ## How high a rate, and how soon?
 #
-# What does the peak rate do, and what does a warm-up? A small post-norm Transformer, 120 steps on
-# real text, four peak rates, each from the first step on or after a warm-up of 30 steps, five seeds
-# each:
+# How much does the peak rate matter, and how much the warm-up? We train a small post-norm
+# Transformer for 120 steps on real text, at four peak rates, each in force from the first step on
+# or reached after a warm-up of 30 steps, with five seeds each:
 
 # %%
 def train_on_text(peak, warmup, seed, steps=120):
@@ -677,22 +685,24 @@ assert loss["min"]["0.016 after a warm-up"] < loss["min"]["0.016 from the first 
 )
 
 # %% [markdown]
-# With too low a rate the model learns slowly, with too high a rate not at all: from the first step
-# on, the highest rate ends at the unigram entropy. That model has learned how frequent each piece
-# is, and nothing else. At the rate that is best here the warm-up costs a little, with each of the
-# five seeds (presumably because 30 steps of the 120 are half wasted); at twice that rate the two
-# are within the spread. At four times that rate it rescues some of the five runs and not the
-# others: look at the spread. (A single seed may show a triumph here, or nothing.) So a warm-up
-# widens the range of rates that work, but not by much in a shallow model. How much it matters grows
-# with the depth (chapter 9).
+# With too low a rate the model learns slowly; with too high a rate it learns next to nothing.
+# Without a warm-up, the highest rate ends at the unigram entropy: that model has learned how
+# frequent each piece is, and nothing else.
+#
+# At the rate that is best here, the warm-up costs a little, with each of the five seeds (presumably
+# because for 30 of the 120 steps the rate is on average only half as high). At twice that rate, the
+# difference between warm-up and none is within the spread. At four times that rate, the warm-up
+# rescues some of the five runs and not the others: look at the spread. (A single seed could show a
+# triumph here, or nothing.) So a warm-up widens the range of rates that work, but not by much in a
+# shallow model. It matters more, the deeper the model is (chapter 9).
 #
 # ### Adam's betas, and weight decay
 #
 # Adam divides the running mean of the gradients ($\beta_1$) by the root of the running mean of
 # their squares ($\beta_2$), plus a small ε. A mean with $\beta$ remembers about $1/(1 - \beta)$
-# steps: PyTorch's $\beta_2 = 0.999$ a thousand, the paper's 0.98 fifty. What difference does it
-# make? Let a gradient be of size 1 for a hundred steps, then ten times as large for ten steps, then
-# 1 again. How large are Adam's steps, in units of the learning rate?
+# steps: a thousand with PyTorch's $\beta_2 = 0.999$, fifty with the paper's 0.98. What difference
+# does it make? Let a gradient be of size 1 for a hundred steps, then ten times as large for ten
+# steps, then 1 again. How large are Adam's steps, in units of the learning rate?
 
 # %%
 def adam_steps(gradients, beta1, beta2):
@@ -718,18 +728,19 @@ for name, (_, size) in sizes.items():
     print(f"{name}: in the ten strange steps together {strange:.1f}, at the end {size[-1]:.2f}")
 
 # %% [markdown]
-# Ten steps with large gradients: strange batches. About thirty steps later both take small steps.
-# With 0.98 Adam is back at its pace at the end of the picture, 290 steps later; with 0.999 it still
-# walks at half of it. And the strange batches themselves have moved the weight further with 0.999,
-# which takes longer to notice them. In return, a mean over fewer steps is noisier. (The paper
-# gives no reason for 0.98. Whether it matters for our small text is not measured here.)
+# The ten steps with large gradients play the part of strange batches. About thirty steps later,
+# Adam takes small steps with both values of $\beta_2$. With 0.98 it is back at its old pace at the
+# end of the picture, 290 steps later; with 0.999 it still moves at about half that pace. And the
+# strange batches themselves have moved the weight farther with 0.999, which takes longer to notice
+# them. On the other hand, a mean over fewer steps is noisier. (The paper gives no reason for 0.98.
+# Whether it matters for our small text is not measured here.)
 #
-# **Weight decay** pulls every weight towards zero, so that only the weights that are needed stay
-# large. If it is added to the gradient, as in plain gradient descent, it does not survive Adam's
-# division: a weight with large gradients is hardly pulled at all. **AdamW** subtracts it separately
-# from Adam's step, the same share of every weight ([Loshchilov and Hutter
-# 2019](https://arxiv.org/abs/1711.05101)). Two weights of 1 whose gradients are random, small for
-# one and a hundred times as large for the other, after a thousand steps:
+# **Weight decay** pulls every weight toward zero, so that only the weights that are needed stay
+# large. If this pull is added to the gradient, as in plain gradient descent, Adam's division
+# distorts it: a weight with large gradients is hardly pulled at all. **AdamW** subtracts the same
+# share of every weight, separately from Adam's step ([Loshchilov and Hutter
+# 2019](https://arxiv.org/abs/1711.05101)). Here are two weights that start at 1 and get random
+# gradients, small for one and a hundred times as large for the other, after a thousand steps:
 
 # %%
 for kind in (torch.optim.Adam, torch.optim.AdamW):
@@ -745,17 +756,18 @@ for kind in (torch.optim.Adam, torch.optim.AdamW):
     print(f"{kind.__name__:6} with small gradients {small:.2f}, with large ones {large:.2f}")
 
 # %% [markdown]
-# With Adam the weight with small gradients has lost half, the one with large gradients next to
-# nothing. With AdamW both have lost about a tenth, $1 - (1 - 0.001 \cdot 0.1)^{1000}$, apart from
-# the noise. (The paper has no weight decay; most language models since are trained with AdamW.)
+# With Adam, the weight with small gradients has lost half its size, the one with large gradients
+# next to nothing. With AdamW both have lost about a tenth, $1 - (1 - 0.001 \cdot 0.1)^{1000}$,
+# apart from the noise. (The paper has no weight decay; most language models since are trained with
+# AdamW.)
 #
-# ## Too well learned
+# ## Learned too well
 #
-# A model that sees the same sentences again and again gets better at *these*. We train on only
-# 4,000 sentences, for 1,000 steps and with three seeds, and measure the loss on these sentences and
-# on others, at three rates of dropout. **Dropout** (section 5.4) sets each channel of a sublayer's
-# output to zero with probability p, at random in each step, and scales the others up by $1/(1 -
-# p)$, so that no unit can rely on another being there:
+# A model that sees the same sentences again and again gets better at *these*. One remedy is
+# **dropout** (section 5.4): it sets each channel of a sublayer's output to zero with probability p,
+# at random in each step, and scales the others up by $1/(1 - p)$, so that no unit can rely on
+# another being there. We train on only 4,000 sentences, for 1,000 steps, with three values of p and
+# three seeds each, and measure the loss on these sentences and on others:
 
 # %%
 VALID = data.valid.sources[:300], [german[0] for german in data.valid.references[:300]]
@@ -785,8 +797,8 @@ def as_examples(sources, targets):
         yield rows, shift_right(labels), labels
 
 # %% [markdown]
-# One run of the experiment: the step above with a schedule that falls to zero, and a look at both
-# kinds of sentences every 200 steps.
+# One run of the experiment: your training step with a schedule that falls to zero, and a
+# measurement on both kinds of sentences every 200 steps.
 
 # %%
 def model_and_steps(sentences, dropout, smoothing, seed, steps):
@@ -832,13 +844,14 @@ mean_and_spread(by_dropout[["case", "seed", *some]])
 # On the sentences that they train on, all three get better and better. On the others they are best
 # somewhere around 200 to 400 steps and then get worse, by almost a nat without dropout: that is
 # **overfitting**, and it cannot be seen in the training loss. With more dropout the model learns
-# its text more slowly and loses less afterwards. At their best points the three are hardly apart:
-# on so little text dropout does not make a better model, it makes stopping too late less costly.
-# The other remedies are to stop in time, and more text.
+# its own sentences more slowly and gets less bad on the others. At their best points the three
+# hardly differ: on so little text, dropout does not make a better model, but it makes stopping too
+# late less costly. The other remedies are stopping in time and more text.
 #
 # And label smoothing? It is meant to curb overconfidence. How sure of the right piece is a model
-# trained with each ε? We train on the whole text for 1,000 steps, with three seeds, and plot what
-# share of the positions in unseen sentences falls into each of twenty equal bins:
+# trained with each ε? We train on the whole text for 1,000 steps, with three seeds, and plot a
+# histogram of p, the probability of the right piece, over the positions of unseen sentences, in
+# twenty equal bins:
 
 # %%
 BINS = 20
@@ -878,16 +891,17 @@ show(
 mean_and_spread(certainties.drop(columns=middles))
 
 # %% [markdown]
-# At the left end all are alike: often the model expected something else, and no smoothing changes
-# that. At the other end those trained with smoothing stop a little beyond the optimum (the dashed
-# lines). Without smoothing nearly a fifth of all right pieces get more than 0.98; with ε = 0.1 none
-# does, and with 0.2 hardly any gets more than 0.9. Why beyond it at all, if 0.9 is the best answer?
-# Dropout is off when we measure, and with it off a model is surer than it was in training. That is
-# a part of it: trained without dropout, fewer than half as many pass 0.9.
+# At the left end all models are alike: often the model expected something else, and no smoothing
+# changes that. At the other end, the models trained with smoothing stop a little beyond the optimum
+# (the dashed lines). Without smoothing, nearly a fifth of all right pieces get more than 0.98; with
+# ε = 0.1 none does, and with 0.2 hardly any gets more than 0.9. Why do they go beyond the optimum
+# at all, if with ε = 0.1 the best answer is 0.9? Dropout is off when we measure, and then a model
+# is surer than it was in training. That is a part of the reason: in a model trained without
+# dropout, fewer than half as many pieces pass 0.9.
 #
-# Does smoothing help? The paper says: it “hurts perplexity” and “improves accuracy and BLEU score”
-# (section 5.4). The Transformer of this course, 2,000 steps with each ε, three seeds, the loss
-# being the plain −ln p on validation sentences:
+# Does smoothing help? According to the paper it “hurts perplexity” but “improves accuracy and BLEU
+# score” (section 5.4). Here is the Transformer of this course after 2,000 steps with each ε, three
+# seeds each; the loss is the plain −ln p on validation sentences:
 
 # %%
 smoothed = variants("ε = 0", "as it is", "ε = 0.2").replace("as it is", "ε = 0.1")
@@ -895,18 +909,19 @@ mean_and_spread(smoothed)
 
 # %% [markdown]
 # BLEU does not tell the three apart with three seeds. The loss does: 0.2 hurts it, 0.1 hardly. So
-# after 2,000 steps on our small text the first half of the sentence holds for 0.2, and the second
-# half is not confirmed. (The paper trained for fifty times as many steps, on ninety times as many
-# sentences.)
+# after 2,000 steps on our small text, the first half of the paper's sentence holds for 0.2, and the
+# second half is not confirmed. (The paper trained for fifty times as many steps, on ninety times as
+# many sentences.)
 #
 # ### The mean of several checkpoints
 #
 # ●○○ · 10 minutes · what the paper's models are (section 6.1)
 #
-# While a model trains, its weights swing around the point they are moving towards. The paper's
-# models are not the last state of a run but the mean of the last 5 (base, saved ten minutes apart)
-# or 20 (big). `states` is a list of state dictionaries. Return a new one, with the mean of each
-# tensor; the given ones stay as they are.
+# While a model trains, its weights swing around the point that they are moving toward. A
+# **checkpoint** is a state of the weights that is saved during training. The paper's models are not
+# the last state of a run but the mean of the last 5 checkpoints (base, saved ten minutes apart) or
+# the last 20 (big). `states` is a list of state dictionaries. Return a new one, with the mean of
+# each tensor; the given ones stay as they are.
 
 # %%
 def average_checkpoints(states):
@@ -922,9 +937,9 @@ check(average_checkpoints)
 #
 # </details>
 #
-# We average five states of a run, 20 steps apart, once at a rate that stays high and once at one
-# that falls to zero, and compare the loss on unseen sentences with that of the last state, after
-# 600 steps and after 1,800:
+# We average five states of a run, 20 steps apart, once with a rate that stays high and once with a
+# rate that falls to zero. On unseen sentences we compare the loss of this mean with the loss of the
+# last state, after 600 steps and after 1,800:
 
 # %%
 average_checkpoints = mine("average_checkpoints")
@@ -957,16 +972,17 @@ mean_and_spread(averages, digits=3)
 
 # %% [markdown]
 # Where the rate stays high, the mean is better than the last state with each of the three seeds, by
-# five hundredths on average after 600 steps. Where the rate falls to zero, the last states hardly
-# differ, and there is nothing to gain. (After 600 steps the falling rate ends worse; after 1,800 the
-# last states of three seeds cannot tell the two apart.)
+# five hundredths of a nat on average after 600 steps. Where the rate falls to zero, the five states
+# hardly differ, and there is nothing to gain. (After 600 steps, the last state is worse with the
+# falling rate; after 1,800 steps, three seeds cannot tell the two rates apart.)
 #
 # ## Sixteen bits
 #
-# **bfloat16** has the range of fp32 and only 8 bits of precision. Matrix products need half the
-# memory traffic, and modern processors multiply such numbers several times as fast. **Mixed
-# precision**: products in bfloat16, everything that accumulates in fp32. What happens if the
-# weights are kept in bfloat16 as well?
+# **bfloat16** has the range of float32 (**fp32**) but only 8 bits of precision. Matrix products in
+# it need half the memory traffic, and modern processors compute them several times as fast. In
+# **mixed precision**, products are computed in bfloat16, and everything that accumulates small
+# contributions, such as sums and weights, is kept in fp32. What happens if the weights are kept in
+# bfloat16 as well?
 
 # %%
 weight = torch.tensor(1.0, dtype=torch.bfloat16)
@@ -979,11 +995,13 @@ for dtype in (torch.float16, torch.bfloat16):
     print(f"{dtype}: largest {info.max:.0e}, 1e-8 is {tiny:.0e}, after 1 comes {1 + info.eps:.4f}")
 
 # %% [markdown]
-# A thousand steps, and nothing has moved: each is smaller than half the distance to the next
-# number. So the weights stay in fp32, and `torch.autocast` makes 16-bit copies for the products. In
-# float16 small gradients become zero, so the loss is scaled up before the backward pass and the
-# gradients down again after it; and scores above 65,504 become infinite, which that does not
-# prevent. bfloat16 has neither problem.
+# After a thousand steps nothing has moved, because each step is smaller than half the distance to
+# the next number. So the weights stay in fp32, and `torch.autocast` makes 16-bit copies for the
+# products.
+#
+# float16 has two problems. Small gradients become zero, so the loss is scaled up before the
+# backward pass and the gradients are scaled down again after it. And scores above 65,504 become
+# infinite, which this scaling does not prevent. bfloat16 has neither problem.
 #
 # What does bfloat16 change, and how much time does it save on this machine?
 
@@ -1013,8 +1031,8 @@ assert abs(exact[0] - rounded[0]) < 0.02 and cosine > 0.99, (
 
 # %% [markdown]
 # The loss differs in the fourth decimal, the direction of the gradient hardly at all. If your
-# processor has instructions for it (`avx512_bf16` or AMX), the second time is shorter; if not, the
-# library (`precision="auto"`) stays in fp32.
+# processor has instructions for bfloat16 (`avx512_bf16` or AMX), the second time is shorter; if
+# not, the library (`precision="auto"`) stays in fp32.
 #
 # ## Three silent faults
 #
@@ -1050,8 +1068,8 @@ def broken_training(model, optimizer, batches, held_out, every):
 #
 # ●●○ · 30 minutes · find the bugs of a program that trains
 #
-# The same program without its faults. Three choices are not among them: a loss without smoothing,
-# the norm of 1, and a mean of the held-out batches' means.
+# Write the same program without its faults. Three choices are not faults: a loss without smoothing,
+# clipping to a norm of 1, and a mean of the held-out batches' means.
 
 # %%
 def mended_training(model, optimizer, batches, held_out, every):
@@ -1063,13 +1081,13 @@ check(mended_training)
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Go through the program line by line and ask of each: what is there at this moment? Which tokens
-# are in the mean, what is in `.grad`, in which mode is the model?
+# Go through the program line by line, and ask at each line what is there at this moment: which
+# tokens are in the mean, what is in `.grad`, which mode is the model in?
 #
 # </details>
 #
-# What does each program say of itself, and how good is the model that it makes? A small model, 300
-# steps, three seeds:
+# What does each program report, and how good is the model that it trains? We train a small model
+# for 300 steps, with three seeds:
 
 # %%
 mended_training = mine("mended_training")
@@ -1092,10 +1110,10 @@ mean_and_spread(over_seeds(trained_by, cases, "11_mended", seeds=3))
 
 # %% [markdown]
 # The broken program reports 2.1 for a model that pays 3.5 per real token: much of what it averages
-# is padding, which is easy to predict. When numbers are too good, nobody looks for a fault. (That
-# its model is the better one here is no excuse. Presumably it is because from its first measurement
-# on it trains without dropout, which so short a run hardly needs; to know, one would have to mend
-# one fault at a time.)
+# is padding, which is easy to predict. When numbers are too good, nobody looks for a fault. (Its
+# model is the better one here, but that is no excuse. Presumably the reason is that from its first
+# measurement on, the broken program trains without dropout, which so short a run hardly needs; to
+# be sure, you would have to mend one fault at a time.)
 #
 # ## Common mistakes
 #
@@ -1103,9 +1121,9 @@ mean_and_spread(over_seeds(trained_by, cases, "11_mended", seeds=3))
 # is exactly zero makes the loss infinite. The demonstration of label smoothing in The Annotated
 # Transformer writes such zeros by hand; their logarithm is −∞, and the figure stays empty (reports
 # [109](https://github.com/harvardnlp/annotated-transformer/issues/109) and
-# [117](https://github.com/harvardnlp/annotated-transformer/issues/117)). In a model the zero comes
-# from rounding: the softmax of large logits, and then its logarithm. `log_softmax` does both at
-# once and never meets it:
+# [117](https://github.com/harvardnlp/annotated-transformer/issues/117)). In a model such a zero
+# comes from rounding, when the softmax of large logits is computed first and its logarithm
+# afterwards. `log_softmax` does both at once and never meets the zero:
 
 # %%
 predict = torch.tensor([[0.0, 0.2, 0.7, 0.1, 0.0]])
@@ -1124,13 +1142,13 @@ print("smoothed loss: ", -(q * logits.softmax(dim=-1).log()).sum().item())
 #
 # ## Summary
 #
-# 1. Cross-entropy is −ln p of the right piece; e to its mean over real tokens is the perplexity.
-#    Smoothed losses do not go to zero, and losses with different ε cannot be compared.
+# 1. Cross-entropy is −ln p of the right piece; the perplexity is e to the power of its mean over
+#    real tokens. Smoothed losses do not go to zero, and losses with different ε cannot be compared.
 # 2. A step: clear, add up gradients of sums, divide once, clip, step.
 # 3. Overfit one batch, copy random tokens, and judge by the model's output: the lowest losses
 #    belonged to the programs that could do nothing.
-# 4. Warm up, then come down; count batches in tokens; measure on sentences that were not trained
-#    on.
+# 4. Raise the rate gradually, then lower it; measure the size of batches in tokens; evaluate on
+#    sentences that the model was not trained on.
 # 5. Overfitting shows only on unseen sentences, and dropout delays it; a mean of checkpoints helps
 #    where the rate is still high.
 # 6. Products in bfloat16, sums and weights in fp32.

@@ -13,23 +13,23 @@
 # %% [markdown]
 # # 12 · Decoding
 #
-# A trained model gives the probability of each next piece. A translation is what a *search* makes
-# of it. In this chapter you write that search, and everything around it, from text to text, until
-# your own module translates without the course. By the end you can
+# A trained model gives the probability of each next piece. It takes a *search* to turn these
+# probabilities into a translation. In this chapter you write that search and everything around it,
+# from text to text, until your own module translates without the course. By the end you can
 #
 # - write greedy and beam search, and read a beam search as a tree,
 # - say what the length penalty is for, and measure whether it helps,
-# - sample with a temperature, from the top k, from a nucleus, and say when one should,
+# - sample with a temperature, from the top k, from a nucleus, and say when to sample,
 # - say what a cache keeps and why it changes nothing, measure what it saves, and compute its
 #   memory,
 # - say what a translator does with input that it was not made for.
 #
-# Reading takes about forty minutes, computing about one.
+# Reading takes about forty minutes, running the cells about one.
 #
 # **Predict first.** Greedy search takes the likeliest piece at each step and never looks back. Beam
 # search keeps several translations in progress; with 16 of them it finds more probable
-# translations. How many BLEU points is that worth? And: a model that translates single sentences at
-# 50 BLEU gets two of them at once. How many points remain?
+# translations. How many BLEU points is that worth? And a second question: a model that translates
+# single sentences with 50 BLEU is given two sentences at once. How many points remain?
 
 # %%
 import math
@@ -61,8 +61,8 @@ from transformer_lib.vocabulary import BOS, EOS, PAD
 # %% [markdown]
 # ## What the model knows
 #
-# The model is the one that you built in chapter 10, with the weights of the course's translator (or
-# the course's, where you have none yet):
+# The model is the one that you built in chapter 10 (or the course's, if you have none yet), with
+# the weights of the course's translator:
 
 # %%
 trained = load_trained("transformer")
@@ -102,8 +102,8 @@ for piece, p in zip(tokenizer.pieces(best.indices.tolist()), best.values.exp().t
 # %% [markdown]
 # ## Greedy search
 #
-# You wrote it in chapter 1: take the best, append it, ask again, until `</s>` or a limit (a model
-# that has not learned to stop might go on forever).
+# You wrote it in chapter 1: take the likeliest piece, append it, ask again, until `</s>` or a limit
+# (a model that has not learned to stop might go on forever).
 
 # %%
 greedy_decode = mine("greedy_decode")
@@ -120,15 +120,16 @@ assert greedy_search(trained.model, torch.tensor([[*src, EOS]])) == [greedy], (
 print("the same as the library's")
 
 # %% [markdown]
-# Each choice is the best one at its place. The sentence need not be the best one: a start that
-# looks a little worse may go on much better, and greedy search never sees it.
+# Each choice is the best one at its step, but the whole sentence need not be the best sentence: a
+# start that looks a little worse may continue much better, and greedy search never sees such a
+# continuation.
 #
 # ## Beam search
 #
 # Keep the `beam_size` best prefixes (the **hypotheses**) instead of one. At each step, extend each
-# of them by every piece of the vocabulary, and of all these candidates keep the best again. One
-# that ends in `</s>` is finished and leaves the beam. Two steps by hand, with a vocabulary of
-# three, *a*, *b* and `</s>`:
+# of them by every piece of the vocabulary, and again keep the best `beam_size` of all these
+# candidates. A candidate that ends in `</s>` is finished and leaves the beam. Here are two steps by
+# hand, with a vocabulary of three, *a*, *b* and `</s>`:
 
 # %%
 P = {"": {"a": 0.5, "b": 0.4, "</s>": 0.1}}
@@ -139,16 +140,16 @@ pd.DataFrame(rows, columns=["two steps", "product", "p"]).sort_values("p", ascen
 # %% [markdown]
 # Greedy search takes *a*, the better first step, and ends with `a </s>`, which has p = 0.2. A beam
 # of two keeps *a* and *b* (`</s>`, with 0.1, comes third and is dropped), looks at all six
-# continuations together, and finds `b </s>`, p = 0.36.
-# (In code, products of probabilities become sums of their logarithms.)
+# continuations together, and finds `b </s>`, p = 0.36. (In code, products of probabilities become
+# sums of their logarithms.)
 #
 # ### One step of it
 #
 # ●●○ · 15 minutes · the one step that beam search repeats
 #
-# `scores` are ln p of the hypotheses so far, (hypotheses,), `log_p` is ln p of their next tokens,
-# (hypotheses, vocab_size). Return three tensors of length `beam_size`, the best first: the new
-# scores, the number of the hypothesis that is continued, the token that continues it.
+# `scores`, (hypotheses,), are ln p of the hypotheses so far; `log_p`, (hypotheses, vocab_size), is
+# ln p of their next tokens. Return three tensors of length `beam_size`, the best first: the new
+# scores, the numbers of the hypotheses that are continued, and the tokens that continue them.
 #
 # What passes its `check` is kept in `my_transformer.py` beside this notebook. After a first try,
 # `solution("best_continuations")` in a cell of its own shows one way.
@@ -169,14 +170,15 @@ check(best_continuations)
 # </details>
 #
 # At the end there are several finished hypotheses, of different lengths. Each further piece
-# multiplies by a probability below 1, so $\ln p$ is biased against long sentences.
-# The **length penalty** ([Wu et al. 2016](https://arxiv.org/abs/1609.08144), equation 14)
-# compensates for this: compare
+# multiplies $p$ by a number below 1, so $\ln p$ is biased against long sentences. The **length
+# penalty** ([Wu et al. 2016](https://arxiv.org/abs/1609.08144), equation 14) compensates for this.
+# Hypotheses are compared by
 #
 # $$\frac{\ln p(y)}{lp(y)}, \qquad lp(y) = \left(\frac{5 + |Y|}{6}\right)^{\alpha}$$
 #
-# α = 0 is no penalty; with α = 1 long sentences are compared almost by their mean ln p per piece.
-# The Transformer's authors take 0.6, with a beam of 4 (section 6.1).
+# where $|Y|$ is the number of pieces. With α = 0 there is no penalty; with α = 1 long sentences are
+# compared almost by their mean ln p per piece. The Transformer's authors use α = 0.6, with a beam
+# of 4 (section 6.1).
 #
 # ### The length penalty
 #
@@ -210,13 +212,13 @@ best_continuations, length_penalty = mine("best_continuations"), mine("length_pe
 # `BOS`, and returns ln p of each next token. Return the finished hypotheses as lists of tokens,
 # without `BOS` and `EOS`, the best one first, at most `beam_size`. In each step, in detail:
 #
-# 1. Take the best `2 * beam_size` candidates (all, if there are fewer). As many as that, because
-#    half of them may end.
+# 1. Take the best `2 * beam_size` candidates (all, if there are fewer): twice as many as the beam
+#    holds, because up to half of them may end.
 # 2. A candidate that ends in `EOS` is finished if it is among the first `beam_size`, and dropped if
 #    not. Of the others the first `beam_size` go on. A continuation with ln p = −∞ is not a
 #    candidate.
-# 3. Stop when `beam_size` hypotheses are finished, or when none goes on. In step `max_len` only
-#    `EOS` may follow: unlike in chapter 1, `EOS` counts.
+# 3. Stop when `beam_size` hypotheses are finished, or when no candidate goes on. Unlike in chapter
+#    1, `max_len` counts `EOS`, so in step `max_len` only `EOS` may follow.
 #
 # Finished hypotheses are compared by ln p divided by `length_penalty`, with `EOS` counted.
 
@@ -236,9 +238,9 @@ check(beam_search)
 #
 # </details>
 #
-# A beam so wide that nothing is ever dropped looks at all sentences there are. So it must find the
-# best of them. Here it is compared with an **exhaustive search**, in twenty toy models of five
-# tokens, at most three of them in a sentence:
+# A beam so wide that nothing is ever dropped looks at all possible sentences, so it must find the
+# best of them. Here it is compared with an **exhaustive search**, in twenty toy models with five
+# tokens and with sentences of at most three tokens:
 
 # %%
 beam_search = mine("beam_search")
@@ -274,7 +276,8 @@ for width in (1, 2, 4, 200):
 assert hits == 20, "the widest beam does not always find the best sentence"
 
 # %% [markdown]
-# And on a sentence, beside the library's, which does this for many sentences at once:
+# Now your search on a real sentence, compared with the library's, which searches for many sentences
+# at once:
 
 # %%
 found = beam_search(next_log_p, 3, 0.6, len(src) + 51)
@@ -284,7 +287,7 @@ for hypothesis in theirs:
     print(f"{hypothesis.log_p:6.2f}  {tokenizer.decode([hypothesis.tokens])[0]}")
 
 # %% [markdown]
-# The search as a tree; the number under each piece is ln p of the prefix up to it. Move the
+# Here is the search as a tree; the number under each piece is ln p of the prefix up to it. Move the
 # slider to 1 and let it unfold:
 
 # %%
@@ -292,17 +295,17 @@ show_chart(beam_tree(trace(next_log_p, 3, lambda token: PIECES[token])))
 
 # %% [markdown]
 # The greedy translation began with *Er hat auf*. The beam finds a sentence that is more than five
-# times as probable, $e^{-4.27 + 5.98}$, and look what it is: *he has worked after an hour*. Greedy
-# search had *gewartet*, “waited”, the word that mattered. The beginning of the greedy translation,
-# *Er hat auf St*, was dropped in column 4, and *gewar*, the beginning of that word, in column 7.
-# More probable is not the same as better; the model is wrong here, and a better search only brings
-# that to light.
+# times as probable, $e^{-4.27 + 5.98}$, and look at what it says: *he has worked after an hour*.
+# Greedy search had *gewartet*, “waited”, the word that mattered. The beginning of the greedy
+# translation, *Er hat auf St*, was dropped in column 4, and *gewar*, the beginning of that word, in
+# column 7. More probable is not the same as better; the model is wrong here, and a better search
+# only brings that to light.
 #
 # ## Which one is best?
 #
-# Does the penalty help, and the width of the beam? For 300 test sentences and five sizes of the
-# beam we keep the finished hypotheses that the library's search returns, at most as many as the
-# beam is wide, and choose among these with three α:
+# Does the penalty help, and does a wider beam? For 300 test sentences and five sizes of the beam we
+# keep the finished hypotheses that the library's search returns (at most as many as the beam is
+# wide), and choose among them with three values of α:
 
 # %%
 test = load_corpus(DataConfig()).test
@@ -344,25 +347,27 @@ pd.DataFrame(rows, columns=[*columns, "ln p, α=0"], index=pd.Index(BEAMS, name=
 
 # %% [markdown]
 # Look at the last column first. A larger beam does what it promises: it finds more probable
-# translations. They are hardly better. From 1 to 4 the gain is less than a point, from 4 to 16
-# there is none. (Differences of this size, on 300 sentences, are within chance: chapter 13.) The
-# search is not what limits this model, and sixteen hypotheses buy little but work: that was the
-# first half of the opening question.
+# translations. But these are hardly better. From a beam of 1 to a beam of 4 the gain is less than a
+# point; from 4 to 16 there is none. (Differences of this size, on 300 sentences, are within chance:
+# chapter 13.) The search is not what limits this model, and sixteen hypotheses cost much work for
+# little gain: that was the first half of the opening question.
 #
 # And the penalty: without it, output becomes shorter as the beam grows from 1 to 4, and no shorter
-# after that; a larger α makes it longer. In such short sentences both move by one or two tenths of
-# a piece. On ordinary text, whose sentences are longer, very large beams do harm ([Koehn and
-# Knowles 2017](https://arxiv.org/abs/1706.03872)); the most probable translation of all may even be
-# the empty one ([Stahlberg and Byrne 2019](https://arxiv.org/abs/1908.10090)).
+# after that; a larger α makes it longer. In sentences as short as these, both effects are of one or
+# two tenths of a piece. On ordinary text, whose sentences are longer, very large beams do harm
+# ([Koehn and Knowles 2017](https://arxiv.org/abs/1706.03872)); the most probable translation of all
+# may even be the empty one ([Stahlberg and Byrne 2019](https://arxiv.org/abs/1908.10090)).
 #
 # ## Sampling
 #
-# Language models often do not search but **sample**: the next piece is drawn according to its
-# probability. Three knobs are in use. A **temperature** sharpens or flattens ($p^{1/T}$,
-# renormalized). **Top k** draws among the k likeliest pieces only. A **nucleus** ([Holtzman et al.
-# 2020](https://arxiv.org/abs/1904.09751), also called top p) draws among the likeliest pieces, as
-# many as it takes to reach a given share of the probability, such as 0.9: few where the model is
-# sure, many where it is not.
+# Language models often **sample** instead of searching: the next piece is drawn according to its
+# probability. Three settings are in use:
+#
+# - A **temperature** T sharpens or flattens the distribution ($p^{1/T}$, renormalized).
+# - **Top k** draws among the k likeliest pieces only.
+# - A **nucleus** ([Holtzman et al. 2020](https://arxiv.org/abs/1904.09751), also called top p)
+#   draws among the likeliest pieces, as many as are needed to reach a given share of the
+#   probability, such as 0.9: few where the model is sure, many where it is not.
 #
 # ### A nucleus
 #
@@ -382,13 +387,14 @@ check(nucleus)
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Sort, then `cumsum`. A token is kept if those *before* it do not reach p. `scatter`
-# brings sorted values back to their places.
+# Sort, then `cumsum`. A token is kept if those *before* it do not reach p. `scatter` brings sorted
+# values back to their places.
 #
 # </details>
 #
 # Where many continuations are right, as in stories, sampling gives variety (that is Holtzman et
-# al.'s subject). In translation? The first 150 sentences, three seeds each, beside two searches:
+# al.'s subject). And in translation? Here are samples for the first 150 sentences, with three seeds
+# each, and two searches for comparison:
 
 # %%
 nucleus = mine("nucleus")
@@ -448,21 +454,22 @@ for name, several in drawn.items():
 assert all(len(several) == 3 for several in drawn.values()), "run the cell above first"
 
 # %% [markdown]
-# At T = 0.1 it is nearly greedy search. At T = 1 each piece is drawn as the model believes, and
-# every wrong one that is drawn stays: a small probability of something strange at each step is a
-# large one per sentence. That costs about a third of the score. Top k and the nucleus cut the tail
-# off, and with it some of the loss. Sampling that is sharp enough, with T = 0.5 or a nucleus of a
-# half, does as well as the searches here: the points by which it is ahead are within chance on 150
-# sentences.
+# At T = 0.1, sampling is nearly greedy search. At T = 1 each piece is drawn with the probability
+# that the model gives it, and a wrong piece, once drawn, stays: a small probability of something
+# strange at each step becomes a large probability per sentence. That costs about a third of the
+# score. Top k and the nucleus cut off the tail of unlikely pieces, and so avoid some of this loss.
+# Sampling that is sharp enough, with T = 0.5 or a nucleus of p = 0.5, does as well as the searches
+# here: the points by which it is ahead are within chance on 150 sentences.
 #
-# ### The one that agrees with the others
+# ### The sample that agrees with the others
 #
 # Samples can serve a search of another kind. Draw many, and take the one that is most like all the
-# others: what most of the probability agrees on, and not the single most probable sentence. That is
-# **minimum Bayes risk** decoding ([Kumar and Byrne 2004](https://aclanthology.org/N04-1022/); with
-# samples, [Eikema and Aziz 2020](https://arxiv.org/abs/2005.10283)), and with a learned metric of
-# similarity it is among the best methods. With chrF, which counts common character n-grams (chapter
-# 13), 16 samples each, for the first hundred sentences, three times:
+# others. It is what most of the probability agrees on, which need not be the single most probable
+# sentence. That is **minimum Bayes risk** decoding ([Kumar and Byrne
+# 2004](https://aclanthology.org/N04-1022/); with samples, [Eikema and Aziz
+# 2020](https://arxiv.org/abs/2005.10283)), and with a learned metric of similarity it is among the
+# best methods. Here we measure similarity with chrF, which counts common character n-grams (chapter
+# 13), and draw 16 samples for each of the first hundred sentences, three times:
 
 # %% tags=["nbval-ignore-output"]
 CHRF = sacrebleu.metrics.CHRF()
@@ -490,26 +497,26 @@ of_samples = [bleu(said, references[:100]).score for said in samples[:3]]
 assert min(each) > max(of_samples), "not as on our machines: restart the kernel and run all cells"
 
 # %% [markdown]
-# From samples of 35 BLEU it makes 46, two points below beam search, without ever asking which
-# sentence is the most probable.
+# Single samples have 35 BLEU; the chosen ones have 46, two points below beam search, without ever
+# asking which sentence is the most probable.
 #
 # ## From text to text
 #
-# Your model wants numbers, and people have text. After the special pieces the vocabulary lists what
-# was merged, in the order in which it was merged when the tokenizer was trained (chapter 3), and
-# then the single characters, so that list is all one needs to cut a text as SentencePiece does
-# (apart from normalizing odd characters, which the library does first).
+# Your model needs numbers, but people have text. The vocabulary lists first the special pieces,
+# then the merged pieces, in the order in which they were merged when the tokenizer was trained
+# (chapter 3), and then the single characters. So this list is all that you need to cut a text as
+# SentencePiece does (apart from normalizing unusual characters, which the library does first).
 #
 # ### Cut a text
 #
 # ●●○ · 25 minutes · the tokenizer's other half
 #
-# `pieces` is the list of all pieces; the number of a piece is its place in it. A space becomes `▁`,
-# and there is one before the first word; leading, trailing and repeated spaces do not count. Begin
-# with single characters. Of all pairs of neighbors that together form a piece, join the pair whose
-# piece comes first in the list (the leftmost, if it occurs more than once), until none is left.
-# What is not a piece is `UNK`, number 1, and unknown characters side by side are one `UNK`. Return
-# the numbers.
+# `pieces` is the list of all pieces; the number of a piece is its index in that list. A space
+# becomes `▁`, and there is one before the first word; leading, trailing and repeated spaces do not
+# count. Begin with single characters. Again and again, look at all pairs of neighbors that together
+# form a piece, and join the pair whose piece comes first in the list (the leftmost, if it occurs
+# more than once), until there is no such pair. Whatever is not a piece becomes `UNK`, number 1, and
+# adjacent unknown characters become a single `UNK`. Return the numbers.
 
 # %%
 def encode_text(text, pieces):
@@ -530,11 +537,11 @@ check(encode_text)
 #
 # ●●○ · 25 minutes · a translator that is yours from end to end
 #
-# From an English text to a German one: `encode_text`, `EOS` at the end, the memory, a beam search
-# with beam 4, α = 0.6 and a `max_len` of 50 more than the source has tokens (its `EOS` counts), and
-# the pieces as text, `<unk>` unchanged. `model` has the methods of your `Transformer`; dropout
-# must be off. `PAD` and `BOS` are never generated: their ln p becomes −∞, after the softmax.
-# `asker`, above, shows how a model is asked for many prefixes at once.
+# Turn an English text into a German one. The steps are: `encode_text`, with `EOS` at the end; the
+# memory; a beam search with a beam of 4, α = 0.6 and a `max_len` of the number of source tokens
+# (with `EOS`) plus 50; and the pieces as text, with `<unk>` unchanged. `model` has the methods of
+# your `Transformer`; dropout must be off. `PAD` and `BOS` are never generated: their ln p becomes
+# −∞, after the softmax. `asker`, above, shows how a model is asked about many prefixes at once.
 
 # %%
 encode_text = mine("encode_text")
@@ -549,12 +556,12 @@ check(translate)
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Join the pieces and make spaces of `▁`; if there is one at the beginning, it goes. `model.eval()`
-# turns dropout off, `torch.no_grad()` saves time and memory.
+# Join the pieces and turn each `▁` into a space; a space at the beginning is removed.
+# `model.eval()` turns dropout off; `torch.no_grad()` saves time and memory.
 #
 # </details>
 #
-# Twenty sentences of the test set, by your translator and by the library:
+# Here are twenty sentences of the test set, translated by your translator and by the library:
 
 # %%
 translate = mine("translate")
@@ -588,10 +595,11 @@ assert yours == theirs, "not the library's translations: has every part passed i
 #
 # ## The cache
 #
-# When the decoder writes piece 20, it reads the 19 before it once more, all layers, although
-# nothing about them has changed: the causal mask sees to it that no position knows what comes after
-# it. So keep what later positions need of the earlier ones. What is that? Only their **keys and
-# values**. In the drawing, what is computed in a step is orange, what is read from the cache blue:
+# When the decoder writes piece 20, it computes the 19 before it once more, in all layers, although
+# nothing about them has changed: because of the causal mask, no position depends on what comes
+# after it. So keep what later positions need from the earlier ones. What is that? Only their **keys
+# and values**. In the drawing, what is computed in a step is orange, what is read from the cache
+# blue:
 
 # %%
 show(cache_growth(), ALTERNATIVE)
@@ -624,8 +632,8 @@ print("one position at a time, with a cache of", tuple(keys.shape), "keys: the s
 
 # %% [markdown]
 # No mask is needed: what has not been said is not in the cache. In cross-attention keys and values
-# come from the memory and are computed once. The library's decoder has a cache. First, are the
-# logits the same as when everything is reread?
+# come from the memory and are computed once. The library's decoder has such a cache. First, are the
+# logits the same as when everything is computed again?
 
 # %%
 library = trained.model.eval()
@@ -668,17 +676,17 @@ for name, (_, times) in milliseconds.items():
 assert times[-1] < milliseconds["without a cache"][1][-1], "a cache should pay: run this cell again"
 
 # %% [markdown]
-# At this size, a piece costs about the same with a cache, wherever it is; strictly, its row of
-# attention grows with what is in the cache. Without one, all rows before it are computed anew. In a
-# large model, in which computing counts for more and the calling of functions for less, the
-# difference is larger.
+# At this size, with a cache, a piece costs about the same wherever it is in the output; strictly
+# speaking, its row of attention grows with the cache. Without a cache, all earlier rows are
+# computed anew for each piece. In a large model, where arithmetic counts for more and the overhead
+# of function calls for less, the difference is larger.
 #
 # The price is memory: keys and values, of every layer, of every token, for every hypothesis. For
 # one hypothesis (and without the keys and values of cross-attention, which do not grow), that is $2
 # \cdot N \cdot n \cdot h \cdot d_k$ numbers for $N$ layers, $n$ tokens and $h$ heads of keys and
-# values. For our model, with numbers of 32 bits, and for Llama 3 70B, with numbers of 16: it has 80
-# layers and 64 query heads of 8,192/64 = 128 channels each, but only 8 heads of keys and values
-# ([Grattafiori et al. 2024](https://arxiv.org/abs/2407.21783), table 3):
+# values. Here are the sizes for our model, with 32-bit numbers, and for Llama 3 70B, with 16-bit
+# numbers. Llama has 80 layers and 64 query heads of 8,192/64 = 128 channels each, but only 8 heads
+# of keys and values ([Grattafiori et al. 2024](https://arxiv.org/abs/2407.21783), table 3):
 
 # %%
 def cache_bytes(layers, tokens, heads, d_k, bytes_per_number):
@@ -693,19 +701,25 @@ for name, sizes in {
     print(f"{name:43}{cache_bytes(*sizes) / 2**20:12,.2f} MiB")
 
 # %% [markdown]
-# So the cache of one long text takes gigabytes, and it must be read for every new token. That is
-# why most large models share keys and values among several query heads (chapter 6).
+# So the cache of one long text takes gigabytes, and all of it must be read for every new token.
+# That is why most large models share keys and values among several query heads (chapter 6).
 #
 # ## What it was not made for
 #
 # **Two sentences.** Our model was trained on single sentences, of six pieces on average. What does
-# it do with two at once? That was the second half of the opening question. Three causes suggest
-# themselves: the *length*, positions at which it has seen little; the *full stop* in the middle,
-# which it has hardly ever seen; or that there are *two statements*. Hence four rows: pairs of test
-# sentences; pairs joined by a comma, which removes the mark in between; pairs of short sentences,
-# which removes the length (as there are few of these, the three draws pair nearly the same
-# sentences); and short ones with a comma, without either. Three random pairings each, against their
-# references, joined in the same way:
+# it do with two at once? That was the second half of the opening question. If it fails, three
+# causes suggest themselves: the *length*, with positions at which it has seen little; the *period*
+# in the middle, which it has hardly ever seen; or the fact that there are *two statements*. Hence
+# the table has four rows, each with three random pairings, scored against their references, joined
+# in the same way:
+#
+# - pairs of test sentences;
+# - pairs joined by a comma, without the period in the middle;
+# - pairs of short sentences, without the length (since there are few short sentences, the three
+#   draws pair nearly the same ones);
+# - pairs of short sentences joined by a comma, without either.
+#
+# First, how often did the model see two sentences in training?
 
 # %%
 TRAINED_ON = [source for source, _ in training_pairs(DataConfig())]
@@ -766,10 +780,11 @@ assert (runs["one by one"] - runs["BLEU at once"]).min() > 10, (
 mean_and_spread(runs)
 
 # %% [markdown]
-# Two sentences at once, and four fifths of the score are gone: the second half of the question. So
-# neither the full stop nor the length is needed for the model to fail: with a comma, and with eight
-# pieces in all, it fails nearly as badly, and with both nearly three quarters are still gone. In
-# the first and the third row the last column says what happens. *One* sentence comes out, always:
+# With two sentences at once, four fifths of the score are gone: that is the answer to the second
+# half of the question. Neither the period nor the length is needed for the model to fail: with a
+# comma it fails about as badly, and so it does with only eight pieces in all; with a comma *and*
+# only eight pieces, nearly three quarters of the score are still gone. In the first and the third
+# row, the last column shows what happens: *one* sentence comes out, always. Two examples:
 
 # %%
 for pair in ("I was alone. Where am I?", "Try it. They are here."):
@@ -777,7 +792,7 @@ for pair in ("I was alone. Where am I?", "Try it. They are here."):
 
 # %% [markdown]
 # So a translator first splits its text into sentences. (The library splits sentences of more than
-# `data.max_len` pieces, with a warning. That is better than nothing, and not good.)
+# `data.max_len` pieces, with a warning. That is better than nothing, but not good.)
 #
 # **Strange input.**
 
@@ -794,17 +809,17 @@ for source in ("", "日本", "WHERE IS MY CAR?", "12345", "Wo ist mein Auto?"):
         print(f"warning: {note.message}")
 
 # %% [markdown]
-# Nothing in, nothing out: the library sees to that. All the others get something that looks like
-# German and has nothing to do with what was asked. Nobody taught the model to say “I do not know”:
-# it always says the likeliest German. Unknown characters side by side are one `<unk>`, however many
-# they are, and where there is nothing else the library warns; capital letters fall apart into
-# pieces that it has hardly ever seen; and German is not English. Looking right is no sign of being
-# right.
+# Nothing in, nothing out: the library makes sure of that. All other inputs get something that looks
+# like German and has nothing to do with the input. Nobody taught the model to say “I do not know”:
+# it always says the likeliest German. Adjacent unknown characters become one `<unk>`, however many
+# there are, and if the input has nothing else, the library warns. Words in capital letters fall
+# apart into pieces that the model has hardly ever seen. And German is not English. Looking right is
+# no sign of being right.
 #
 # ## Common mistakes
 #
-# **Dropout left on.** `model.train()` after a validation, or a forgotten `model.eval()`: nothing
-# fails.
+# **Dropout left on.** With `model.train()` after a validation, or a forgotten `model.eval()`, no
+# error is raised, but the output changes:
 
 # %% tags=["nbval-ignore-output"]
 library.train()
@@ -816,20 +831,20 @@ print(*said, sep="\n")
 assert len(set(said)) > 1, "not as on our machines: restart the kernel and run all cells"
 
 # %% [markdown]
-# Four translations of one sentence by a search in which nothing is random. (The library's
-# `translate` turns dropout off by itself, and so should yours.) If translations change from run to
-# run, this is the first place to look.
+# Four different translations of one sentence, by a search in which nothing is random. (The
+# library's `translate` turns dropout off by itself, and so should yours.) If translations change
+# from run to run, this is the first place to look.
 #
 # Other mistakes in decoding are in the [list of mistakes](../docs/misconceptions.md).
 #
 # ## Summary
 #
-# 1. The model gives probabilities, the search makes a sentence. Greedy takes the best piece, beam
-#    search keeps several prefixes.
+# 1. The model gives probabilities, the search makes a sentence. Greedy search takes the best piece
+#    at each step; beam search keeps several prefixes.
 # 2. A larger beam finds more probable sentences, not necessarily better ones: measure.
 # 3. ln p favors short sentences; the length penalty compensates for that.
-# 4. Sampling as the model believes costs a translation a lot; sharpened, it does as well as a
-#    search. From many samples one can take the one that agrees with the others.
+# 4. Sampling with the model's own probabilities costs a lot in translation; sharpened, it does as
+#    well as a search. From many samples, you can take the one that agrees most with the others.
 # 5. Keys and values of what has been said do not change: cache them, compute one position per step,
 #    and count the memory.
 # 6. A translator answers everything. It does not notice what it was not trained for.

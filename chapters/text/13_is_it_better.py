@@ -13,9 +13,9 @@
 # %% [markdown]
 # # 13 · Is it better?
 #
-# Two systems, two numbers, and the larger one wins: that is how papers are written. What the
-# numbers count, what they do not see, and when a difference is more than luck is the subject of
-# this chapter. By the end you can
+# Two systems, two numbers, and the larger one wins: that is how papers are written. This chapter is
+# about what the numbers count, what they miss, and when a difference is more than luck. By the end
+# you can
 #
 # - compute BLEU and chrF by hand, and get sacreBLEU's numbers to the last digit,
 # - judge the translator that you built by the BLEU that you wrote,
@@ -23,12 +23,12 @@
 # - decide by a paired bootstrap whether a difference is real,
 # - show what BLEU misses, and let people judge in a way that can be trusted.
 #
-# Reading takes about forty minutes, computing about one. Assignment 5 asks for an experiment of
-# your own, and for a verdict in which this chapter's rules hold.
+# Reading takes about forty minutes, running the cells about one. Assignment 5 asks for an
+# experiment of your own, and for a verdict that follows this chapter's rules.
 #
 # **Predict first.** The Transformer and the RNN that come with the course translate the same 1,000
-# sentences. Their BLEU scores differ by three and a half points. Had we tested on the first 50
-# sentences only: would the same system have been ahead, and could you have been sure?
+# sentences. Their BLEU scores differ by three and a half points. If we had tested on the first 50
+# sentences only, would the same system have been ahead, and could you have been sure?
 
 # %%
 import math
@@ -50,10 +50,10 @@ from transformer_lib.plots.notebook import show
 from transformer_lib.course.trained import load_trained
 
 # %% [markdown]
-# Here are the translations of both. From here on we look at nothing but these texts. (Their models
-# differ in size, 2.5 against 1.5 million parameters, and in how long they were trained. Whether one
-# *architecture* is better is a question for chapter 15, which gives both the same means; here it is
-# whether one *output* is.)
+# Here are the translations by both systems. From here on we look at nothing but these texts. (The
+# two models differ in size, 2.5 and 1.5 million parameters, and in how long they were trained.
+# Whether one *architecture* is better is a question for chapter 15, which gives both the same
+# budgets. Here the question is whether one *output* is better.)
 
 # %% tags=["nbval-ignore-output"]
 test = load_corpus(DataConfig()).test
@@ -66,10 +66,10 @@ example.iloc[::125]
 # %% [markdown]
 # ## BLEU by hand
 #
-# Which runs of one, two, three and four words (**n-grams**) of the output also occur in the
-# reference? The share of them is the **precision** $p_n$. Each n-gram of the reference may be used
-# as often as it occurs there and no more, or *the the the* would be a good translation. That is
-# **clipping**:
+# Which runs of one, two, three or four words (**n-grams**) of the output also occur in the
+# reference? For each length $n$, the share of the output's n-grams that do is the **precision**
+# $p_n$. An n-gram of the reference may be matched only as often as it occurs there; otherwise *the
+# the the* would be a good translation. This is called **clipping**:
 
 # %%
 tokenize = Tokenizer13a()  # splits punctuation from words, as WMT does
@@ -92,8 +92,8 @@ for n in (1, 2, 3, 4):
 # *ins Kino* occurs twice in the output and counts once. *Ich* is not *ich*: BLEU sees strings and
 # nothing else.
 #
-# Precision alone would reward an output of a single safe word. So for short output the score is
-# multiplied by the **brevity penalty**:
+# Precision alone would reward an output of a single safe word. So if the output is shorter than the
+# reference, the score is multiplied by the **brevity penalty**:
 #
 # $$\text{BLEU} = 100 \cdot \min\left(1, e^{1 - r/c}\right) \cdot \left(p_1 p_2 p_3 p_4\right)^{1/4}$$
 #
@@ -105,11 +105,12 @@ for n in (1, 2, 3, 4):
 #
 # ●●○ · 30 minutes · the score of every table
 #
-# `hypotheses` and `references` are lists of sentences, each a list of words. One reference each;
-# counts are clipped sentence by sentence and summed over all; if there is no match of some length,
-# BLEU is 0, as in the paper. (sacreBLEU smooths there, which matters for a few sentences only.)
-# Return a number from 0 to 100. What passes its `check` is kept in `my_transformer.py` beside this
-# notebook. After a first try, `solution("corpus_bleu")` in a cell of its own shows one way.
+# `hypotheses` and `references` are lists of sentences, each a list of words. Each hypothesis has
+# one reference. Clip counts sentence by sentence, and sum them over all sentences. If there is no
+# match of some length, BLEU is 0, as in Papineni et al. (sacreBLEU smooths in that case, which
+# matters only for very small test sets.) Return a number from 0 to 100. What passes its `check` is
+# kept in `my_transformer.py` beside this notebook. After a first try, `solution("corpus_bleu")` in
+# a cell of its own shows one way.
 
 # %%
 def corpus_bleu(hypotheses, references):
@@ -126,7 +127,7 @@ check(corpus_bleu)
 #
 # </details>
 #
-# Yours, on 1,000 sentences of each system, beside sacreBLEU's:
+# Here is your BLEU for both systems on the 1,000 sentences, beside sacreBLEU's:
 
 # %% tags=["nbval-ignore-output"]
 corpus_bleu = mine("corpus_bleu")
@@ -151,9 +152,9 @@ for name, texts in outputs.items():
 #
 # ### Your own translator
 #
-# Since chapter 3 you have been building a translator. Now it is judged, by a BLEU that is yours as
-# well: the model of chapter 10 with the course's weights, the cutting and the beam search of
-# chapter 12, on a hundred test sentences. (Where a part is not yours yet, the course's takes its
+# Since chapter 3 you have been building a translator. Now you judge it by your own BLEU: the model
+# of chapter 10 with the course's weights, and the encoding of text and the beam search of chapter
+# 12, on a hundred test sentences. (Where a part is not yours yet, the course's takes its
 # place.)
 
 # %% tags=["nbval-ignore-output"]
@@ -176,12 +177,12 @@ assert same > 95, "not the library's translations: has every part passed its che
 
 # %% [markdown]
 # The same weights and the same search give the same translations, whoever wrote the program. What a
-# hundred sentences say about Transformer and RNN, and what they do not, comes below.
+# hundred sentences can and cannot say about the Transformer and the RNN comes below.
 #
 # ## One output, many scores
 #
-# “We reach 28.4 BLEU”: on which text, and counted how? Here is *one* output, that of the
-# Transformer, scored in ways that are all found in papers:
+# “We reach 28.4 BLEU”: on which text, and counted how? Here is *one* output, the Transformer's,
+# scored in several ways, all of which are found in papers:
 
 # %%
 def pieces_of(texts):
@@ -228,22 +229,23 @@ apart.style.format({"BLEU": "{:.1f}"})
 
 # %% [markdown]
 # The scores range from 51 to 70, for one and the same text. Lower-casing flatters a little;
-# splitting at spaces costs points, since *Haus.* is not *Haus*; characters for words make an
-# entirely different measure; and the mean of the sentences' scores is not BLEU.
+# splitting at spaces costs points, since *Haus.* is not *Haus*; counting characters as words gives
+# an entirely different measure; and the mean of the sentences' scores is not BLEU.
 #
 # A score without a **signature** says little. sacreBLEU ([Post
 # 2018](https://aclanthology.org/W18-6319/)) takes the finished text, as people read it, tokenizes
-# it itself, and prints what it did: number of references, case, tokenizer, smoothing, version.
-# Compare scores with equal signatures only. That is necessary and not enough: two pairs of rows
-# above have the same signature, since it cannot know what was done to a text before it came in. The
-# paper's 28.4 was computed on tokenized text in which compound words with hyphens had been split,
-# which adds points; it cannot be compared with yours (`transformer-lib evaluate --explain` computes
-# both).
+# it itself, and prints what it did as the signature: number of references, case, tokenizer,
+# smoothing, version. Compare only scores with equal signatures. That is necessary but not
+# sufficient: twice in the table above, two rows have the same signature, since sacreBLEU cannot
+# know what was done to a text before it received it. The paper's 28.4 was computed on tokenized
+# text in which compound words with hyphens had been split, which adds points; it cannot be compared
+# with yours (`transformer-lib evaluate --explain` computes both).
 #
 # ### Several references
 #
-# There is more than one right translation. Many of our test sentences have several; an n-gram may
-# match any of them, and $r$ adds up the lengths that are nearest to the output's:
+# There is more than one right translation. Many of our test sentences have several references. An
+# n-gram may match any of them, and $r$ is the sum over the sentences of the length of the reference
+# that is closest in length to the output:
 
 # %%
 many = sum(len(german) > 1 for german in test.references)
@@ -266,17 +268,21 @@ print(every.signature)
 # *characters* instead of words. *Autos* for *Auto* is wrong for BLEU and nearly right for chrF,
 # which is fairer to languages with many endings. And it counts what is missing (**recall**, matches
 # divided by the runs of the reference) as well as what is superfluous (**precision**, matches
-# divided by the runs of the output). With $P$ and $R$, the means of the six precisions and of the
-# six recalls, and with $\beta = 2$, sacreBLEU's default, so that recall weighs more,
+# divided by the runs of the output). Let $P$ be the mean of the six precisions and $R$ the mean of
+# the six recalls. With $\beta = 2$, sacreBLEU's default, recall weighs more:
 #
 # $$\text{chrF} = 100 \cdot (1 + \beta^2) \frac{P R}{\beta^2 P + R}$$
 #
 # `hypotheses` and `references` are lists of sentences as they are written, one reference each.
 # Spaces do not count as characters. As in BLEU, matches are clipped sentence by sentence, and
-# counts are summed over all sentences before anything is divided. Two rules of sacreBLEU for short
-# sentences: runs of a length that a *reference* is too short for do not count in its hypothesis
-# either; and lengths of which one side has no runs at all are left out of both means. Without any
-# match the score is 0.
+# counts are summed over all sentences before anything is divided. Follow two rules of sacreBLEU for
+# short sentences:
+#
+# - If a *reference* is too short to have runs of some length, the runs of this length in its
+#   hypothesis do not count either.
+# - A length of which one side, over all sentences, has no runs at all is left out of both means.
+#
+# Without any match the score is 0.
 
 # %%
 def chrf(hypotheses, references):
@@ -312,7 +318,8 @@ for name, texts in outputs.items():
 # The Transformer is ahead by about three and a half points, on these 1,000 sentences. With other
 # sentences the lead would have been different. By how much? We have no others, but we can draw
 # 1,000 from the ones we have, **with replacement**, again and again: some twice, some not at all.
-# Both systems are scored on the same draw; that is why it is called *paired*
+# This is called the **bootstrap**. Both systems are scored on the same draw, which makes it
+# *paired*
 # ([Koehn 2004](https://aclanthology.org/W04-3250/)).
 #
 # ### The paired bootstrap
@@ -320,8 +327,8 @@ for name, texts in outputs.items():
 # ●●○ · 15 minutes · whether a difference is more than chance
 #
 # To begin with, let each sentence have a score of its own: `scores_a` and `scores_b` are tensors of
-# (sentences,), and each row of `indices`, (samples, sentences), is one draw. In what share of the
-# draws is A's mean *above* B's? Return one number, from 0 to 1.
+# shape (sentences,), and each row of `indices`, (samples, sentences), is one draw. In what share of
+# the draws is A's mean *above* B's? Return one number, from 0 to 1.
 
 # %%
 def bootstrap_wins(scores_a, scores_b, indices):
@@ -353,8 +360,8 @@ print(f"the Transformer is ahead in {ahead:.1%} of the draws")
 assert ahead > 0.95, "not as on our machines: restart the kernel and run all cells"
 
 # %% [markdown]
-# BLEU is not a mean over sentences, so for it the *counts* are drawn, and made into a score
-# afterwards. sacreBLEU gives the counts of each sentence:
+# BLEU is not a mean over sentences, so here the bootstrap draws the sentences' *counts*, and turns
+# them into a score afterwards. sacreBLEU gives the counts of each sentence:
 
 # %%
 sentence_bleu = BLEU(effective_order=True)  # as a score of one sentence, a very rough number
@@ -392,7 +399,7 @@ check(bootstrap_bleu)
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# `counts_a[indices]` has three axes: over which of them is a draw added up? The logarithm of 0 is
+# `counts_a[indices]` has three axes: over which of them do you add up a draw? The logarithm of 0 is
 # −∞, and the exponential of −∞ is 0. Whole numbers become doubles by `.double()`.
 #
 # </details>
@@ -419,8 +426,8 @@ assert low > 0, "not as on our machines: restart the kernel and run all cells"
 
 # %% [markdown]
 # The RNN is ahead in none of a thousand draws. So the difference is real, in this sense: with other
-# sentences *of this kind*, the same one would win. It does not say that another training run would;
-# two runs of one system differ as well (chapter 15).
+# sentences *of this kind*, the same system would win. This does not say that it would win after
+# another training run: two runs of one system differ, too (chapter 15).
 #
 # And with fewer sentences?
 
@@ -439,16 +446,17 @@ sizes
 
 # %% [markdown]
 # On the first 50 sentences the *RNN* is ahead by almost three points, and nobody could have been
-# sure of anything: the draws reach from −10 to +5. That was the opening question. With 200
-# sentences the right one is ahead, and one draw in six still says otherwise. From 500 on hardly any
-# draw does. Remember this when somebody shows you three examples.
+# sure of anything: 95% of the draws lie between −10 and +5. This answers the opening question. With
+# 200 sentences the right system is ahead, but one draw in six still says otherwise. From 500 on,
+# hardly any draw does. Remember this when somebody shows you three examples.
 #
-# sacreBLEU has a near relative of this, `--paired-bs`, which the library uses. For each
-# draw it takes the absolute difference, and counts the draws in which this exceeds its mean over
-# all draws by more than the measured difference. Of a clear lead, their share estimates how often
-# chance alone would give one of the systems such a lead. Either system may be ahead, so the
-# library's p is twice that. (Of a lead that is well within chance this p is too small; around 0.05
-# it is right.) Here with all references of each sentence:
+# sacreBLEU has a near relative of this, `--paired-bs`, which the library uses. For each draw it
+# takes the absolute difference of the two scores. Then it counts the draws in which this difference
+# exceeds its mean over all draws by more than the difference that was measured. If the lead is
+# clear, the share of such draws estimates how often chance alone would give this system such a
+# lead. Chance might as well have favored the other system, so the library's p is twice that share.
+# (For a lead that is well within chance this p is too small; around 0.05 it is right.) Here it is,
+# with all references of each sentence:
 
 # %% tags=["nbval-ignore-output"]
 difference = scores.paired_bootstrap(outputs["transformer"], outputs["rnn"], test.references)
@@ -459,14 +467,15 @@ print(f"p = {difference.p_value:.3f}")
 assert difference.p_value < 0.05, "not as on our machines: restart the kernel and run all cells"
 
 # %% [markdown]
-# (2/1,001 is the smallest p that a thousand draws can give, since one is added to both counts.) The
-# number after ± is half the width of that system's own 95% interval. These intervals may overlap
-# although the difference is real: hard draws are hard for both.
+# (2/1,001 is the smallest p that a thousand draws can give: one is added to the count and to the
+# number of draws, and the share is doubled.) The number after ± is half the width of that system's
+# own 95% interval. These intervals may overlap even when the difference is real: hard draws are
+# hard for both systems.
 #
 # ## What BLEU misses
 #
-# It counts strings. A right translation in other words counts as wrong, and a wrong one in the
-# right words as nearly right:
+# BLEU counts strings. A correct translation that uses different words counts as wrong, and a wrong
+# one that uses the right words counts as nearly right:
 
 # %% tags=["nbval-ignore-output"]
 rows = []
@@ -486,8 +495,8 @@ assert len(examples) == 5, "not as on this page: restart the kernel and run all 
 examples
 
 # %% [markdown]
-# The first four are good German, and score 10 or less, because the person happened to say it in
-# another way. The last one has lost its *nicht*: it says the opposite of what it should, and gets
+# The first four are good German, and score 10 or less, because the person happened to put it
+# differently. The last one has lost its *nicht*: it says the opposite of what it should, and gets
 # 58.
 #
 # How little a lost negation costs can be measured. Take the references themselves as the output,
@@ -513,9 +522,9 @@ for name, texts in damaged.items():
 
 # %% [markdown]
 # Deleting every *nicht* spoils 90 sentences, most of which then say the opposite, and costs five
-# points; another name, in a quarter of all sentences, ten; a changed order of two words, which any
-# reader would understand, more than half of the score. BLEU is good at telling systems of one kind
-# apart on many sentences. It does not know what a sentence says.
+# points; another name, in a quarter of all sentences, costs ten; swapping two words, which would
+# not mislead any reader, costs more than half of the score. BLEU is good at telling systems of one
+# kind apart on many sentences. It does not know what a sentence says.
 #
 # **Learned metrics** do know something of it. COMET ([Rei et al.
 # 2020](https://arxiv.org/abs/2009.09025)) is a multilingual Transformer that reads source, output
@@ -523,10 +532,10 @@ for name, texts in damaged.items():
 # kind agree with people better than BLEU and chrF do, on whole systems and on single sentences
 # ([Kocmi et al. 2021](https://arxiv.org/abs/2107.10821), [Freitag et al.
 # 2022](https://aclanthology.org/2022.wmt-1.2/), whose title says it: “Stop Using BLEU – Neural
-# Metrics Are Better and More Robust”). They have weak points of their own: they are as good as
-# their training data, a score cannot be explained, and it means something only with the name of the
-# model. The usual one takes about two gigabytes, which is why none is used here. In a paper written
-# today, report a learned metric, chrF and BLEU, with signatures.
+# Metrics Are Better and More Robust”). They have weak points of their own: they are only as good as
+# their training data, their scores cannot be explained, and a score means nothing without the name
+# of the model. The usual COMET model takes about two gigabytes, which is why none is used here. In
+# a paper written today, report a learned metric, chrF and BLEU, with signatures.
 #
 # ## Let people judge
 #
@@ -536,16 +545,16 @@ for name, texts in damaged.items():
 #   source says?”. Raters differ in how generous they are, so each rater's numbers are first made
 #   comparable: $z = (s - \text{mean}_{rater}) /
 #   \text{standard deviation}_{rater}$. The mean over all of them is the score.
-# - **Pairwise judgment**: two translations side by side, which one is better, or neither? Easier
-#   to answer, and insensitive to generosity.
+# - **Pairwise judgment**: two translations side by side: which one is better, or is neither? This
+#   is easier to answer, and does not depend on how generous a rater is.
 # - **Marked errors** (MQM, [Freitag et al. 2021](https://arxiv.org/abs/2104.14478)): professional
-#   translators mark each error with its kind and its weight, and the score is what the errors add
-# up to. It takes the most time, and learned metrics have long been measured by it. A quicker form,
-# in which raters mark the places and then give one number (ESA, [Kocmi et al.
-# 2024](https://arxiv.org/abs/2406.11580)), is WMT's now.
+#   translators mark each error with its kind and its weight, and the score is the sum of the
+#   weights. This takes the most time, and learned metrics have long been measured against it. WMT
+#   now uses a quicker form (ESA, [Kocmi et al. 2024](https://arxiv.org/abs/2406.11580)), in which
+#   raters mark the places of the errors and then give one number.
 #
 # In all cases raters must not know which system said what, and the order must be random. Here are
-# 30 sentences of our test set, at regular distances among those that the two systems translate
+# 30 sentences of our test set, taken at regular intervals from those that the two systems translate
 # differently:
 
 # %% tags=["nbval-ignore-output"]
@@ -558,9 +567,9 @@ assert len(blind) == 30, "not as on this page: restart the kernel and run all ce
 pd.DataFrame(blind, columns=["English", "A", "B"], index=range(1, 31))
 
 # %% [markdown]
-# If you know German, judge yourself before you read on: a letter for each pair, A or B for the
-# better translation, `=` if both are about as good (or as bad). Who is A was drawn by lot for each
-# pair; neither that nor anybody else's verdicts stand on this page above your own.
+# If you know German, judge these pairs before you read on. Enter a letter for each pair: A or B for
+# the better translation, `=` if both are about equally good (or bad). Which system is A was drawn
+# at random for each pair. Neither this nor anybody else's verdicts are shown before your own.
 
 # %%
 yours = ""  # 30 letters
@@ -571,9 +580,9 @@ assert set(yours) <= set("AB="), "only the letters A and B, and ="
 print(f"{len(yours)} pairs judged")
 
 # %% [markdown]
-# A large language model (Claude, of Anthropic; note the version, too, which we did not) has judged
-# them without knowing which was which. It also helped to write this course; it is one judge, and
-# not a person.
+# A large language model has judged them without knowing which was which (Anthropic's Claude; if you
+# do the same, record the version, too, which we did not do). It also helped to write this course;
+# it is one judge, and not a person.
 
 # %%
 MODEL = judged_blindly.FIRST
@@ -589,9 +598,9 @@ print("the language model:", dict(preferred(MODEL)))
 print("yours:             ", dict(preferred(yours)) if yours else "not judged yet")
 
 # %% [markdown]
-# The Transformer was preferred eleven times, the RNN twice, and in 17 pairs neither was better.
-# That agrees with BLEU on the whole test set. How sure is it? If both were equally good, each
-# preference would be a coin toss; the **sign test** asks how often 13 tosses fall 11 : 2 or more
+# The Transformer was preferred eleven times, the RNN twice, and in 17 pairs neither was preferred.
+# That agrees with BLEU on the whole test set. How sure can we be? If both were equally good, each
+# preference would be a coin toss; the **sign test** asks how often 13 tosses split 11 : 2 or more
 # extremely:
 
 # %%
@@ -607,10 +616,11 @@ if yours:
     print(f"you:                p = {sign_test(yours):.3f}")
 
 # %% [markdown]
-# By this judge the Transformer is ahead, at the usual 5% level. But could it simply like what comes
-# first? Language models are known to ([Zheng et al. 2023](https://arxiv.org/abs/2306.05685)), and
-# here the lot has made the Transformer A in most of the pairs in which anything was preferred. So
-# it was asked again, in a new conversation, with A and B exchanged:
+# By this judge the Transformer is ahead, at the usual 5% level. But could it be that the judge
+# simply prefers what comes first? Language models are known to do that ([Zheng et al.
+# 2023](https://arxiv.org/abs/2306.05685)), and here, by chance, the Transformer was A in most of
+# the pairs in which anything was preferred. So it was asked again, in a new conversation, with A
+# and B exchanged:
 
 # %%
 turned_back = judged_blindly.EXCHANGED.translate(str.maketrans("AB", "BA"))
@@ -621,21 +631,24 @@ print(f"exchanged, it keeps {sum(a == b for a, b in in_both)} of these {len(in_b
 print("then:              ", dict(preferred(turned_back)), f"p = {sign_test(turned_back):.3f}")
 
 # %% [markdown]
-# It is the translations that it prefers, not the place. Ask twice, in both orders, and count what
-# holds in both. It remains one judge and thirty sentences: what you learned above about small
-# samples holds for judgments, too. And a judge that is a language model has other preferences of
-# its own, such as for its own style or for longer answers; only people can tell whether they agree.
+# So it prefers certain translations, not a certain position. Ask twice, in both orders, and count
+# only the preferences that hold in both. This is still one judge and thirty sentences: what you
+# learned above about small samples holds for judgments, too. And a language model has other
+# preferences, such as for its own style or for longer answers; to find out whether people agree
+# with it, you must ask people.
 #
 # ### Do judges agree?
 #
 # If two judges do not agree, at least one of them judges something other than what was asked. The
 # share of equal judgments $p_o$ says too little, since some agreement comes by chance: two judges
-# who say `=` nine times out of ten agree at 82% without looking. **Cohen's kappa** takes that off:
+# who say `=` nine times out of ten agree on 82% of the pairs without looking. **Cohen's kappa**
+# subtracts this agreement by chance, $p_e$:
 #
 # $$\kappa = \frac{p_o - p_e}{1 - p_e}, \qquad p_e = \sum_k p_1(k)\,p_2(k)$$
 #
-# $p_1(k)$ is how often the first judge says $k$, as a share. 1 is perfect, 0 is chance. (If both
-# always say the same one letter, $\kappa$ is undefined.)
+# $p_1(k)$ is how often the first judge says $k$, as a share. A $\kappa$ of 1 is perfect agreement,
+# 0 is what chance gives. (If both judges only ever say one and the same letter, $\kappa$ is
+# undefined.)
 #
 # ### Cohen's kappa
 #
@@ -653,12 +666,13 @@ check(kappa)
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# A `Counter` returns 0 for what it has not counted. Chance takes one frequency from each judge.
+# A `Counter` returns 0 for what it has not counted. Each term of $p_e$ takes one frequency from
+# each judge.
 #
 # </details>
 #
-# Our second judge is a formula: it prefers the translation with the higher chrF, if they are five
-# points apart.
+# Our second judge is a formula: it prefers the translation with the higher chrF if the two are at
+# least five points apart, and says `=` otherwise.
 
 # %%
 kappa = mine("kappa")
@@ -682,21 +696,21 @@ assert 0.1 < kappa(MODEL, machine) < 0.8, (
 )
 
 # %% [markdown]
-# Four tenths of the way from chance to perfection. chrF sees differences where the model saw none.
-# People do not always agree better with one another: [Graham et al.
+# Kappa is four tenths of the way from chance to perfection: chrF sees differences where the model
+# saw none. People do not always agree with one another any better: [Graham et al.
 # 2015](https://aclanthology.org/N15-1124/) call the agreement at WMT “disturbingly low”. That is
-# why one asks several people about many sentences.
+# why you should ask several people about many sentences.
 #
 # All of this is in the library. `transformer-lib rate make RUN_A RUN_B` draws the sentences, hides
-# who said what, and writes one page that people open in a browser; some items come twice, and some
-# are damaged on purpose, to see whether a rater is awake. `transformer-lib rate report` merges the
-# files that they send back: standardized scores, an interval, a test, and Krippendorff's alpha,
-# a relative of kappa for any number of raters.
+# who said what, and writes one page that people open in a browser; some items appear twice, and
+# some are damaged on purpose, to see whether a rater pays attention. `transformer-lib rate report`
+# merges the files that the raters send back, and reports standardized scores, an interval, a test,
+# and Krippendorff's alpha, a relative of kappa for any number of raters.
 #
 # ## Common mistakes
 #
 # **The draws are not paired.** Each system gets draws of its own, and what makes a sentence hard
-# for both no longer cancels. What becomes of the interval?
+# for both no longer cancels. What happens to the interval?
 
 # %% tags=["nbval-ignore-output"]
 random_draws = np.random.default_rng(2).integers(1000, size=(2, 1000, 1000))
@@ -712,13 +726,13 @@ for name, sample in {"paired": differences(1000), "not paired": (only_a - only_b
 assert width["not paired"] > 1.3 * width["paired"], "not as on our machines: run all cells"
 
 # %% [markdown]
-# Twice as wide, and it reaches zero. The symptom is a clear difference that comes out as “not
-# significant”: drawn separately, the ups and downs of the two systems no longer cancel.
+# It is twice as wide, and it includes zero. The symptom is a clear difference that comes out as
+# “not significant”: when the systems are drawn separately, their ups and downs no longer cancel.
 #
 # **The test set is looked at too often.** Try twenty variants, report the best. Here are twenty
-# that are equally good by construction: each takes every translation from the Transformer or from
-# the RNN, by the toss of a coin. The best of them on the first half of the sentences, and the same
-# one on the other half, against the mean of all twenty:
+# that are equally good by construction: for each sentence, each of them takes the Transformer's
+# translation or the RNN's, by the toss of a coin. We choose the best of them on the first half of
+# the sentences, and compare it with the mean of all twenty, on this half and on the other:
 
 # %% tags=["nbval-ignore-output"]
 coins = torch.from_numpy(np.random.default_rng(3).integers(2, size=(20, 1000, 1)))
@@ -736,24 +750,25 @@ lead = {name: (each[chosen] - each.mean()).item() for name, each in bleu_of.item
 assert lead["first half"] > lead["second half"], "not as on this page: run all cells"
 
 # %% [markdown]
-# On the half on which it was chosen, the winner leads; on the other half, whatever lead is left is
-# chance. So choose on validation sentences, and test once. (The same goes for training sentences in
-# the test set: the library removes every training pair whose English side is in it, chapter 1. For
-# a language model that was trained on the web nobody can promise that, since published test sets
-# are there, with their translations. WMT makes a new one every year.)
+# On the half on which it was chosen, the winner leads; on the other half, any difference from the
+# rest is chance. So choose on validation sentences, and test once. (Training sentences that are
+# also in the test set flatter a system, too. The library removes every training pair whose English
+# side is in the test set, chapter 1. For a language model that was trained on the web, nobody can
+# promise that, since published test sets are on the web, with their translations. WMT makes a new
+# test set every year.)
 #
 # You have met two more above: the mean of the sentences' BLEU, and scores with different signatures
-# side by side. What else `check` knows about these exercises is in the [list of
+# side by side. The other mistakes that `check` knows are in the [list of
 # mistakes](../docs/misconceptions.md).
 #
 # ## Summary
 #
 # 1. BLEU is clipped n-gram precision, summed over the test set, times a penalty for being short.
-# 2. A score without its signature says little; compare equal signatures only, of texts that were
-#    treated alike. chrF counts characters, and is the second opinion that costs nothing.
-# 3. A paired bootstrap says whether a difference would survive other sentences. It takes at least a
-#    few hundred of them.
-# 4. BLEU sees strings: a right paraphrase scores low, a lost *nicht* hardly costs anything.
+# 2. A score without its signature says little; compare only scores with equal signatures, on texts
+#    that were prepared alike. chrF counts characters, and is the second opinion that costs nothing.
+# 3. A paired bootstrap says whether a difference would survive other sentences. It needs at least a
+#    few hundred sentences.
+# 4. BLEU sees strings: a right paraphrase scores low, a lost *nicht* costs hardly anything.
 # 5. Let people judge, blindly, in random order, and report their agreement.
 #
 # **In the paper:** section 6.1, table 2. **Read on:** Post 2018, “A Call for Clarity in Reporting

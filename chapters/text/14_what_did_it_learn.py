@@ -13,23 +13,23 @@
 # %% [markdown]
 # # 14 · What did it learn?
 #
-# A trained model is two and a half million numbers, and nobody wrote them. What do they do?
+# Our trained model is two and a half million numbers, and nobody wrote them. What do they do?
 # Attention looks like a window into the model. In this chapter you look through it, and then find
 # out how far it can be trusted. By the end you can
 #
-# - see all attention of a model on a sentence of your own,
+# - see all of a model's attention on a sentence of your own,
 # - measure what a head looks at, and find out by ablation whether the model needs it,
 # - show by an experiment that attention weights are not an explanation,
-# - say how much a head adds, which its weights alone do not tell,
+# - say how much a head adds, which its weights alone do not show,
 # - find the states in which the model keeps what it knows, by patching them,
 # - follow attention through several layers.
 #
-# Reading takes about forty minutes, computing about one. What you learn here about baselines and
-# chance is what assignment 5 asks of your own experiment.
+# Reading takes about forty minutes, running the cells about one. What you learn here about
+# baselines and chance is what assignment 5 asks of your own experiment.
 #
 # **Predict first.** The small Transformer has 24 heads: eight in the encoder, eight in the decoder,
-# eight between them. Switch them off one at a time. How many of the 24 cost more than one BLEU
-# point?
+# and eight in the cross-attention between them. Suppose you switch them off one at a time. How many
+# of the 24 cost more than one BLEU point?
 
 # %%
 from collections import defaultdict
@@ -56,8 +56,8 @@ from transformer_lib.vocabulary import BOS, EOS
 # %% [markdown]
 # ## All of it
 #
-# Change the sentence, run the cell, choose kind, layer and head, point at a cell to read its
-# weight.
+# Change the sentence and run the cell below. Then choose a kind of attention, a layer and a head,
+# and point at a square of the picture to read its weight.
 
 # %%
 trained = load_trained("transformer")
@@ -68,20 +68,21 @@ print(said)
 show_chart(model_explorer(every_attention(model, tokenizer, SOURCE, said)))
 
 # %% [markdown]
-# Each row is a token that looks, each column one that is looked at. In *encoder* and *decoder* a
-# sentence looks at itself, and in the decoder nobody sees the future. In *cross*, each piece of the
-# translation looks at the source; layers 1 and 2 differ a great deal.
+# Each row is a token that looks, each column a token that is looked at. In *encoder* and *decoder*
+# a sentence looks at itself, and in the decoder no position sees the future. In *cross*, each piece
+# of the translation looks at the source; layers 1 and 2 differ a great deal.
 #
 # There are twenty-four such pictures, and each of them suggests a story. That is the danger. Let us
 # measure.
 #
 # ## What heads look at
 #
-# On 300 test sentences with their first translations: how much of each head's attention goes to
-# positions that we can name? By *position*: the piece before, the piece itself, the one after, the
-# first, the last one. By *content*: Tom is *Tom* in both languages. When the decoder is about to
-# predict a piece that occurs in the source as well, how much does it look there? A head that does
-# is called a **copying head**. (We count whole words and beginnings of words. A few of them are
+# We take 300 test sentences, each with its first reference translation. How much of each head's
+# attention goes to positions that we can name? Some we can name by *place*: the piece before, the
+# piece itself, the piece after, the first, the last. Others by *content*: Tom is *Tom* in both
+# languages. When the decoder is about to predict a piece that also occurs in the source, how much
+# does it look there? A head that looks there a lot is called a **copying head**. (We count whole
+# words and beginnings of words. A few of them are
 # spelled alike by accident, such as *was* and *will*.)
 
 # %%
@@ -121,7 +122,7 @@ def measures(kind, attended):
 # A share means little without its baseline. The decoder's first token can look at nothing but
 # itself, its second at two tokens, and so on: the mask alone gives the first token and the token
 # itself a good deal. So we put each sentence through the same measures a second time, with heads
-# that spread their weight evenly over all that they may see, and divide:
+# that spread their weight evenly over everything that they may see, and divide by the result:
 
 # %%
 def uniform(kind, attended):
@@ -155,8 +156,8 @@ for which, kind, name in means:
         table.loc[NAMES[kind], name] = times.numpy()
 
 # %% [markdown]
-# As a picture; 1 is what a head without preferences gives, and an empty field is a measure that was
-# not taken for this kind of attention:
+# Here is the result as a picture. A head without preferences would give 1; an empty field is a
+# measure that makes no sense for this kind of attention:
 
 # %% tags=["nbval-ignore-output"]
 show(
@@ -180,30 +181,36 @@ print(f"{after.max():.1f} times the uniform share")
 assert after.max() > 1.2, "not as on our machines: restart the kernel and run all cells"
 
 # %% [markdown]
-# Compared with the baseline, most of these shares are unremarkable. In the encoder, three of the
-# four heads of layer 2 give the last piece, `</s>`, more than twice its uniform share; the others
-# prefer it less, and all look little at the piece itself. Head 2.2 gives the piece *after* it 23%,
-# one and a half times the uniform share (chapter 6 met it, too). The decoder's heads depart less
-# from what the mask alone gives: the largest factor is 1.6, the smallest a little less than a half.
-# (Their shares look impressive, 44% at the piece itself; but uniform heads would give 36%.) In
-# cross-attention all heads copy: the same piece gets three to six times the uniform share. Where
-# there is something to copy, head 2.3 looks at hardly anything else (93%).
+# Compared with the baseline, most of these shares are unremarkable.
 #
-# So head 2.3, the third of the second layer, must be the one that matters most?
+# - **Encoder.** Three of the four heads of layer 2 give the last piece, `</s>`, more than twice its
+#   uniform share; the other heads prefer it less, and none looks much at the piece itself. Head 2.2
+#   gives the *next* piece 23%, one and a half times the uniform share (we met this head in
+#   chapter 6).
+# - **Decoder.** The heads depart less from what the mask alone gives: the largest factor is 1.6,
+#   the smallest a little less than a half. (The shares look impressive, 44% at the piece itself,
+#   but uniform heads would give 36%.)
+# - **Cross-attention.** All heads copy: the same piece gets three to six times the uniform share.
+#   Where there is something to copy, head 2.3 looks at hardly anything else (93%).
+#
+# So head 2.3 of the cross-attention, the third of its second layer, must be the one that matters
+# most?
 #
 # ## Switch it off
 #
-# To see what a head contributes, remove it (an **ablation**): its output becomes zero, everything
-# else stays.
+# To see what a head contributes, remove it (an **ablation**): its output becomes zero, and
+# everything else stays as it is.
 #
 # ### Attention without a head
 #
 # ●○○ · 10 minutes · the experiment that a picture cannot replace
 #
-# The output of scaled dot-product attention, (batch, heads, queries, d_v), with zeros in the place
-# of some heads: `switched_off` is a list of their numbers, and the first head has the number 1.
+# Compute the output of scaled dot-product attention, (batch, heads, queries, d_v), with zeros in
+# place of some heads: `switched_off` is a list of their numbers, and the first head has the
+# number 1.
 # `query`, `key` and `value` are (batch, heads, length, d_k), `mask` is boolean or `None`. Return
-# the output alone. `attention`, yours or the course's, is there. What passes its `check` is kept in
+# only the output. You may call `attention`, which is yours or the course's. What passes its `check`
+# is kept in
 # `my_transformer.py` beside this notebook. After a first try, `solution("attention_without")` in a
 # cell of its own shows one way.
 
@@ -225,7 +232,7 @@ check(attention_without)
 #
 # </details>
 #
-# Your function takes the place of the one with which the model attends:
+# Your function replaces the one that the model uses for attention:
 
 # %%
 attention_without = mine("attention_without")
@@ -266,7 +273,7 @@ def without(heads):
 
 
 # %% [markdown]
-# And what the model translates without some of its heads, with its BLEU:
+# These functions give the model's translations without some of its heads, and their BLEU:
 
 # %%
 def said_without(heads):
@@ -282,9 +289,9 @@ def bleu_without(heads):
     return bleu(said_without(heads), test.references).score
 
 # %% [markdown]
-# Each of the 24 alone, on all 1,000 test sentences. The paired bootstrap (chapter 13) says whether
-# a difference is more than chance: it draws the sentences anew a thousand times and looks how often
-# chance alone gives as large a difference.
+# Now each of the 24 heads is switched off alone, on all 1,000 test sentences. The paired bootstrap
+# (chapter 13) says whether a difference is more than chance: it draws the sentences anew a thousand
+# times and estimates how often chance alone would give so large a difference.
 
 # %% tags=["nbval-ignore-output"]
 with_all = said_without([])
@@ -318,12 +325,14 @@ assert ranked[-1][0] != "encoder", "not as on our machines: restart the kernel a
 costs.style.set_caption("BLEU lost without the head; * where p < 0.05")
 
 # %% [markdown]
-# Twelve of 24 cost more than a point, which was the opening question (of the two shown as 1.0, that
-# of the decoder costs a little more, that of the encoder a little less), and ten of these more than
-# chance explains; none of them is in the encoder. (At this limit one or two of 24 would differ by
-# chance alone.) The most expensive one is head 2 of the decoder's first layer, 6.7 points, and it
-# looks at nothing special in the table above: its largest factor is 1.4. Head 2.3 of the
-# cross-attention, with its 93% of copying, costs 4.2. Is that difference more than chance?
+# Twelve of the 24 heads cost more than a point: that answers the opening question. (Two heads are
+# shown as 1.0. The decoder's costs a little more than a point, the encoder's a little less.) None
+# of the twelve is in the encoder, and for ten of them the cost is more than chance explains. (With
+# p < 0.05 as the limit, chance alone would mark one or two heads of 24.)
+#
+# The most expensive head is head 2 of the decoder's first layer, at 6.7 points, and it looks at
+# nothing special in the picture above: its largest factor is 1.4. Head 2.3 of the cross-attention,
+# with its 93% of copying, costs 4.2. Is the difference between these two more than chance?
 
 # %% tags=["nbval-ignore-output"]
 two = paired_bootstrap(silenced["cross", 2, 3], silenced["decoder", 1, 2], test.references)
@@ -339,16 +348,17 @@ print(f"all 24   {overall:+.2f}; 95% of chance lies within ±{1.96 / (len(HEADS)
 assert abs(overall) < 0.7, "not as on our machines: restart the kernel and run all cells"
 
 # %% [markdown]
-# This p belongs to a pair that we picked because one of the two was the largest, so take it as a
-# hint and not as a proof. The rank correlation uses all heads: if the cost grew strictly with the
-# largest factor, it would be 1. It is 0.36; of 24 heads, a measure that has nothing to do with the
-# costs stays within ±0.41 in 95% of all cases. So these heads do not settle it: a moderate relation
-# would fit as well as none. They do show that the head with the most striking picture is not the
-# one whose removal costs most. **A striking picture is no evidence that the model relies on a
-# head.**
+# At the usual limit it is (p = 0.026). But this p belongs to a pair that we picked because one of
+# the two was the most expensive of all, so take it as a hint and not as a proof. The rank
+# correlation uses all heads: if the cost grew strictly with the largest factor, it would be 1. It
+# is 0.36; with 24 heads, the correlation of the costs with a measure that has nothing to do with
+# them stays within ±0.41 in 95% of all cases. So these heads do not settle the question: the
+# numbers fit a moderate relation as well as none. They do show that the head with the most striking
+# picture is not the one whose removal costs most. **A striking picture is no evidence that the
+# model relies on a head.**
 #
-# If many single heads are hardly needed, can many be spared at once? And do their costs add up?
-# Switch them off one after another, the least needed first:
+# If many heads are hardly needed one at a time, can the model do without many of them at once? And
+# do their costs add up? Switch off more and more of them, the least needed first:
 
 # %% tags=["nbval-ignore-output"]
 NUMBERS = range(0, 25, 3)
@@ -371,27 +381,28 @@ assert left[4] < whole - added[4] - 5, (
 assert left[-1] < 5, "not as on our machines: restart the kernel and run all cells"
 
 # %% [markdown]
-# They do not add up. Added, the costs of the fifteen least needed heads are 4.4 points; without all
-# fifteen the model loses 26.9. The usual explanation is that the others compensate for one missing
-# head, until they are gone as well. (In part it is luck: the least of 24 noisy numbers look smaller
-# than they are; but twenty points are too much for that. And a head that is set to zero gives the
-# layers above an input that they have never met. The usual alternative is to put the head's mean in
-# its place, which is not always gentler, as chapter 10 has shown.)
+# The costs do not add up. One at a time, the fifteen least needed heads cost 4.4 points in total;
+# without all fifteen the model loses 26.9. The usual explanation is that the other heads compensate
+# for one that is missing, until they are gone as well. (Part of it is luck: the smallest of 24
+# noisy numbers look smaller than they are. But luck does not explain more than twenty points. And a
+# head that is set to zero gives the layers above an input that they have never met. The usual
+# alternative is to put the head's mean in its place, which is not always gentler, as chapter 10 has
+# shown.)
 #
 # Three heads at once are hardly missed, six cost three points; then BLEU falls steeply. [Michel et
 # al. 2019](https://arxiv.org/abs/1905.10650) found the same in large models, with a larger share of
 # heads that are not needed. [Voita et al. 2019](https://arxiv.org/abs/1905.09418) removed most
-# heads of an encoder during training, at hardly any cost, and those that stayed were the
-# ones with a recognizable task. So in their model what a head looks at did say something; one small
-# model is no law.
+# heads of an encoder during training, at hardly any cost, and those that remained were the ones
+# with a recognizable role. So in their model, what a head looked at did say something about its
+# importance. Our one small model is no law.
 #
 # ## Why a bright cell is not an explanation
 #
-# “The model said *nicht* because it looked at *not*.” Is that so? If only these weights could give
-# this answer, other weights would give another one. Let us look for other weights. We free all
-# cross-attention of one translation, 8 heads at every position, from queries and keys, and let
-# gradient descent choose: as far from the original weights as possible, with an output as near to
-# the original output as possible.
+# “The model said *nicht* because it looked at *not*.” Is that so? Then other weights would give
+# another answer. Let us look for other weights that give the same one. In one translation we detach
+# the weights of all cross-attention, 8 heads at every position, from the queries and keys, and let
+# gradient descent choose them: as far from the original weights as possible, with an output as near
+# to the original output as possible.
 
 # %%
 (src,), (tgt,) = tokenizer.encode([SOURCE]), tokenizer.encode([said])
@@ -430,7 +441,7 @@ for _ in range(150):
 found = scores.detach().softmax(dim=-1)
 
 # %% [markdown]
-# What was found, and beside it the original weights, shuffled:
+# Here is what it found, and for comparison the original weights, shuffled:
 
 # %% tags=["nbval-ignore-output"]
 shuffled = original[..., torch.randperm(original.size(-1))]
@@ -449,9 +460,9 @@ for name, weights in {"found": found, "shuffled": shuffled}.items():
 assert moved(found) > 0.5, "not as on our machines: restart the kernel and run all cells"
 
 # %% [markdown]
-# Two thirds of the attention has moved elsewhere, and the model predicts the same, with nearly the
-# same certainty. (It is not that attention does not matter: shuffled weights destroy the output.)
-# The second layer, before and after:
+# Two thirds of the attention has moved elsewhere, and the model still predicts the same pieces,
+# with nearly the same certainty. (This does not mean that attention is irrelevant: shuffled weights
+# destroy the output.) The second layer, before and after:
 
 # %% tags=["nbval-ignore-output"]
 attended = every_attention(model, tokenizer, SOURCE, said)["cross"]
@@ -466,8 +477,8 @@ for weights, name in ((original, "original"), (found, "other, equally good")):
 # %% [markdown]
 # *Meine* and *Schwester* mostly look where they did. For the rest of the sentence you would tell a
 # different story from the second picture, and the output alone does not say which story is right.
-# (In the first layer, which is not shown, still more has moved.) A picture of weights shows *one*
-# way in which this output can come about ([Jain and Wallace 2019](https://arxiv.org/abs/1902.10186)
+# (In the first layer, which is not shown, even more has moved.) A picture of weights shows *one*
+# way in which this output can arise ([Jain and Wallace 2019](https://arxiv.org/abs/1902.10186)
 # did this first, for RNNs that classify texts; [Wiegreffe and Pinter
 # 2019](https://arxiv.org/abs/1908.04626) answer that the model still computed the original). If you
 # want to know whether something is a cause, change it and see.
@@ -481,8 +492,8 @@ for weights, name in ((original, "original"), (found, "other, equally good")):
 # vector that key $k$ adds to the output of query $q$ is $\sum_h w_h(q, k)\, v_h(k)\, W_h^O$, and
 # its length says how much that is ([Kobayashi et al. 2020](https://arxiv.org/abs/2004.10102)).
 # `weights` are (heads, queries, keys), `value` is (heads, keys, d_k), and `output_weight` is $W^O$
-# as PyTorch keeps it, (d_model, d_model) with the rows as outputs; $W_h^O$ is the transpose of its
-# columns that read head $h$. Return the lengths, (queries, keys).
+# as PyTorch stores it, (d_model, d_model) with a row for each output. $W_h^O$ is the transpose of
+# those of its columns that read head $h$. Return the lengths of these vectors, (queries, keys).
 
 # %%
 def contribution_norms(weights, value, output_weight):
@@ -494,8 +505,8 @@ check(contribution_norms)
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# `output_weight.view(d_model, heads, d_k)` has an axis for the heads. One `einsum` can do the rest
-# but for the length; add up the heads before you measure it.
+# `output_weight.view(d_model, heads, d_k)` has an axis for the heads. One `einsum` can do the rest,
+# except for the length. Sum over the heads before you measure the length.
 #
 # </details>
 #
@@ -536,18 +547,19 @@ assert all(each[:, 1].mean() < each[:, 0].mean() for each in ends.values()), "ru
 of_the_end
 
 # %% [markdown]
-# (± one standard error over the sentences.) A bright cell at `</s>` adds much less than it seems to.
-# It gets 30% of the weights in the first layer and brings 11% of what is added, because what $W^O$
-# makes of its value is short: a common reading is that a head looks there when it has little to
-# say.
+# (± one standard error over the sentences.) A bright cell at `</s>` adds much less than it seems
+# to. In the first layer `</s>` gets 30% of the weights but contributes only 11% of what is added,
+# because what $W^O$ makes of its value is short. A common interpretation is that a head looks there
+# when it has little to say.
 #
 # ## Where does it keep what it knows?
 #
 # *My sister is here* becomes *Meine Schwester*, *my brother* becomes *Mein Bruder*. When the
 # decoder writes *Meine*, the first word, it must know that a sister follows. Where is that written?
-# In the state of *sister*, one would think, for the word *My* is the same in both sentences.
-# Attention weights cannot tell. So change it and see: compute both sentences, put **one** state of
-# the one into the other, let the rest of the model run, and look whether the answer changes
+# In the state of *sister*, one would think, since the word *My* is the same in both sentences.
+# Attention weights cannot tell. So change something and see: run the model on both sentences, copy
+# **one** state from the second run into the first, let the rest of the model run, and see whether
+# the answer changes
 # (**activation patching**, [Vig et al. 2020](https://arxiv.org/abs/2004.12265), [Meng et al.
 # 2022](https://arxiv.org/abs/2202.05262)).
 #
@@ -558,11 +570,12 @@ of_the_end
 # `embed` turns `length` tokens into states, (length, d_model); each of `layers` turns states into
 # new states; `read` turns the last states into the logits of the next token, (vocab_size,). `clean`
 # and `other` are the tokens of two sentences of equal length. The answer of a model is ln p of
-# `token` minus ln p of `rival`. Return the effects, (layers + 1, length). Row 0 is for the
-# embeddings, row $l$ for the states after $l$ layers. For each field, run `clean`, with the state
-# of `other` at this position and depth in the place of its own. The effect is 0 where the answer
-# stays that of `clean`, 1 where it becomes that of `other`, and in proportion between (and beyond)
-# them.
+# `token` minus ln p of `rival`.
+#
+# Return the effects, (layers + 1, length). Row 0 is for the embeddings, row $l$ for the states
+# after $l$ layers. For each entry, run `clean`, but replace its state at this position and depth by
+# that of `other`. The effect is 0 if the answer stays that of `clean`, 1 if it becomes that of
+# `other`, and in proportion between (and beyond) these two.
 
 # %%
 def patch_effects(embed, layers, read, clean, other, token, rival):
@@ -575,13 +588,13 @@ check(patch_effects)
 # <details><summary>Hint</summary>
 #
 # Keep the states of both sentences, from the embeddings to the last layer. A patched state is a
-# copy (`clone`) of those of `clean` with one row of `other`; the layers that are left are
+# copy (`clone`) of those of `clean` with one row of `other`; the remaining layers are
 # `layers[depth:]`.
 #
 # </details>
 #
-# The encoder of our model, taken apart, and what the decoder predicts after the first pieces of its
-# translation:
+# Here is our model's encoder, taken apart into such functions, and a `read` that asks the decoder
+# what it predicts after the first pieces of a translation:
 
 # %%
 patch_effects = mine("patch_effects")
@@ -627,7 +640,7 @@ one_trace.round(2)
 # %% [markdown]
 # Among the embeddings only *sister* matters, as it must: nothing else differs. After the second
 # layer, half of the answer is in the state of *My*. The encoder has copied the gender into the word
-# in front, from which *Meine* is translated. One sentence is a story; here are twelve, with the
+# before the noun, from which *Meine* is translated. One pair is a story; here are twelve, with the
 # determiner and the noun in different places:
 
 # %%
@@ -670,25 +683,28 @@ of_twelve
 # %% [markdown]
 # (Mean ± standard deviation over the twelve.) In all of them the decision is made before the noun
 # is translated, at the determiner or at a piece of it. After the first layer nearly everything is
-# still in the state of the noun; after the second one, on average 43% is in the state of the word
-# in front of it, and next to nothing anywhere else. The second layer carries the gender of the noun
-# to where the decoder will look for it. No picture of attention has told us this, and none could:
-# it takes a change, and a measurement of what the change does. (The effects of two places need not
-# add up to 1, since the rest of the model is not linear. Here they nearly do.)
+# still in the state of the noun; after the second, on average 43% is in the state of the word
+# before it, the rest is still in the state of the noun, and next to nothing is anywhere else. The
+# second layer carries the gender of the noun to where the decoder will look for it. No picture of
+# attention has told us this, and none could: it takes a change, and a measurement of what the
+# change does. (The effects of two places need not add up to 1, since the rest of the model is not
+# linear. Here they nearly do.)
 #
 # ## Through the layers
 #
-# A second layer does not look at words but at what the first one has made of them. And most of a
-# state came along the residual connection, from itself. **Attention rollout** ([Abnar and Zuidema
+# A second layer does not look at words, but at what the first layer has made of them. And most of a
+# state has come through the residual connection, from its own position. **Attention rollout**
+# ([Abnar and Zuidema
 # 2020](https://arxiv.org/abs/2005.00928)) takes both into account: each layer mixes by
-# $\frac{1}{2}(A + I)$, with $A$ the mean over its heads, and layers are multiplied.
+# $\frac{1}{2}(A + I)$, with $A$ the mean over its heads, and the matrices of the layers are
+# multiplied.
 #
 # ### Rollout
 #
 # ●○○ · 10 minutes · attention through several layers
 #
 # `weights` are (layers, heads, length, length), the lowest layer first. Return (length, length):
-# how much of each input, the columns, is in each output of the last layer, the rows.
+# how much of each input (the columns) is in each output of the last layer (the rows).
 
 # %%
 def attention_rollout(weights):
@@ -701,8 +717,8 @@ check(attention_rollout)
 # <details><summary>Hint</summary>
 #
 # Row i of a layer's matrix says what output i is made of, in terms of the layer's inputs. Those are
-# the outputs of the layer below: on which side does its matrix go? And `torch.eye` makes float32
-# unless it is told another type.
+# the outputs of the layer below: on which side does its matrix go? And `torch.eye` returns float32
+# unless you name another dtype.
 #
 # </details>
 #
@@ -728,8 +744,8 @@ from_itself.T.round(2)
 # The picture of the last layer says that a piece, `</s>` aside, hardly looks at itself. Rollout
 # says that more than a quarter of what leaves the encoder at a position came from that position;
 # but a quarter is what the convention puts in, $\frac{1}{2} \cdot \frac{1}{2}$ along the residual
-# connections of two layers. Only what is above it is measured: a few hundredths, and more at
-# `</s>`.
+# connections of two layers. Only the excess over this quarter is a measurement: a few hundredths,
+# and more at `</s>`.
 #
 # ## Common mistakes
 #
@@ -751,17 +767,17 @@ by_first = sorted(HEADS, key=cost_in["where it was chosen"].get)
 for name, costs_there in cost_in.items():
     top = ", ".join(f"{costs_there[head]:.1f}" for head in by_first[-1:-4:-1])
     bottom = ", ".join(f"{costs_there[head]:+.1f}" for head in by_first[:3])
-    print(f"{name:21} the three dearest heads {top}; the three cheapest {bottom}")
+    print(f"{name:21} the three most expensive heads {top}; the three cheapest {bottom}")
 assert len(by_first) == 24, "not as on this page: restart the kernel and run all cells"
 
 # %% [markdown]
-# The three dearest heads remain dear, so there was more than chance in them. The cheapest three,
-# whose absence seemed to gain a point, gain nothing elsewhere. You would notice it when a result
-# shrinks each time that somebody repeats it.
+# The three most expensive heads remain expensive, so there was more to them than chance. The three
+# cheapest, whose removal seemed to gain about a point, gain nothing on the other half. You would
+# notice this mistake when a result shrinks each time somebody repeats it.
 #
 # **Heads' contributions added up as lengths** (M678 of the [list of
-# mistakes](../docs/misconceptions.md)): the norm of each head's vector, summed. Heads that cancel
-# each other then seem to add twice as much:
+# mistakes](../docs/misconceptions.md)): the norm of each head's vector, summed. Two heads that
+# cancel each other then seem to add twice as much as one:
 
 # %%
 (lengths_first,) = [m for m in wrong_answers("contribution_norms") if m.id == "M678"]
@@ -777,7 +793,7 @@ for name, function in {
     print(f"{name:18}{function(equal_weights, opposite, same_projection).mean():.2f}")
 
 # %% [markdown]
-# You would notice it when the contributions of all keys together are much longer than the output
+# You would notice this when the contributions of all keys together are much larger than the output
 # that they make up. Other such mistakes: **one sentence, one head, one story** (measure on many),
 # **a cause without a change**, **a share without its baseline**.
 #
@@ -785,13 +801,13 @@ for name, function in {
 #
 # 1. What a head looks at can be measured, over many sentences: by place, by piece.
 # 2. An ablation shows what a head contributes. Removed one at a time, half of the heads are hardly
-#    missed; removed together they are: single costs do not add up.
+#    missed; removed together, they are missed. Single costs do not add up.
 # 3. Very different attention can give the same output: weights alone do not tell the reason.
 # 4. A weight multiplies a value; where values are short, bright cells add little. And a share means
 #    something only beside its baseline, a difference only beside chance.
 # 5. Patching a state shows what it carries: the gender of a noun is in the state of the word in
 #    front of it, too.
-# 6. Across layers count the residual connection, and multiply in the right order.
+# 6. Across layers, include the residual connection, and multiply the matrices in the right order.
 #
 # **In the paper:** its appendix shows attention pictures, figures 3 to 5. **Read on:** Clark et al.
 # 2019, “What Does BERT Look At?”; Elhage et al. 2021, “A Mathematical Framework for Transformer

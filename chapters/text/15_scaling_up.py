@@ -14,8 +14,8 @@
 # # 15 · Scaling up, and Transformer against RNN
 #
 # The paper's claim was not only that its model translates better. It said: *at a fraction of the
-# training cost*. What is a cost, and how is a comparison made fair? And how does one get from a
-# laptop to the experiment of the paper? By the end you can
+# training cost*. What is a cost, and what makes a comparison fair? And how do you get from a laptop
+# to the paper's experiment? By the end you can
 #
 # - count what training costs, in three ways, and read the paper's table,
 # - say what a translation costs, and what a cache saves,
@@ -23,11 +23,11 @@
 # - spread a batch over several devices and get the same gradient, and add gradients up in a ring,
 # - set up the WMT14 experiment.
 #
-# Reading takes about thirty minutes, computing less than one. Assignment 5 follows this chapter.
+# Reading takes about thirty minutes, running the cells less than one. Assignment 5 follows this chapter.
 #
-# **Predict first.** Transformer and RNN, equally wide, are trained on the same text. Which is ahead
-# after the same number of tokens? After the same time? After the same number of floating-point
-# operations? And does the answer depend on how long they train?
+# **Predict first.** A Transformer and an RNN of the same width are trained on the same text. Which
+# is ahead after the same number of tokens? After the same time? After the same number of
+# floating-point operations? And does the answer depend on how long they train?
 
 # %%
 import os
@@ -59,18 +59,18 @@ from transformer_lib.training import cost
 # %% [markdown]
 # ## What is a cost?
 #
-# Time depends on the machine. Tokens do not say how much is done with each. **FLOPs**,
-# multiplications and additions, can be counted on paper. A product of (n × a) by (a × b) takes
-# n·a·b multiplications and as many additions.
+# Time depends on the machine. Tokens do not say how much is done with each of them. **FLOPs**,
+# floating-point operations, can be counted on paper: here these are multiplications and additions.
+# A product of (n × a) by (a × b) takes n·a·b multiplications and as many additions.
 #
 # ### The cost of a layer
 #
 # ●○○ · 15 minutes · what training will cost
 #
-# Multiplications and additions of all matrix products of one encoder layer's forward pass, for one
-# sentence of `length` tokens; all heads together are as wide as the model, `d_model`. Return a
-# whole number. What passes its `check` is kept in `my_transformer.py` beside this notebook. After a
-# first try, `solution("encoder_layer_flops")` in a cell of its own shows one way.
+# Count the multiplications and additions of all matrix products in one encoder layer's forward
+# pass, for one sentence of `length` tokens. All heads together are as wide as the model, `d_model`.
+# Return a whole number. What passes its `check` is kept in `my_transformer.py` beside this
+# notebook. After a first try, `solution("encoder_layer_flops")` in a cell of its own shows one way.
 
 # %%
 def encoder_layer_flops(length, d_model, d_ff):
@@ -86,8 +86,8 @@ check(encoder_layer_flops)
 #
 # </details>
 #
-# PyTorch can count as well, each product when it is computed. Do you agree? And what does a token
-# cost, in sentences of different lengths?
+# PyTorch can count, too: each product, at the moment it is computed. Do you agree with it? And what
+# does a token cost in sentences of different lengths?
 
 # %%
 encoder_layer_flops = mine("encoder_layer_flops")
@@ -106,14 +106,15 @@ for length in (3, 30, 300, 3_072, 30_000):
 # %% [markdown]
 # A token costs about the same in a short sentence and in a long one. Only the products of queries
 # with keys and of weights with values grow with the square of the length $n$. With $d$ for
-# `d_model` and $4d$ for `d_ff`, the others are $8nd^2 + 16nd^2$. The products of attention catch up
-# with them when $4n^2d = 24nd^2$, at n = 6d: for the base model at 3,072 tokens, where a token
-# costs twice as much. For sentences they are negligible; for books they dominate.
+# `d_model` and $4d$ for `d_ff`, the other products cost $8nd^2 + 16nd^2$. Attention's two products
+# catch up with the others when $4n^2d = 24nd^2$, at n = 6d. For the base model this is at 3,072
+# tokens, where a token costs twice as much. For sentences, attention's products are negligible; for
+# books, they dominate.
 #
-# The products with matrices of parameters have a short form. Each parameter of a matrix is used
-# once per token, for a multiplication and an addition, and twice as often in the backward pass. So
-# training costs about $6 \cdot \text{parameters} \cdot \text{tokens}$. For our two small models,
-# both passes:
+# For the products with matrices of parameters there is a short formula. In the forward pass, each
+# parameter of a matrix is used once per token, for one multiplication and one addition; in the
+# backward pass, twice. So training costs about $6 \cdot \text{parameters} \cdot \text{tokens}$
+# FLOPs. Here are our two small models, both passes together:
 
 # %%
 src, tgt = torch.randint(4, 4000, (8, 12)), torch.randint(4, 4000, (8, 12))
@@ -127,21 +128,25 @@ pd.DataFrame(rows, columns=["model", "parameters", "million FLOPs per token"])
 
 # %% [markdown]
 # A token costs the Transformer more than one and a half times as much as the RNN. (That is about
-# half of 6 · parameters, since a source token passes the encoder only and a target token the
-# decoder only. And embeddings are looked up, not multiplied; only their second use, as output
-# projection, counts.)
+# half of 6 · parameters, since a source token passes through the encoder only and a target token
+# through the decoder only. And embeddings are looked up, not multiplied; only their second use, as
+# the output projection, counts.)
 #
 # ### The cost of a translation
 #
 # ●●○ · 25 minutes · what a cache saves, counted
 #
-# One decoder layer writes `tgt_len` tokens, one after the other, for a source of `src_len` tokens.
-# Count the multiplications and additions of all matrix products, the output projection of the model
-# aside. With a cache (`cached`), each step computes what is new: the keys and values of the memory
-# once, before the first step; then, in step n, everything for one token, whose self-attention sees
-# n tokens, itself included. Without a cache, step n computes everything anew for n tokens, each
-# with scores for all n (a mask makes no product smaller), and the keys and values of the memory as
-# well. Return a whole number.
+# A decoder of one layer writes `tgt_len` tokens, one after another, for a source of `src_len`
+# tokens. Count the multiplications and additions of all its matrix products, without the model's
+# output projection.
+#
+# - With a cache (`cached` is true), only what is new is computed: the keys and values of the memory
+#   once, before the first step; then, in step n, everything for one token, whose self-attention
+#   sees n tokens, itself included.
+# - Without a cache, step n computes everything anew for n tokens, each with scores for all n (a
+#   mask makes no product smaller), and the keys and values of the memory as well.
+#
+# Return a whole number.
 
 # %%
 def generation_flops(src_len, tgt_len, d_model, d_ff, cached):
@@ -153,12 +158,13 @@ check(generation_flops)
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Of the eight projections of a decoder layer six meet the decoder's tokens and two the memory.
-# Write a function for the cost of one step first: of how many new tokens, which see how many?
+# Of the eight projections of a decoder layer, six are applied to the decoder's tokens and two to
+# the memory. First write a function for the cost of one step. It needs two numbers: how many tokens
+# are new, and how many tokens each of them sees.
 #
 # </details>
 #
-# The library's decoder has six of these layers. Does PyTorch count the same?
+# The base model's decoder has six of these layers. Does PyTorch count the same?
 
 # %%
 generation_flops = mine("generation_flops")
@@ -184,9 +190,9 @@ for length in (5, 20, 100, 500):
 
 # %% [markdown]
 # What is saved grows with the length: without a cache, the work of a translation grows at least
-# with its square. Chapter 12 measured less in time, presumably because calling functions took as
-# long there as computing. And a beam of four costs four times as much, except for the memory's keys
-# and values, which all four share.
+# with its square. Chapter 12 measured a smaller saving in time, presumably because there the
+# overhead of calling functions took as long as the computing itself. And a beam of four costs four
+# times as much, except for the memory's keys and values, which all four share.
 #
 # ## The paper's table
 #
@@ -204,10 +210,11 @@ counted = cost.flops_by_parameters(paper, 100_000 * 25_000, 100_000 * 25_000)
 print(f"base  by count, 100,000 steps of 25,000 + 25,000 tokens: {counted:.1e} FLOPs")
 
 # %% [markdown]
-# The first two are the numbers of the table. The third one, counted like ours (each token passes
-# one half of the model), is less than a third of the first: of the operations that a GPU was taken
-# to sustain, less than a third went into the model's products. The two ways of counting must not be
-# mixed. Here is the table, newstest2014 English→German:
+# The two estimates by time are the numbers in the paper's table. The last number is counted like
+# ours (each token passes through one half of the model), and it is less than a third of the base
+# model's estimate: of the operations that a GPU was assumed to sustain, less than a third went into
+# the model's products. The two ways of counting must not be mixed. Here is the table, newstest2014
+# English→German:
 
 # %%
 PAPER = {
@@ -231,14 +238,19 @@ show(
 #
 # ## Transformer against RNN, under equal budgets
 #
-# Now ours, the two that you know: both 192 wide, with the same embeddings, pieces and batches of
-# the bundled text. Each was trained anew for several budgets (the RNN also for 10,000 steps, which
-# take it less time than the Transformer's longest training), with a learning rate that comes down
-# to zero at the end of each (a long training stopped half-way would not be fair), and with three
-# seeds for each: `make variants`, which is `transformer-lib train course_transformer --set
-# training.steps=400 --set seed=0`, and so on, each on one core (of an Intel Xeon). Minutes are
-# steps times the median time of a step (two of the three longest Transformer runs took nearly twice
-# as long as that). BLEU of the test set with all references, the mean and the range:
+# Now our two models, which you know. Both are 192 wide, with the same embeddings, pieces and
+# batches of the bundled text. This is how they were trained:
+#
+# - Each was trained anew for every budget, with a learning rate that falls to zero at the end (a
+#   long training stopped halfway would not be fair), and with three seeds.
+# - The RNN was also trained for 10,000 steps, which take it less time than the Transformer's
+#   longest training.
+# - Each training ran on one core of an Intel Xeon. Minutes are steps times the median time of a
+#   step (two of the three longest Transformer runs took nearly twice as long as that).
+#
+# `make variants` does all this; it calls `transformer-lib train course_transformer --set
+# training.steps=400 --set seed=0`, and so on. The table has BLEU on the test set with all
+# references, the mean and the range over the seeds:
 
 # %%
 runs = budgets()
@@ -248,7 +260,7 @@ as_text = [f"{mean:.1f} ({low:.1f} to {high:.1f})" for mean, low, high in scores
 pd.Series(as_text, scores.index).unstack(fill_value="")[list(SYSTEMS)].rename_axis(columns=None)
 
 # %% [markdown]
-# Luck is visible in this table: two trainings of one system can be two points apart. A difference
+# Luck is visible in this table: two runs of the same system can be two points apart. A difference
 # of a point between two single runs proves nothing. And what does a step cost?
 
 # %%
@@ -262,7 +274,7 @@ ratios = per_step.loc["Transformer"] / per_step.loc["RNN"]
 print(f"Transformer / RNN: {ratios['seconds']:.1f} in time, {ratios['FLOPs']:.1f} in FLOPs")
 
 # %% [markdown]
-# So here are the same runs over three budgets, the mean of the seeds:
+# So here are the same runs, drawn over three kinds of budget, as means over the seeds:
 
 # %%
 def curve(name, kind, seeds=(0, 1, 2)):
@@ -282,9 +294,9 @@ for kind, label in COSTS.items():
     show(lines(curves, (label, "BLEU"), "x"), f"BLEU of both systems over {label}: {SEEN[kind]}")
 
 # %% [markdown]
-# How far is the Transformer ahead, then? Between two lengths of training, BLEU is read off the
-# straight line over the logarithm of the budget. For the nine pairs of a Transformer's seed with an
-# RNN's, the mean and the range:
+# How far is the Transformer ahead, then? Between two measured budgets, we interpolate BLEU linearly
+# in the logarithm of the budget. The table has the mean and the range of the lead over the nine
+# pairs of a Transformer run and an RNN run:
 
 # %%
 def lead(kind, budget, *seeds):
@@ -311,25 +323,30 @@ for kind, label in COSTS.items():
 # - **Equal tokens.** At 0.7 million the RNN is ahead by seven points. At 1.4 million its
 #   lead is less than one, and from 2.8 million on the Transformer is ahead, by three to four points:
 #   it gets more out of the same text.
-# - **Equal time.** A step of the RNN took little more than half as long. So it is ahead at first,
+# - **Equal time.** A step of the RNN took little more than half as long as one of the Transformer.
+#   So the RNN is ahead at first,
 #   by nine points after two minutes. After eight the two are level, and after twelve all three
 #   Transformers are ahead of all three RNNs, if only by about a point.
-# - **Equal FLOPs.** The same picture; they are level somewhat below $5 \cdot 10^{13}$.
+# - **Equal FLOPs.** The picture is the same; the two are level somewhat below $5 \cdot 10^{13}$.
 #
 # With two minutes and short sentences, take the RNN; with a quarter of an hour, the Transformer.
-# (The two are equally wide, not equally large: 2.5 million parameters against 1.5. `make
-# train-demo` sets a Transformer of 4.0 million, pre-norm and with separate tables, against a wider
-# and slower RNN of 4.3 million, for three minutes on two cores. On a processor with matrix units
-# the Transformer was ahead in all of three runs, by 1.4 to 1.6 points; on one without them by 1.0
-# and by 1.7 in two single runs and, when the library was slower, behind by 1.2; on an older one,
-# which trains on less than half as many tokens, behind by 0.8. The 0.8, the 1.0 and the 1.2 may be
-# chance. Where curves cross depends on sizes and machines.)
+# The two are equally wide, but not equally large: 2.5 million parameters against 1.5. `make
+# train-demo` compares two of nearly equal size, for three minutes on two cores: a Transformer of
+# 4.0 million parameters, pre-norm and with separate tables, and a wider and slower RNN of 4.3
+# million. The result depended on the processor:
+#
+# - With matrix units, the Transformer was ahead in all of three runs, by 1.4 to 1.6 points.
+# - Without them, it was ahead by 1.0 and by 1.7 in two single runs and, when the library was
+#   slower, behind by 1.2.
+# - On an older processor, which trains on less than half as many tokens, it was behind by 0.8.
+#
+# The 0.8, the 1.0 and the 1.2 may be chance. Where curves cross depends on sizes and machines.
 #
 # ### How fast is yours?
 #
 # The times above are those of one machine and of the library's training step. Here is a bare step
-# of each on yours, without sixteen-bit products and without the optimizer, so the ratio need not be
-# the one above:
+# of each model on your own machine, without sixteen-bit products and without the optimizer, so the
+# ratio need not be the one above:
 
 # %% tags=["nbval-ignore-output"]
 def seconds_per_step(run):
@@ -351,9 +368,9 @@ assert min(speed.values()) > 0, "nothing was measured: run this cell again"
 
 # %% [markdown]
 # In the runs plotted above, a step of the Transformer took 1.8 times as long as one of the RNN.
-# Where the ratio is larger, the curves over time cross later. On a GPU it should be reversed (which
-# we have not measured): there the RNN waits for its own steps (chapter 2), while the Transformer
-# computes all positions at once.
+# Where the ratio is larger, the curves over time cross later. On a GPU the ratio should be reversed
+# (which we have not measured): there the RNN waits for its own steps (chapter 2), while the
+# Transformer computes all positions at once.
 #
 # ## From this laptop to several GPUs
 #
@@ -361,18 +378,18 @@ assert min(speed.values()) > 0, "nothing was measured: run this cell again"
 #
 # | | laptop | one GPU | several GPUs |
 # |---|---|---|---|
-# | device | `cpu` | found by itself (`training.device`) | one process for each |
+# | device | `cpu` | found automatically (`training.device`) | one process for each |
 # | products | bfloat16 where the processor has it | bfloat16 (`training.precision`) | the same |
 # | batch | `batch_tokens=1024` | `batch_tokens=25000` | the same, shared by all |
 # | if that does not fit | `batch_tokens=256`, `accumulate=4` (chapter 11) | `batch_tokens=6250`, `accumulate=4` | the same |
 # | compilation | no | `training.compile=true`, after a minute's wait | the same |
 # | starting it | `transformer-lib train …` | the same | `torchrun --nproc-per-node 8 …` |
 #
-# Several devices: each has the whole model and a part of the batch; gradients are averaged over all
-# (**all-reduce**), and each makes the same step. `torchrun` starts one process for each device and
-# tells it its number. Two processes on this CPU are enough to see it. The script has all the
-# essentials of training on several GPUs, and the question is whether it gives the gradient of the
-# whole batch:
+# With several devices, each has the whole model and a part of the batch. Gradients are averaged
+# over all devices (**all-reduce**), and each device takes the same step. `torchrun` starts one
+# process for each device and tells it its number. Two processes on this CPU are enough to see how
+# that works. The script below has all the essentials of training on several GPUs. The question is
+# whether it gives the gradient of the whole batch:
 
 # %%
 SCRIPT = """
@@ -414,10 +431,10 @@ print(finished.stdout)
 assert "all tokens         differs by 0.0%" in finished.stdout, finished.stderr
 
 # %% [markdown]
-# It is exactly the gradient of the whole batch, if each process divides by the tokens of *all*.
-# PyTorch's `DistributedDataParallel` takes the mean of the means, which is right if all have as
-# many tokens, and wrong otherwise; 20 tokens against 10 is an extreme case, in real batches it is a
-# percent or two (chapter 11).
+# It is exactly the gradient of the whole batch if each process divides by the number of tokens of
+# *all* processes. PyTorch's `DistributedDataParallel` takes the mean of the means, which is right
+# if all have equally many tokens, and wrong otherwise. 20 tokens against 10 is an extreme case; in
+# real batches the error is a percent or two (chapter 11).
 #
 # ### One gradient from several
 #
@@ -441,7 +458,7 @@ check(average_gradients)
 #
 # </details>
 #
-# Yours, on the gradients of 20 tokens and of 10:
+# Your function, on the gradients of 20 tokens and of 10:
 
 # %%
 average_gradients = mine("average_gradients")
@@ -472,11 +489,11 @@ assert torch.allclose(joined["yours"], whole), (
 #
 # ●●● · 40 minutes · all-reduce, without anybody in the middle
 #
-# How do eight GPUs add up their gradients? If all send theirs to one of them, that one receives
-# seven times the gradient and the others wait. In a **ring** each device sends to its neighbor
-# only, and all of them at once ([Patarasuk and Yuan
-# 2009](https://doi.org/10.1016/j.jpdc.2008.09.002)). The gradient is cut into as many chunks as
-# there are devices, $d$ of them. Numbers of devices and of chunks are modulo $d$:
+# How do eight GPUs add up their gradients? If all the others send theirs to one GPU, it receives
+# seven gradients while they wait. In a **ring** each device sends only to its neighbor, and all of
+# them send at once ([Patarasuk and Yuan 2009](https://doi.org/10.1016/j.jpdc.2008.09.002)). The
+# gradient is cut into as many chunks as there are devices, $d$ of them. The indices of devices and
+# of chunks are taken modulo $d$:
 #
 # - *First half*, steps $s = 0, …, d - 2$: device $i$ sends its chunk $i - s$ to device $i + 1$,
 #   which **adds** it to its own. At the end device $i$ holds the whole sum of chunk $i + 1$.
@@ -501,7 +518,8 @@ check(ring_all_reduce)
 #
 # </details>
 #
-# Four devices. If every one of them puts in a 1, the sums say how many gradients are in a chunk:
+# Take four devices. If each of them starts with ones, the sums show how many gradients have been
+# added into a chunk:
 
 # %%
 ring_all_reduce = mine("ring_all_reduce")
@@ -520,8 +538,8 @@ for devices in (2, 8, 64):
     print(f"{devices:2} devices: each sends {sent:.2f} gradients; one alone gets {devices - 1}")
 
 # %% [markdown]
-# In each of the $2(d - 1)$ steps a device sends one chunk, a $d$-th of the gradient. Together that
-# is less than twice the gradient, with any number of devices, and every connection is in use all
+# In each of the $2(d - 1)$ steps a device sends one chunk, a $d$-th of the gradient. In total that
+# is less than twice the gradient, for any number of devices, and every connection is in use all
 # the time. This is what `dist.all_reduce` does between GPUs, or a variant that suits their wiring
 # better. And it need not wait for the end of the backward pass: the last layer's gradients can set
 # out while the first layer's are still being computed.
@@ -530,13 +548,18 @@ for devices in (2, 8, 64):
 #
 # ●○○ · 10 minutes · whether the model fits
 #
-# Mixed precision with Adam needs, for each parameter, 2 bytes for the weight and 2 for the
-# gradient, in 16 bits, and 12 for the optimizer: a weight in 32 bits, in which small steps add up,
-# and two moments, mean and mean square. All devices hold the same, which is a waste. **ZeRO**
-# ([Rajbhandari et al. 2020](https://arxiv.org/abs/1910.02054)) shares it out: in stage 1 each
-# device holds only its part of the optimizer's states, in stage 2 of the gradients as well, in
-# stage 3 of the weights as well (PyTorch calls that `FullyShardedDataParallel`). Return the bytes
-# for one device.
+# For each parameter, mixed precision with Adam needs 2 bytes for the weight and 2 for the gradient,
+# both in 16 bits, and 12 for the optimizer: a copy of the weight in 32 bits, in which small steps
+# add up, and two moments, mean and mean square. If all devices hold all of this (stage 0), that is
+# a waste. **ZeRO** ([Rajbhandari et al. 2020](https://arxiv.org/abs/1910.02054)) divides it among
+# them:
+#
+# - in stage 1, each device holds only its part of the optimizer's states;
+# - in stage 2, only its part of the gradients as well;
+# - in stage 3, only its part of the weights as well (PyTorch calls this
+#   `FullyShardedDataParallel`).
+#
+# Return the bytes that one device holds.
 
 # %%
 def bytes_per_device(parameters, devices, stage):
@@ -566,26 +589,26 @@ assert len(gigabytes) == 3, "not as on this page: restart the kernel and run all
 pd.DataFrame(gigabytes, index=[f"stage {stage}" for stage in range(4)]).T
 
 # %% [markdown]
-# (Gigabytes for each of eight devices, without the activations, which come on top.) For the paper's
-# models there is nothing to share out. A model of seven billion parameters does not fit into the 80
-# GB of a large GPU, and with stage 1 it does. Stages 1 and 2 send no more than an all-reduce does;
-# stage 3 sends half as much again, since the weights have to be collected for each pass.
+# (Gigabytes for each of eight devices, without the activations, which come on top.) The paper's
+# models need none of this. A model of seven billion parameters does not fit into the 80 GB of a
+# large GPU at stage 0, but does at stage 1. Stages 1 and 2 send no more than an all-reduce does;
+# stage 3 sends one and a half times as much, since the weights have to be collected for each pass.
 #
 # ## WMT14
 #
-# The paper's experiment comes with the library as one small file. Text: the WMT14 English–German
-# training data, about 4.5 million sentence pairs (Europarl, Common Crawl, News Commentary),
-# newstest2013 to watch, newstest2014 to judge:
+# The paper's experiment comes with the library as one small configuration file. The text is the
+# WMT14 English–German training data, about 4.5 million sentence pairs (Europarl, Common Crawl, News
+# Commentary); newstest2013 is for watching the training, newstest2014 for judging the result:
 
 # %%
 configs = resources.files("transformer_lib.experiment.configs")
 print((configs / "wmt14_base.toml").read_text())
 
 # %% [markdown]
-# Whatever it leaves out defaults to the paper's base model. More such files are there: `wmt14_big`,
-# `wmt14_rnn`, the RNN to compare with, and `wmt14_base_fast` and `wmt14_big_fast`, which say why
-# they depart from the paper's settings to get there sooner on one modern GPU. The library builds
-# it:
+# Whatever the file leaves out defaults to the paper's base model. There are more such files:
+# `wmt14_big`; `wmt14_rnn`, the RNN to compare with; and `wmt14_base_fast` and `wmt14_big_fast`,
+# which depart from the paper's settings to get there sooner on one modern GPU, and say why. The
+# library builds the model from the file:
 
 # %%
 experiment = load_config("wmt14_base")
@@ -595,10 +618,10 @@ total = cost.flops_by_parameters(model, 100_000 * 25_000, 100_000 * 25_000)
 print(f"{num_parameters(model) / 1e6:.1f} million parameters, {total:.1e} FLOPs")
 
 # %% [markdown]
-# 63.1 million, as in chapter 10: it is the paper's base model. How long would it take? FLOPs
-# divided by what a device sustains. For this machine we take its speed in one large product, which
-# training does not reach; for two GPUs, four tenths of their makers' figure for bfloat16, which
-# large models reach but one of this width hardly will:
+# 63.1 million, as in chapter 10: it is the paper's base model. How long would training take? Divide
+# the FLOPs by what a device sustains. For this machine we take its speed in one large product,
+# which training does not reach. For two kinds of GPU we take four tenths of the maker's figure for
+# bfloat16, which large models reach, but one of this width hardly will:
 
 # %% tags=["nbval-ignore-output"]
 rates = {
@@ -612,26 +635,28 @@ for name, rate in rates.items():
 assert min(rates.values()) > 0, "nothing was measured: run this cell again"
 
 # %% [markdown]
-# Weeks or months here, hours there, if a GPU reaches that share; these are estimates. We have
-# prepared this training and rehearsed all of it at a small size, and have not run it: no GPU was at
-# hand (the file `benchmarks/RESULTS.md` says what has been measured and what has not). Step by
-# step:
+# It would take weeks or months here, and hours there, if a GPU reaches that share. These are
+# estimates: we have prepared this training and rehearsed all of it at a small size, but have not
+# run it, since no GPU was at hand (the file `benchmarks/RESULTS.md` says what has been measured and
+# what has not). This is how to do it, step by step:
 #
-# 1. **Rehearse here.** The same commands with `cpu_tatoeba_transformer` instead of `wmt14_base`.
+# 1. **Rehearse here.** Run the same commands with `cpu_tatoeba_transformer` instead of
+#    `wmt14_base`.
 #    Any mistake in paths, folders or memory shows up now, at no cost.
 # 2. **Prepare the text** on the GPU machine: `transformer-lib data prepare wmt14` fetches the
-#    archives, verifies them, cleans, learns the pieces and stores the tokens.
+#    archives, verifies them, cleans the text, learns the pieces and stores the tokens.
 # 3. **Find the largest batch that fits**: `training.batch_tokens`, and `training.accumulate` so
 #    that their product stays 25,000.
-# 4. **Check after ten minutes.** Loss below 6 and falling, tokens per second steady? If not, stop.
+# 4. **Check after ten minutes.** Is the loss below 6 and falling? Are the tokens per second steady?
+#    If not, stop.
 # 5. **Train.** `transformer-lib train wmt14_base`; on several GPUs `torchrun --nproc-per-node 8 -m
 #    transformer_lib train wmt14_base`, with the same result but for rounding and dropout. Ctrl-C
 #    saves; a power cut or a full disk loses only what came after the last checkpoint; `--resume`
 #    goes on from there.
 # 6. **Judge**: `transformer-lib evaluate`, beam 4, α = 0.6, mean of the last five checkpoints, with
-#    the signature (chapter 13). Less than you hoped for? `--explain` counts the same output in
-#    every usual way, searches in others, and compares the training with the recipe.
-# 7. **The RNN**: `wmt14_rnn`, equal in time, in tokens or in FLOPs; say in which.
+#    the signature (chapter 13). Less than you hoped for? `--explain` scores the same output in
+#    every usual way, tries other searches, and compares the training with the recipe.
+# 7. **The RNN**: `wmt14_rnn`, with equal time, tokens or FLOPs; say which.
 #    `transformer-lib compare` writes the report, with the paper's table and your two rows in it.
 #
 # [Run it on your GPU](../docs/gpu.md) has the commands, the hours and the disk to expect.
@@ -639,8 +664,9 @@ assert min(rates.values()) > 0, "nothing was measured: run this cell again"
 # ## Common mistakes
 #
 # **6 · parameters · tokens, with all parameters and all tokens.** In a translator each token passes
-# half of the model, and embeddings are looked up. How far off is it? And **multiply–adds** (MACs,
-# M200 of the [list of mistakes](../docs/misconceptions.md)), which some programs call FLOPs:
+# through half of the model, and embeddings are looked up. How far off is this formula? And how far
+# off are **multiply–adds** (MACs, M200 of the [list of mistakes](../docs/misconceptions.md)), which
+# some programs call FLOPs?
 
 # %%
 separate = replace(SIZES["base"], tied_embeddings="none")
@@ -659,10 +685,11 @@ print(f"a layer, multiply–adds: {macs(30, 512, 2048) / layer:.1f} times")
 assert 1.5 < naive / right_count, "not as on this page: restart the kernel and run all cells"
 
 # %% [markdown]
-# You would notice it when your model seems to reach 80% of what the GPU can do, or when a published
-# number is twice yours, or half of it: first look what was counted.
+# You would notice this when your model seems to reach 80% of what the GPU can do, or when a
+# published number is twice or half of yours. First find out what was counted.
 #
-# **A stopped long training for a short one**: its learning rate has not come down. Others:
+# **A long training, stopped early, is taken for a short one**: its learning rate has not come down.
+# Other mistakes:
 #
 # - budgets that are equal in one sense, and a claim in another;
 # - one seed per system;
@@ -670,16 +697,17 @@ assert 1.5 < naive / right_count, "not as on this page: restart the kernel and r
 #
 # ## Summary
 #
-# 1. Time, tokens, FLOPs: say what is equal. 6 · parameters · tokens is a good estimate, if only the
-#    parameters that a token passes are counted, about half of a translator's. Counting by time and
+# 1. Time, tokens, FLOPs: say what is equal. 6 · parameters · tokens is a good estimate if you count
+#    only the parameters that a token passes through, about half of a translator's. Counting by time
+#    and
 #    counting operations are different measures.
 # 2. With little training the RNN wins, with more the Transformer; where the curves cross depends on
 #    whether tokens, time or FLOPs are equal.
 # 3. What grows with the square of the length is negligible for sentences and dominates for books. A
 #    cache saves what would be computed anew for each token.
 # 4. Several devices give the gradient of one large batch, if every token counts the same. In a ring
-#    each of them sends less than twice the gradient, however many they are.
-# 5. A large experiment is a small one with another file; rehearse it small.
+#    each device sends less than twice the gradient, however many there are.
+# 5. A large experiment is a small one with another configuration file. Rehearse it at a small size.
 #
 # Now you can do **assignment 5**, an experiment of your own.
 #

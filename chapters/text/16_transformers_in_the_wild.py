@@ -23,9 +23,9 @@
 #   weights,
 # - see how much of your translator is your own by now.
 #
-# Reading takes about forty minutes, computing a few seconds.
+# Reading takes about forty minutes, running the cells a few seconds.
 #
-# **Predict first.** Five descriptions of the Transformer get the same weights and the same
+# **Predict first.** Five descriptions of the Transformer are given the same weights and the same
 # sentence. All five claim to describe the same model. How many compute the same logits as the
 # paper's model?
 
@@ -61,19 +61,19 @@ from transformer_lib.vocabulary import BOS, EOS, PAD
 # [NiuTensor](https://github.com/NiuTrans/NiuTensor) and the TensorFlow program
 # [Kyubyong/transformer](https://github.com/Kyubyong/transformer); two of the others follow [The
 # Annotated Transformer](https://nlp.seas.harvard.edu/annotated-transformer/).
-# `transformer_lib.course.lineages` rebuilds
-# the model of each as it is, with its mistakes. (What is wrong in a listing or in the text alone
-# comes below.) Where a page leaves something open, the program behind it decides (the docstring of
-# each `build` says what that was):
+# `transformer_lib.course.lineages` rebuilds the model of each as it is, with its mistakes.
+# (Mistakes that are only in a printed listing or in the text come further down.) Where a
+# description leaves something open, the program behind it decides; the docstring of each `build`
+# says what was open:
 
 # %%
 sources = {lineage.name: lineage.source for lineage in LINEAGES.values()}
 print(*(f"{name:13}{source}" for name, source in sources.items()), sep="\n")
 
 # %% [markdown]
-# All get the weights of one model in the paper's form, and the same sentence, once whole and once
-# with padding. Every *part* gets the input that it has in the paper's model, so that a difference
-# shows where it arises:
+# All get the weights of one model in the paper's form, and the same sentence, once complete and
+# once without its last word and padded. Every *part* gets the input that it has in the paper's
+# model, so that a difference shows up in the part where it arises:
 
 # %%
 found = differences("I do not want to go home .")
@@ -89,25 +89,27 @@ print("same logits as the paper's:", sum(value < 1e-12 for value in found["logit
 # None. Each of them departs from the paper in a few places, and those are enough. Read the columns,
 # not the last row:
 #
-# - feed-forward networks are the same everywhere (in this map, which is without dropout: three
-#   descriptions have it after the ReLU as well);
-# - “attention to nothing” is what a query with all keys masked gets. The paper does not say;
-#   ours gives zeros. In the tutorial it is NaN, since the softmax of nothing but −∞ is 0/0. The
-#   lecture and the illustrated documentation, which put the same number in all places, make all
-#   keys equal. NiuTensor and Kyubyong add it to the scores, and in double precision, which the map
-#   uses, it then looks as if nothing were masked;
-# - a difference of 10⁻⁵ is an epsilon, one of 3 a different formula.
+# - Feed-forward networks are the same everywhere. (The map is made without dropout; three
+#   descriptions also have dropout after the ReLU.)
+# - “Attention to nothing” is what a query gets when all its keys are masked. The paper does not say
+#   what that should be; the library gives zeros. In the tutorial it is NaN, since the softmax of
+#   nothing but −∞ is 0/0. The lecture and the illustrated documentation replace every score by the
+#   same large negative number, which makes all keys equal. NiuTensor and Kyubyong add such a number
+#   to the scores, and in double precision, which the map uses, the result is as if nothing were
+#   masked.
+# - A difference of 10⁻⁵ is an epsilon, a difference of 3 a different formula.
 #
-# This is the first thing to do with code that you do not know: same weights, same input, part by
-# part. Not by reading.
+# This is the first thing to do with code that you do not know: same weights, same input, compared
+# part by part. Do not begin by reading it.
 #
 # ## A guided reading
 #
 # ### NiuTensor: a C++ library
 #
-# Its position table has all sines first, then all cosines, and $d - 2$ in the exponent, as the
-# authors' own program has it (chapter 4). Beside it the paper's, and one that is printed in the
-# lecture, which doubles the exponent (its model has the paper's):
+# NiuTensor's position table has all sines first, then all cosines, and $d - 2$ in the exponent, as
+# in the authors' own program (chapter 4). The picture shows it beside the paper's table and one
+# that is printed in the lecture, in which the exponent is doubled (the lecture's model uses the
+# paper's table):
 
 # %%
 i = torch.arange(0, 64, 2, dtype=torch.float64)
@@ -127,12 +129,13 @@ show(
 )
 
 # %% [markdown]
-# The second has nearly the same waves, reordered. Nothing speaks against training with it, but
-# weights cannot be taken from one to the other. The third is a mistake: its waves become long twice
-# as fast, and many more of its channels hardly change within a sentence.
+# NiuTensor's table has nearly the same waves, in another order. There is no reason not to train
+# with it, but weights cannot be moved from one kind of table to the other. The lecture's is a
+# mistake: its frequencies fall twice as fast, so that many more of its channels hardly change
+# within a sentence.
 #
-# NiuTensor also adds its mask *before* it divides by $\sqrt{d_k}$. With −10⁹ nobody notices. With a
-# smaller one everybody does:
+# NiuTensor also adds its mask *before* it divides by $\sqrt{d_k}$. With a mask value of −10⁹ nobody
+# notices. With one closer to zero, everybody does:
 
 # %%
 torch.manual_seed(0)
@@ -147,14 +150,14 @@ for blocked in (-1e9, -100.0, -20.0):
 # %% [markdown]
 # ### A tutorial on two Chinese sentences
 #
-# It is the paper's model without three things: the factor $\sqrt{d}$ of the embeddings, their one
-# table (chapter 3) and dropout. What is interesting is its data: batches are written by hand, with
-# `P`, `S` and `E`, and you can follow every letter. Notice two things: the padding of a target
-# comes *before* its end symbol, and decoding has no limit of length, so that an untrained model may
-# talk forever (chapter 12).
+# The tutorial's model is the paper's without three things: the factor $\sqrt{d}$ on the embeddings,
+# the one table that they share (chapter 3), and dropout. What is interesting is its data: batches
+# are written by hand, with `P` for padding, `S` for the start and `E` for the end, and you can
+# follow every symbol. Notice two things: the padding of a target comes *before* its end symbol, and
+# decoding has no length limit, so that an untrained model may go on forever (chapter 12).
 #
-# It fills blocked scores with −∞. The four others take −10⁹ or a few times that. If *all* are
-# blocked, the first gives NaN, and the second, filled in, makes all keys equal:
+# The tutorial fills blocked scores with −∞. The four others take −10⁹ or a few times that. If *all*
+# scores of a query are blocked, −∞ gives NaN, and −10⁹, filled in, makes all keys equal:
 
 # %%
 nobody = torch.zeros(1, 1, 1, 4, dtype=torch.bool)
@@ -169,7 +172,7 @@ print("the library's:   ", ours[0, 0, 0].tolist())
 # ### A university lecture, and an illustrated documentation
 #
 # Both follow The Annotated Transformer and have its layer norm: `x.std()`, which divides by $d -
-# 1$, and ε added to the standard deviation (chapter 8). What does it cost?
+# 1$, and ε added to the standard deviation (chapter 8). What does that cost?
 
 # %%
 rows = []
@@ -180,29 +183,30 @@ for d in (4, 64, 512):
 pd.DataFrame(rows, columns=["d", "smaller by", "1 − √((d−1)/d)"])
 
 # %% [markdown]
-# One part in a thousand at full width. A model that is trained like this learns its weights for
-# this norm; one that takes its weights from `nn.LayerNorm` is wrong by a little in every layer.
+# At full width, it costs one part in a thousand. A model that is trained with this norm learns
+# weights that suit it; a model whose weights were trained with `nn.LayerNorm` is slightly off in
+# every layer.
 #
-# The lecture's residual connection is the norm on the branch, $x + \text{LN}(f(x))$, which it calls
-# “adjusted”. The illustrated documentation prints neither norm nor residual: it says “add &
-# normalize after each sub-module”, which is post-norm, and calls classes of The Annotated
-# Transformer, which are pre-norm. We take the classes. These are the two largest values in the row
-# “residual around f” of the map. The documentation's position table is computed column by column.
-# Is it the same table?
+# The lecture's residual connection has the norm on the branch, $x + \text{LN}(f(x))$, which the
+# lecture calls “adjusted”. The illustrated documentation prints neither norm nor residual: it says
+# “add & normalize after each sub-module”, which is post-norm, and calls classes of The Annotated
+# Transformer, which are pre-norm. We follow the classes. These two forms give the two largest
+# values in the row “residual around f” of the map. The documentation's position table is computed
+# column by column. Is it the same table?
 
 # %%
 torch.testing.assert_close(column_by_column(50, 64), sinusoidal_positions(50, 64))
 print("column by column: the same table")
 
 # %% [markdown]
-# What is wrong there is the *text*: “divide by d_model” where the code multiplies by its root; “the
-# square root of 8 divided by 64” for √64 = 8; an embedding as wide as the longest sentence. Code is
-# tested by running, prose only by readers.
+# What is wrong in this documentation is the *text*: “divide by d_model” where the code multiplies
+# by the square root of d_model; “the square root of 8 divided by 64” for √64 = 8; an embedding as
+# wide as the longest sentence. Code is tested by running, prose only by readers.
 #
 # ### Kyubyong: a TensorFlow program
 #
-# Heads in the batch axis (chapter 6), one table for everything, and no $W^O$. The missing $W^O$
-# shows in the number of parameters (base size):
+# This program has its heads in the batch axis (chapter 6), one table for everything, and no $W^O$.
+# The missing $W^O$ shows in the number of parameters (base size):
 
 # %%
 rows = []
@@ -221,8 +225,8 @@ with torch.device("meta"):
 pd.DataFrame(rows, columns=["description", "million parameters", "W^O", "one table"])
 
 # %% [markdown]
-# 4.7 million fewer than the paper's form with one table (63.1): 18 attention sublayers without a
-# matrix of 512 × 512.
+# Kyubyong's model has 4.7 million parameters fewer than the paper's form with one table (63.1):
+# each of its 18 attention sublayers lacks a matrix of 512 × 512.
 #
 # ### Somebody else's weights
 #
@@ -244,21 +248,22 @@ check(query_key_value)
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# `nn.Linear` computes $xW^T$. Thirds, in which order?
+# `nn.Linear` computes $xW^T$. Split it into thirds: in which order?
 #
 # </details>
 #
 # ## Find the bug
 #
-# Now without a guide. Ten functions, each as you might find it in somebody's program, each wrong
-# (one of them is a trap that has no effect as yet). You have met some of them before. All run; all
-# have the right shapes. Find out what is wrong *before* you open the folds below: read, then write
-# a small test. Five tests find nearly everything:
+# Now read without a guide. Here are ten functions, such as you might find in somebody's program,
+# and each of them is wrong (one is a trap that has no effect yet). You have met some of them
+# before. All run; all return the right shapes. Find out what is wrong *before* you open the folded
+# notes: read, then write a small test. Five tests find nearly everything:
 #
 # 1. **Compare** with a formula, or with PyTorch, on small random input.
-# 2. **Change the future**, look whether the past changes.
-# 3. **Change the padding**, look whether anything real changes.
-# 4. **Swap two sentences** of a batch, look whether only they are swapped.
+# 2. **Change the future**, and see whether the past changes.
+# 3. **Change the padding**, and see whether anything real changes.
+# 4. **Swap two sentences** of a batch, and see whether their outputs are swapped and nothing else
+#    changes.
 # 5. **Try an extreme**: one token, equal numbers, step 1, several layers.
 #
 # ### 1 · Attention
@@ -305,8 +310,9 @@ def suspect_2(length, d_model):
 #
 # <details><summary>What it is</summary>
 #
-# M1, *the exponent is doubled, and differs between sine and cosine*: the lecture's, above.
-# The frequencies fall twice as fast, and PE(pos+k) is no longer a rotation of PE(pos).
+# M1, *the exponent is doubled, and differs between sine and cosine*. This is the table printed in
+# the lecture (above). The frequencies fall twice as fast, and PE(pos+k) is no longer a rotation of
+# PE(pos).
 #
 # </details>
 #
@@ -320,7 +326,7 @@ def suspect_3(x, num_heads):
 # %% [markdown]
 # <details><summary>Where to look</summary>
 #
-# Put the number of its position into every channel of x. What do you find in one head?
+# Fill every channel of x with the number of the position. What do you find in one head?
 #
 # </details>
 #
@@ -391,7 +397,7 @@ def suspect_6(x, sublayer, norm, dropout):
 # <details><summary>What it is</summary>
 #
 # M31, *the normalized input is added back*. Every sublayer normalizes the residual stream anew: the
-# identity path, for which one chooses pre-norm, is lost.
+# identity path, which is the reason to choose pre-norm, is lost.
 #
 # </details>
 #
@@ -432,9 +438,10 @@ def suspect_8(targets):
 #
 # <details><summary>What it is</summary>
 #
-# M105, *`</s>` stays in the input of shorter sentences*. Harmless as long as the mask is causal and
-# those places have no label: nothing that counts is computed from them. It matters where a program
-# finds padding by the input alone: it then counts that `</s>` as a word.
+# M105, *`</s>` stays in the input of shorter sentences*. This is the trap. It is harmless as long
+# as the mask is causal and those places have no label: nothing that counts is computed from them.
+# It matters where a program detects padding from the input alone: such a program counts this `</s>`
+# as a word.
 #
 # </details>
 #
@@ -469,7 +476,7 @@ def suspect_10(scores, log_p, beam_size):
 # %% [markdown]
 # <details><summary>Where to look</summary>
 #
-# Three hypotheses, five pieces. Which numbers can a hypothesis have, which a token?
+# Three hypotheses, five pieces. Which indices can a hypothesis have, and which can a token have?
 #
 # </details>
 #
@@ -515,7 +522,7 @@ print(
 # | halves | encoder and decoder | decoder only | encoder and decoder | decoder only | 10; 7 trains a decoder alone |
 # | norm | post-norm, LayerNorm | pre-norm and one at the end, LayerNorm | the same, RMSNorm | the same, RMSNorm | 8, 9 |
 # | positions | sinusoids | learned | a bias for each distance | rotary | 4 |
-# | heads | queries, keys, values alike | alike | alike, no division by √d_k | grouped in Llama 2 70B and Llama 3 | 6 |
+# | heads | as many of keys and values as of queries | the same | the same, no division by √d_k | grouped in Llama 2 70B and Llama 3 | 6 |
 # | feed-forward | ReLU | GELU | ReLU, later gated GELU | SwiGLU | 10, and below |
 # | biases | in the feed-forward network | everywhere | no | no | |
 # | output table | that of the input | that of the input | that of the input, later its own | its own | 3 |
@@ -524,18 +531,18 @@ print(
 # ([Radford et al.
 # 2019](https://cdn.openai.com/better-language-models/language_models_are_unsupervised_multitask_learners.pdf),
 # [Raffel et al. 2020](https://arxiv.org/abs/1910.10683), [Touvron et al.
-# 2023](https://arxiv.org/abs/2302.13971); “later” is T5 v1.1.) Nothing in it is out of your reach.
-# One part of it is still missing, and one that came later:
+# 2023](https://arxiv.org/abs/2302.13971); “later” is T5 v1.1.) Nothing in this table is out of your
+# reach. You still lack one part of it, and one part that came later:
 #
 # ### SwiGLU
 #
 # ●○○ · 10 minutes · the feed-forward network of most large models today
 #
-# Two matrices side by side instead of one: what the first makes passes $\text{SiLU}(z) = z \cdot
-# \sigma(z)$ and becomes a **gate**, which multiplies what the second makes, number by number; a
-# third matrix leads back ([Shazeer 2020](https://arxiv.org/abs/2002.05202)). `gate` and `up` are
-# (d_ff, d_model) and `down` is (d_model, d_ff), as `nn.Linear` keeps its weights; there are no
-# biases.
+# SwiGLU has two matrices side by side where the ReLU network has one. The output of the first
+# passes through $\text{SiLU}(z) = z \cdot \sigma(z)$ and becomes a **gate**, which multiplies the
+# output of the second, element by element. A third matrix leads back to the width of the model
+# ([Shazeer 2020](https://arxiv.org/abs/2002.05202)). `gate` and `up` are (d_ff, d_model) and `down`
+# is (d_model, d_ff), as `nn.Linear` keeps its weights; there are no biases.
 
 # %%
 def swiglu(x, gate, up, down):
@@ -547,8 +554,8 @@ check(swiglu)
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# `torch.sigmoid` is σ; `torch.nn.functional.silu` is there, too. Only one of the branches passes
-# it.
+# `torch.sigmoid` is σ; `torch.nn.functional.silu` exists, too. Only one of the two branches passes
+# through it.
 #
 # </details>
 #
@@ -559,12 +566,12 @@ check(swiglu)
 # Many of the largest open models have several feed-forward networks in each layer, the **experts**,
 # and ask only a few of them about each token ([Shazeer et al.
 # 2017](https://arxiv.org/abs/1701.06538); in Mixtral, [Jiang et al.
-# 2024](https://arxiv.org/abs/2401.04088), two of eight). One more matrix, the **router**, gives each
-# token a score for each expert, $xW^T$. The `k` experts with the highest scores answer, and the
-# softmax of these `k` scores says how much each answer counts. `router` is (experts, d_model);
+# 2024](https://arxiv.org/abs/2401.04088), two of eight). One more matrix, the **router**, gives
+# each token a score for each expert, $xW^T$. The `k` experts with the highest scores answer, and
+# the softmax of these `k` scores says how much each answer counts. `router` is (experts, d_model);
 # `gate` and `up` hold the matrices of all experts, (experts, d_ff, d_model), and so does `down`,
 # (experts, d_model, d_ff). Return the mixture for `x`, (batch, length, d_model), without a residual
-# connection. `swiglu`, for the matrices of one expert, is there.
+# connection. You may call `swiglu` with the matrices of one expert.
 
 # %%
 swiglu = mine("swiglu")
@@ -579,12 +586,12 @@ check(mixture_of_experts)
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# `topk` returns the highest scores and whose they are. A loop over the experts is good enough: for
+# `topk` returns the highest scores and their indices. A loop over the experts is good enough: for
 # which tokens is this one among the chosen, and with which weight?
 #
 # </details>
 #
-# What does Mixtral save, and does a router that has learned nothing deal out the work evenly?
+# What does Mixtral save, and does a router that has learned nothing distribute the work evenly?
 
 # %%
 mixture_of_experts = mine("mixture_of_experts")
@@ -600,14 +607,14 @@ load = chosen.flatten().bincount(minlength=EXPERTS).sort().values
 print(f"of 1,000 tokens the experts get {load.tolist()}, evenly it would be {2000 // EXPERTS}")
 
 # %% [markdown]
-# Nearly, and not quite. Shazeer et al. found that training makes it worse: who is asked more often
-# learns more, and is asked still more often. So a second loss is added that keeps the load even
-# ([Fedus et al. 2021](https://arxiv.org/abs/2101.03961)).
+# Nearly, but not quite. Shazeer et al. found that training makes it worse: an expert that is asked
+# more often learns more, and is then asked even more often. So a second loss is added, which keeps
+# the load even ([Fedus et al. 2021](https://arxiv.org/abs/2101.03961)).
 #
 # ### A layer of Llama, with four faults
 #
-# This is somebody's layer of Llama, with the names of its published weights. It runs with all
-# numbers of heads and of groups, and trains. Four things are wrong with it:
+# This is somebody's implementation of a layer of Llama, with the names of the published weights. It
+# runs with any number of heads and groups, and it trains. Four things are wrong with it:
 
 # %%
 rotary, rms_norm = mine("rotary"), mine("rms_norm")
@@ -637,10 +644,17 @@ def broken_block(x, weights, position, num_heads):
 #
 # ●●○ · 30 minutes · find the bugs of a layer that trains
 #
-# What its author wanted: pre-norm with RMSNorm (ε = 10⁻⁵); rotary positions for what is compared;
-# grouped queries, where neighboring heads share a group; a causal mask; SwiGLU, `swiglu(x, gate,
-# up, down)` from above, whose gate is `w1` and whose other branch is `w3` in Llama's names. `x` is
-# (batch, length, d_model), `position` the positions of its tokens, (length,).
+# Write the layer that its author wanted:
+#
+# - pre-norm with RMSNorm (ε = 10⁻⁵);
+# - rotary positions for what is compared;
+# - grouped queries, where neighboring heads share a group;
+# - a causal mask;
+# - SwiGLU, `swiglu(x, gate, up, down)` from above, whose gate is `w1` and whose other branch is
+#   `w3` in Llama's names.
+#
+# `x` is (batch, length, d_model), and `position`, (length,), has the positions of its tokens.
+# Return the layer's output, of the shape of `x`.
 
 # %%
 def mended_block(x, weights, position, num_heads):
@@ -658,7 +672,7 @@ check(mended_block)
 #
 # </details>
 #
-# What do your tests say of both?
+# What do two such tests say about both layers?
 
 # %%
 mended_block = mine("mended_block")
@@ -679,16 +693,16 @@ for name, block in {"broken": broken_block, "mended": mended_block}.items():
     assert (past < 1e-5) == (moved < 1e-3) == (name == "mended"), "has yours passed its check?"
 
 # %% [markdown]
-# Stack such layers between an embedding and a last norm, multiply by a table for the output, and
+# Stack such layers between an embedding and a final norm, multiply by a table for the output, and
 # you have Llama. For the other famous decoder you will write all of it.
 #
 # ### GPT-2 from its weights
 #
 # ●●● · 60 minutes · somebody else's model, from nothing but a dictionary of tensors
 #
-# Its weights are published; the file is a dictionary. Write the model that they belong to. `tokens`
-# are (batch, length), `num_heads` is an argument, all else can be read from the dictionary. For the
-# layers `h.0`, `h.1` and so on:
+# GPT-2's weights are published as a file with a dictionary of tensors. Write the model that they
+# belong to. `tokens` are (batch, length), `num_heads` is an argument, and everything else can be
+# read from the dictionary. It has these names (the layers are `h.0`, `h.1` and so on):
 #
 # | name | shape | |
 # |---|---|---|
@@ -702,8 +716,8 @@ for name, block in {"broken": broken_block, "mended": mended_block}.items():
 # | `h.0.mlp.c_proj.weight`, `.bias` | (4 · d_model, d_model) | its second |
 # | `ln_f.weight`, `.bias` | (d_model) | LayerNorm after the last layer |
 #
-# The matrices are stored transposed, compared with `nn.Linear`: (in, out). Attention is causal,
-# scores are divided by $\sqrt{d_k}$, there is no dropout. Return logits, (batch, length,
+# The matrices are stored as (in, out), transposed compared with `nn.Linear`. Attention is causal,
+# scores are divided by $\sqrt{d_k}$, and there is no dropout. Return logits, (batch, length,
 # vocab_size).
 
 # %%
@@ -716,13 +730,13 @@ check(gpt2_logits)
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Small functions first: a norm by its name, a product by its name. How many layers are there? Count
-# the names that end in `ln_1.weight`. `c_attn` gives the queries of all heads, then the keys of all
-# heads.
+# Write small functions first: one for the norm of a given name, one for the product with the matrix
+# of a given name. How many layers are there? Count the names that end in `ln_1.weight`. `c_attn`
+# gives the queries of all heads, then the keys of all heads.
 #
 # </details>
 #
-# How large would it be? The sizes that were published, counted without a weight:
+# How large is it? Here are the published sizes, counted without loading any weights:
 
 # %%
 gpt2_logits = mine("gpt2_logits")
@@ -740,7 +754,7 @@ for name, (width, layers) in SIZES_OF_GPT2.items():
 
 # %% [markdown]
 # The real weights (548 MB) have to be downloaded once; if `transformers` is installed, this is all
-# it takes to let yours speak:
+# it takes to let your model write:
 #
 # ```python
 # from transformers import GPT2LMHeadModel, GPT2Tokenizer
@@ -757,9 +771,9 @@ for name, (width, layers) in SIZES_OF_GPT2.items():
 # ## Common mistakes
 #
 # **A matrix that is square hides its orientation.** Three of GPT-2's four matrices give an error
-# when they are taken the wrong way round. The fourth does not (M739 of the [list of
-# mistakes](../docs/misconceptions.md)). What does that do, and what does a GELU that is a little
-# different (M740)?
+# when they are taken the wrong way around. The fourth, which is square, does not (M739 of the [list
+# of mistakes](../docs/misconceptions.md)). How much harm does that do, and how much does a slightly
+# different GELU (M740)?
 
 # %%
 (case,) = [checks.find_exercise("gpt2_logits").cases(torch.Generator().manual_seed(1))["values"]]
@@ -771,10 +785,11 @@ for mistake in bank():
         print(f"{mistake.id}: {mistake.title}, off by up to {off:.0e} of the largest logit")
 
 # %% [markdown]
-# The first you notice at once, if you compare; the second only if you compare in numbers, and not
-# by reading what the model writes. In reading code: **to trust a shape**; **to trust a loss that
-# falls** (models with the first nine suspects above can be trained); **to trust a comment**; to
-# take a difference for a mistake (halves instead of interleaved), and a mistake for a difference.
+# You notice the first at once if you compare, the second only if you compare numbers; reading what
+# the model writes does not show it. Other mistakes, in reading code: **trusting a shape**;
+# **trusting a loss that falls** (models with the first nine suspects above can be trained);
+# **trusting a comment**; taking a difference for a mistake (halves instead of interleaved), or a
+# mistake for a difference.
 #
 # ## What you have built
 #
@@ -798,7 +813,7 @@ assert len(done) == 16, "not as on this page: restart the kernel and run all cel
 print(so_far.summary)
 
 # %% [markdown]
-# And it translates, with a search of its own and with all that is yours in `my_transformer.py`:
+# And it translates, with your own search and everything else of yours in `my_transformer.py`:
 
 # %%
 trained = load_trained("transformer")
@@ -812,13 +827,13 @@ for sentence in ("I wrote this myself.", "Nobody helped me.", "That is all."):
 # ## Summary
 #
 # 1. Same weights, same input, part by part: that is how two implementations are compared.
-# 2. Every description departs from the paper somewhere. What a model can get used to in training is
-#    fatal when its weights are copied.
+# 2. Every description departs from the paper somewhere. A difference that a model can get used to
+#    in training is fatal when weights are copied.
 # 3. Shapes and falling losses prove nothing. Change the future, change the padding, compare with a
 #    formula.
 # 4. Since 2017 nearly every part has changed: norms before the sublayers, rotary positions, shared
-#    keys and values, gates. Some have gone: in most large models the encoder, cross-attention and
-#    the biases. You can write GPT-2 and Llama from their weights.
+#    keys and values, gates. Some parts have disappeared: from most large models the encoder,
+#    cross-attention and the biases. You can write GPT-2 and Llama from their weights.
 #
 # **In the paper:** compare its own sections 3.1 and 5.4 with its program, tensor2tensor. **Read
 # on:** the code of a library that you use; now you can.

@@ -250,7 +250,22 @@ def _order_cases(random: torch.Generator) -> dict[str, Case]:
     }
 
 
-@exercise("attention", _order_cases, outputs=("whether the order does not matter",))
+def _each_time(answer: Callable) -> Callable:
+    """A test that draws an order by chance may be right by luck: it must say the same each time."""
+
+    def verdict(attend: Callable) -> object:
+        said = [answer(attend) for _ in range(30)]
+        true = sum(map(bool, said))
+        if true not in (0, 30):
+            raise ValueError(
+                f"of 30 calls with the same program {true} returned True, others False"
+            )
+        return said[0]
+
+    return verdict
+
+
+@exercise("attention", _order_cases, outputs=("whether the order does not matter",), use=_each_time)
 def ignores_order(attend: Callable[[Tensor, Tensor, Tensor], Tensor]) -> bool:
     """Whether keys and values, moved together, leave the output of every query as it was."""
     query, key, value = torch.randn(3, 2, 7, 8)
