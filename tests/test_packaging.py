@@ -59,7 +59,8 @@ def test_readme_names_what_is_supported_and_installed():
     assert f"pip install {torch}" in text
     assert PROJECT["requires-python"] == ">=3.11"
     assert "Python 3.11 to 3.14" in text
-    assert 'pip install -c requirements.lock -e ".[notebooks]"' in text and '`".[dev]"`' in text
+    assert 'pip install -c requirements.lock -e ".[notebooks]"' in text
+    assert '`".[dev]"`' in text
 
 
 def test_commands_of_the_readme_are_in_the_makefile():
