@@ -235,7 +235,7 @@ def test_what_is_no_entry_is_one_line(tmp_path):
         with pytest.raises(UserError, match=rf"result\.json: 0\.{name}"):
             read_entry(folder).tries()
     (folder / "result.json").write_text("[")
-    with pytest.raises(UserError, match=r"result\.json: invalid json"):
+    with pytest.raises(UserError, match=r"result\.json: invalid JSON"):
         read_entry(folder).tries()
     (folder / "entry.toml").write_text("track = 3")
     with pytest.raises(UserError, match=r"entry\.toml: track"):

@@ -303,7 +303,7 @@ def test_a_task_is_written_whole_or_not_at_all(tmp_path):
         ('{"digest": DIGEST, "rater": "x", "answers": {"001": 50}}', "item 001 has the answer 50"),
         ('{"digest": DIGEST, "rater": "x", "answers": {"001": 101}}', "does not hold ratings"),
         ('{"digest": DIGEST, "rater": "x", "answers": {"001": true}}', "does not hold ratings"),
-        ('{"digest": DIGEST, "rater": "x", "answers": {"001": "C"}}', "does not hold ratings"),
+        ('{"digest": DIGEST, "rater": "x", "answers": {"001": "C"}}', "should be 'A', 'B' or '='"),
         ('{"digest": DIGEST, "rater": "x", "answers": {}, "more": 1}', "does not hold ratings"),
     ],
 )

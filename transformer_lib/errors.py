@@ -2,8 +2,8 @@
 
 import difflib
 import importlib
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pydantic
@@ -29,8 +29,14 @@ def require(package: str, extra: str) -> None:
 def first_problem(error: "pydantic.ValidationError") -> str:
     """The first thing that is wrong with given values: where, and what."""
     problem = error.errors()[0]
-    where, what = ".".join(map(str, problem["loc"])), problem["msg"].lower()
+    where, what = ".".join(map(str, problem["loc"])), problem_message(problem)
     return f"{where}: {what}" if where else what
+
+
+def problem_message(problem: Mapping[str, Any]) -> str:
+    """What pydantic says of one problem, to go on with after a colon."""
+    message = problem["msg"].removeprefix("Value error, ")
+    return message[0].lower() + message[1:]
 
 
 def did_you_mean(wrong: str, names: Iterable[str]) -> str:

@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 
 from transformer_lib.data.corpora import DataConfig
 from transformer_lib.decoding.translation import DecodingConfig
-from transformer_lib.errors import UserError, did_you_mean
+from transformer_lib.errors import UserError, did_you_mean, problem_message
 from transformer_lib.experiment.configs import named_configs, read_config
 from transformer_lib.model.positional_encoding import LEARNED_POSITIONS
 from transformer_lib.model.rnn import RNNConfig
@@ -118,10 +118,8 @@ def changed(settings: Settings, **changes: Any) -> Settings:
         return replace(settings, **changes)
     except pydantic.ValidationError as error:
         problem = error.errors()[0]
-        where = ".".join(map(str, problem["loc"]))
-        raise UserError(
-            f"{where}={problem['input']}: {_message(problem)}" if where else _message(problem)
-        ) from error
+        where, message = ".".join(map(str, problem["loc"])), problem_message(problem)
+        raise UserError(f"{where}={problem['input']}: {message}" if where else message) from error
 
 
 def load_data_config(corpus: str, overrides: Sequence[str] = ()) -> DataConfig:
@@ -190,13 +188,8 @@ def _explain(problem: Any) -> str:
             return f"{'.'.join(map(str, place[:-1]))} needs two values, as in {example}"
         case "missing":
             return f"{where} is missing"
-    allowed = _range(problem["loc"])
-    return f"{where}{given}: {_message(problem)}{allowed}" if where else _message(problem)
-
-
-def _message(problem: Any) -> str:
-    message = problem["msg"].removeprefix("Value error, ")
-    return message[0].lower() + message[1:]
+    message = problem_message(problem)
+    return f"{where}{given}: {message}{_range(problem['loc'])}" if where else message
 
 
 def _is_short(value: object) -> bool:
