@@ -48,6 +48,11 @@ def test_a_label_with_dollars_is_text(tmp_path):
         assert all(text.get_parse_math() for text in figure.findobj(Text)), "formulas are drawn"
 
 
+def test_a_page_has_the_same_picture_each_time():
+    records = {"a": [{"kind": "validation", "seconds": 60.0, "tokens": 1, "flops": 1, "bleu": 3.0}]}
+    assert as_data_uri(learning_curves(records)) == as_data_uri(learning_curves(records))
+
+
 def test_bars_draw_every_series():
     axes = bars({name: [1.0, 2.0] for name in NAMES}, ["a", "b"], ("group", "value")).axes[0]
     assert named(axes) == NAMES
