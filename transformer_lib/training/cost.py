@@ -6,7 +6,7 @@ from torch import nn
 from transformer_lib.device import synchronize
 from transformer_lib.model.linear import linear
 from transformer_lib.model.positional_encoding import LearnedPositions
-from transformer_lib.model.seq2seq import Seq2Seq
+from transformer_lib.model.seq2seq import Seq2Seq, num_parameters
 from transformer_lib.timing import fastest
 
 
@@ -16,7 +16,7 @@ def flops_by_parameters(model: Seq2Seq, src_tokens: int, tgt_tokens: int) -> flo
     Encoder weights meet the source tokens, decoder weights and the output projection the target
     tokens. Looking up an embedding or a learned position multiplies nothing.
     """
-    encoder = _weights(model.encoder)
+    encoder = num_parameters(model.encoder)
     tables = {id(p) for m in model.modules() if _is_table(m) for p in m.parameters(recurse=False)}
     all_weights = sum(p.numel() for p in model.parameters() if id(p) not in tables)
     output = model.output_weight.numel()
@@ -27,10 +27,6 @@ def flops_by_parameters(model: Seq2Seq, src_tokens: int, tgt_tokens: int) -> flo
 
 def _is_table(module: nn.Module) -> bool:
     return isinstance(module, nn.Embedding | LearnedPositions)
-
-
-def _weights(module: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in module.parameters())
 
 
 def flops_by_time(seconds: float, devices: int, flops_per_second: float) -> float:
