@@ -31,7 +31,7 @@ from traitlets.config import Config
 from transformer_lib.course.sandboxed import wire
 from transformer_lib.course.sandboxed.explain import explain_error
 from transformer_lib.course.sandboxed.given import logs
-from transformer_lib.course.sandboxed.isolation import UIDS
+from transformer_lib.course.sandboxed.isolation import UIDS, Limits, confine, shell_code, shut_in
 
 MAX_TEXT = 100_000  # characters of one output
 MAX_OUTPUT = 4_000_000  # characters of all outputs of a cell
@@ -386,8 +386,6 @@ def prepare(imports: list[str]) -> Worker:
 
 def serve_forks(worker: Worker, control: socket.socket, settings: dict[str, Any]) -> None:
     """Fork a process for each connection that comes over ``control``; one at a time."""
-    from transformer_lib.course.sandboxed.isolation import Limits, shell_code, shut_in
-
     limits = Limits(**settings["limits"])
     for uid in _uids(settings["uid"]):
         message, descriptors, _, _ = socket.recv_fds(control, 1, 1)
@@ -434,8 +432,6 @@ def _silence() -> None:
 
 def serve_once(worker: Worker, settings: dict[str, Any]) -> None:
     """Serve one notebook over standard input and output, in this very process."""
-    from transformer_lib.course.sandboxed.isolation import Limits, confine
-
     if settings["confined"]:
         confine(Limits(**settings["limits"]), settings["uid"])
         _enter_folder()
