@@ -189,7 +189,7 @@ def _places(
     for i in range(expected.ndim):
         if chosen := _chosen(expected, got, i, tolerance):
             yield f"along {axis(i)} yours are the right ones of the places {chosen}"
-    yield from _slices(expected, got, axis, names, tolerance)
+    yield from _slices(expected, got, axis, tolerance)
 
 
 def _chosen(expected: Tensor, got: Tensor, i: int, tolerance: float, most: int = 64) -> str:
@@ -212,7 +212,9 @@ def _varies(x: Tensor, dim: int) -> bool:
     return not torch.equal(x, x.narrow(dim, 0, 1).expand_as(x))
 
 
-def _sums(expected: Tensor, got: Tensor, i: int, tolerance: float, axis) -> str:
+def _sums(
+    expected: Tensor, got: Tensor, i: int, tolerance: float, axis: Callable[[int], str]
+) -> str:
     """Weights that add up to 1 along another axis than they should."""
     if not expected.is_floating_point() or expected.min() < 0 or expected.size(i) < 2:
         return ""
@@ -229,7 +231,9 @@ def _sums(expected: Tensor, got: Tensor, i: int, tolerance: float, axis) -> str:
     return ""
 
 
-def _slices(expected: Tensor, got: Tensor, axis, names, tolerance: float) -> Iterator[str]:
+def _slices(
+    expected: Tensor, got: Tensor, axis: Callable[[int], str], tolerance: float
+) -> Iterator[str]:
     """All right but for some places along one axis, or but one at an end."""
     wrong = ~close(expected, got, tolerance)
     for i in range(expected.ndim):
