@@ -49,7 +49,7 @@ def close(expected: Tensor, got: Tensor, tolerance: float) -> Tensor:
     )
 
 
-def _close(got: Tensor, expected: Tensor, tolerance: float) -> bool:
+def _all_close(expected: Tensor, got: Tensor, tolerance: float) -> bool:
     return got.shape == expected.shape and bool(close(expected, got, tolerance).all())
 
 
@@ -61,7 +61,7 @@ def _linear(expected: Tensor, got: Tensor, sizes: Sizes, tolerance: float) -> st
     if expected.std() > tolerance and got.max() - got.min() < tolerance:
         return f"all of yours are {_short(got.flatten()[0].item())}"
     difference = (got - expected).mean()
-    if _close(got, expected + difference, tolerance):
+    if _all_close(expected + difference, got, tolerance):
         return f"all of yours are {_short(abs(difference.item()))} too " + (
             "large" if difference > 0 else "small"
         )
@@ -88,13 +88,15 @@ def _function(expected: Tensor, got: Tensor, tolerance: float) -> str:
     }
     for name, function in functions.items():
         changed = function(expected)
-        if not _close(changed, expected, tolerance) and _close(got, changed, tolerance):
+        if not _all_close(expected, changed, tolerance) and _all_close(changed, got, tolerance):
             return f"yours are {name} of the right ones"
     return ""
 
 
 def _reciprocal(expected: Tensor, got: Tensor, tolerance: float) -> str:
-    if (expected.abs() > 1e-3).all() and _close(got * expected, torch.ones_like(got), tolerance):
+    if (expected.abs() > 1e-3).all() and _all_close(
+        torch.ones_like(got), got * expected, tolerance
+    ):
         return "yours is 1 divided by the right one"
     return ""
 
@@ -104,14 +106,14 @@ def _scores(expected: Tensor, got: Tensor, sizes: Sizes) -> str:
     if expected.ndim < 2 or min(expected.min(), got.min()) < 0 or expected.size(-1) < 2:
         return ""
     one = torch.ones((), dtype=expected.dtype)
-    if not all(_close(x.sum(-1), one.expand(x.shape[:-1]), 1e-3) for x in (expected, got)):
+    if not all(_all_close(one.expand(x.shape[:-1]), x.sum(-1), 1e-3) for x in (expected, got)):
         return ""
     seen = (expected > 1e-12) & (got > 1e-12)
     if not seen.all():
         return ""
     ours, theirs = (x.log() - x.log().mean(-1, keepdim=True) for x in (expected, got))
     factor = ((ours * theirs).sum() / ours.square().sum()).item()
-    if abs(factor - 1) < 1e-3 or not _close(theirs, factor * ours, 2e-3):
+    if abs(factor - 1) < 1e-3 or not _all_close(factor * ours, theirs, 2e-3):
         return ""
     name = _name_of(factor, sizes)
     return f"before the softmax your scores were {_short(factor)} times the right ones{name}"
@@ -124,7 +126,9 @@ def _factor(
     if scale == 0 or not scale.isfinite() or not got.isfinite().all():
         return ""
     factor = ((expected * got).sum() / scale).item()
-    if abs(factor) < 1e-6 or not _close(got, factor * expected, tolerance * max(1.0, abs(factor))):
+    if abs(factor) < 1e-6 or not _all_close(
+        factor * expected, got, tolerance * max(1.0, abs(factor))
+    ):
         return ""
     if _short(factor) == "1":  # nearly right, which has other causes
         return ""
@@ -164,26 +168,26 @@ def _places(
 
     for i in range(expected.ndim):
         for j in range(i):
-            if _close(got, expected.transpose(i, j), tolerance):
+            if _all_close(expected.transpose(i, j), got, tolerance):
                 if names and names[i] == names[j]:
                     yield f"yours is the right one, transposed: rows for columns ({names[i]})"
                 else:
                     yield f"yours is the right one with {axis(j)} and {axis(i)} transposed"
     for i in range(expected.ndim):
-        if expected.size(i) > 1 and _close(got, expected.flip(i), tolerance):
+        if expected.size(i) > 1 and _all_close(expected.flip(i), got, tolerance):
             yield f"yours is the right one, backwards along {axis(i)}"
         for shift in (1, -1):
             length = expected.size(i) - 1
             ours = expected.narrow(i, 0 if shift == 1 else 1, length)
             theirs = got.narrow(i, 1 if shift == 1 else 0, length)
             enough = 2 if expected.is_floating_point() else 3
-            if length >= enough and _varies(ours, i) and _close(theirs, ours, tolerance):
+            if length >= enough and _varies(ours, i) and _all_close(ours, theirs, tolerance):
                 yield f"yours is the right one, shifted by one along {axis(i)}"
     for i in range(expected.ndim):
         if sums := _sums(expected, got, i, tolerance, axis):
             yield sums
-    if expected.is_floating_point() and _close(
-        got.flatten().sort().values, expected.flatten().sort().values, tolerance
+    if expected.is_floating_point() and _all_close(
+        expected.flatten().sort().values, got.flatten().sort().values, tolerance
     ):
         yield "they are the right numbers in other places"
     for i in range(expected.ndim):
@@ -224,8 +228,8 @@ def _sums(
         if (
             i != j
             and expected.size(j) > 1
-            and _close(right, one.expand_as(right), tolerance)
-            and _close(theirs, one.expand_as(theirs), tolerance)
+            and _all_close(one.expand_as(right), right, tolerance)
+            and _all_close(one.expand_as(theirs), theirs, tolerance)
         ):
             return f"yours add up to 1 along {axis(i)}, the right ones along {axis(j)}"
     return ""
