@@ -243,7 +243,7 @@ def _and_another(
     label = _first_wrong(exercise, trial, outcomes)
     if label is None or not _is_rich(trial.right):
         return None
-    names = list(inspect.signature(exercise.use(exercise.reference)).parameters)
+    names = exercise.arguments
     worked = [(label, outcome) for label, outcome in outcomes.items() if not outcome.error]
     for mistake in wrong_answers(exercise.name):
         if all(alike(o, trial.wrong[mistake.id][x], exercise.tolerance) for x, o in worked):
@@ -338,8 +338,7 @@ def _notes(
     known: bool,
 ) -> list[str]:
     """What the parts tell of the first case that went wrong; else, what explains the numbers."""
-    reference = exercise.use(exercise.reference)
-    names = list(inspect.signature(reference).parameters)
+    reference, names = exercise.use(exercise.reference), exercise.arguments
     if not all(outcome.repeatable for outcome in outcomes.values()):
         pairs = zip(trial.right.values(), outcomes.values(), strict=True)
         if any(isinstance(o.value, torch.Tensor) and type(r.value) is bool for r, o in pairs):
@@ -505,10 +504,9 @@ def _findings(exercise: Exercise, trial: Trial, outcomes: Outcomes):
 
 def _shapes(exercise: Exercise, case: Case, error: BaseException) -> str:
     """What the tensors were like in the line that failed, or else those of the call."""
-    names = inspect.signature(exercise.use(exercise.reference)).parameters
     shapes = shapes_there(error) or {
         name: tuple(x.shape)
-        for name, x in zip(names, case.args, strict=False)
+        for name, x in zip(exercise.arguments, case.args, strict=False)
         if isinstance(x, torch.Tensor)
     }
     return (
@@ -520,11 +518,10 @@ def _row(exercise: Exercise, case: Case, index: tuple[int, ...], most: int = 12)
     """The tokens, or other whole numbers, of the sentence in which a number is wrong."""
     if not index or exercise.axes[0][:1] != ("batch",):
         return ""
-    names = inspect.signature(exercise.use(exercise.reference)).parameters
     return next(
         (
             f"{name}[{index[0]}] is {x[index[0]].tolist()}"
-            for name, x in zip(names, case.args, strict=False)
+            for name, x in zip(exercise.arguments, case.args, strict=False)
             if isinstance(x, torch.Tensor) and x.dtype == torch.long
             if x.ndim == 2 and x.size(0) > index[0] and x.size(1) <= most
         ),
@@ -556,11 +553,10 @@ def _side_effects(exercise: Exercise, trial: Trial, outcomes: Outcomes):
     worked = {label: outcome for label, outcome in outcomes.items() if outcome.error is None}
     if not worked:
         return
-    arguments = list(inspect.signature(exercise.use(exercise.reference)).parameters)
     if any(case.gradient for case in trial.cases.values()):
-        yield _gradient(exercise, trial, worked, arguments)
+        yield _gradient(exercise, trial, worked)
     changed = {n for outcome in worked.values() for n in outcome.changed}
-    message = f"your code writes into {arguments[min(changed)]}" if changed else ""
+    message = f"your code writes into {exercise.arguments[min(changed)]}" if changed else ""
     yield Finding("arguments untouched", "failed" if changed else "passed", message)
     same = all(outcome.repeatable for outcome in worked.values())
     message = "" if same else "a second call with the same arguments gave something else"
@@ -573,7 +569,8 @@ def _is_nothing_beside(gradient: torch.Tensor | None, right: torch.Tensor) -> bo
     return bool(gradient.abs().max() < 1e-6 * right.abs().max()) if right.numel() else False
 
 
-def _gradient(exercise: Exercise, trial: Trial, worked: Outcomes, arguments: list[str]) -> Finding:
+def _gradient(exercise: Exercise, trial: Trial, worked: Outcomes) -> Finding:
+    arguments = exercise.arguments
     labels = [label for label in worked if trial.cases[label].gradient]
     for label in labels:
         names = [arguments[n] for n in trial.cases[label].float_tensors]

@@ -1,5 +1,6 @@
 """An exercise: the function or class that a student is to write, and on what it is tried."""
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
@@ -31,6 +32,11 @@ class Exercise:
     outputs: tuple[str, ...] = ("the result",)
     tolerance: float = 1e-4
     use: Callable[[Any], Callable[..., Any]] = lambda function: function
+
+    @property
+    def arguments(self) -> list[str]:
+        """Names of the arguments that the cases hold."""
+        return list(inspect.signature(self.use(self.reference)).parameters)
 
     @property
     def axes(self) -> list[tuple[str, ...]]:
