@@ -52,7 +52,7 @@ def test_wrong_answers_fail_and_right_ones_pass(name):
         trial = draw_trial(EXERCISES[name], seed)
         for answer in answers():
             if answer["exercise"] == name:
-                verdict = judge(defined(answer), EXERCISES[name], trial, diagnose=False)
+                verdict = judge(defined(answer), trial, diagnose=False)
                 right = answer["kind"] == "right"
                 assert verdict.passed == right, (seed, answer["code"], repr(verdict))
 

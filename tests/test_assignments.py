@@ -205,7 +205,7 @@ def test_points_of_unchanged_work_never_change_with_the_draw(name, draws):
     for seed in draws:
         trial = diagnosis.draw_trial(exercise, seed)
         for what, answer in answers.items():
-            verdict = diagnosis.judge(answer, exercise, trial, diagnose=False)
+            verdict = diagnosis.judge(answer, trial, diagnose=False)
             shares[what].add(verdict.share)
     assert shares.pop("right") == {1.0}
     assert shares["0"] == shares["1.0"] == {0.0}

@@ -45,7 +45,7 @@ def trial(name):
 def test_each_known_mistake_gets_its_own_diagnosis(id, name):
     """So every pair of the exercise's answers, right and wrong, is told apart."""
     (mistake,) = [mistake for mistake in wrong_answers(name) if mistake.id == id]
-    verdict = judge(mistake.answers[name], EXERCISES[name], trial(name))
+    verdict = judge(mistake.answers[name], trial(name))
     assert not verdict.passed
     assert verdict.mistakes == (id,)
     assert verdict.hints == (f"{id}: {mistake.hint}",)
@@ -416,7 +416,7 @@ def test_autograd_in_another_process_is_said_to_be_off():
             error.explanation = f"line 3: {error}"
             raise error
 
-    verdict = repr(judge(Elsewhere(), EXERCISES["rms_norm_backward"], trial("rms_norm_backward")))
+    verdict = repr(judge(Elsewhere(), trial("rms_norm_backward")))
     assert "autograd is off here: write the gradient as a formula" in verdict
     assert "not attempted" not in verdict
 

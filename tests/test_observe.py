@@ -187,7 +187,7 @@ def test_a_trials_arguments_stay_for_the_next_answer():
     exercise = EXERCISES["softmax"]
     trial = draw_trial(exercise, 1)
     before = copy.deepcopy([case.args for case in trial.cases.values()])
-    judge(answer(IN_PLACE), exercise, trial)
+    judge(answer(IN_PLACE), trial)
     for args, case in zip(before, trial.cases.values(), strict=True):
         assert all(map(torch.equal, args, case.args))
 

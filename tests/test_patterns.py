@@ -273,18 +273,17 @@ def test_a_mistake_that_matches_nearly_everywhere_is_named():
 
 
 def test_a_mistake_that_would_show_in_more_places_says_in_which():
-    exercise = EXERCISES["bootstrap_wins"]
-    trial = draw_trial(exercise, 1)
+    trial = draw_trial(EXERCISES["bootstrap_wins"], 1)
     outcomes = {**trial.wrong["M575"], "draws": trial.right["draws"]}
-    mistake, said = _nearly(exercise, trial, outcomes)
+    mistake, said = _nearly(trial, outcomes)
     assert (mistake.id, said) == ("M575", "with which “draws” would fail, too")
     other = next(id for id in trial.wrong if id != "M575")
     two = dataclasses.replace(trial, wrong={**trial.wrong, other: trial.wrong["M575"]})
-    assert _nearly(exercise, two, outcomes) is None, "two mistakes fit equally well"
+    assert _nearly(two, outcomes) is None, "two mistakes fit equally well"
     wrong = trial.wrong["M575"]
     first = next(x for x in wrong if compare(trial.right[x].value, wrong[x].value, tolerance=0.0))
     begins_right = {**wrong, first: trial.right[first]}
-    assert _nearly(exercise, trial, begins_right) is None, "the first case does not show it"
+    assert _nearly(trial, begins_right) is None, "the first case does not show it"
 
 
 def test_a_small_call_is_shown():
@@ -373,7 +372,7 @@ def test_a_trial_can_be_used_again():
 
     exercise = find_exercise("embed_with_positions")
     trial = draw_trial(exercise, seed=1)
-    first, second = (judge(wrong, exercise, trial) for _ in range(2))
+    first, second = (judge(wrong, trial) for _ in range(2))
     assert repr(first) == repr(second)
     assert not any("is called" in note for note in first.notes)
 
@@ -427,7 +426,8 @@ def test_any_wrong_numbers_can_be_explained(trials, number, several):
             return functools.wraps(plain)(lambda *args: distorted(plain(*args), wrong))
 
         changed = dataclasses.replace(exercise, use=use)
-        verdict = judge(len, changed, trials[exercise.name])  # whatever it is: use ignores it
+        trial = dataclasses.replace(trials[exercise.name], exercise=changed)
+        verdict = judge(len, trial)  # whatever it is: use ignores it
         assert verdict.passed or repr(verdict)
 
 

@@ -55,8 +55,7 @@ def _source(answer) -> list[str]:
 
 
 def _verdict(mistake: Misconception, exercise: str, diagnose: bool = True) -> Verdict:
-    answer = mistake.answers[exercise]
-    return judge(answer, find_exercise(exercise), _trial(exercise), diagnose)
+    return judge(mistake.answers[exercise], _trial(exercise), diagnose)
 
 
 @cache

@@ -45,6 +45,7 @@ IDLE = {"RESUME", "NOP", "LOAD_CONST", "POP_TOP", "RETURN_CONST", "RETURN_VALUE"
 class Trial:
     """Cases that tell the right answer and every known wrong one apart, and what each gives."""
 
+    exercise: Exercise
     cases: dict[str, Case]
     right: Outcomes
     wrong: Mapping[str, Outcomes]  # by the mistake's id
@@ -82,7 +83,7 @@ def check(
     unseen = contextlib.redirect_stdout(io.StringIO())
     precise = torch.autocast("cpu", enabled=False)
     with seeded(seed), torch.enable_grad(), precise, _on_the_cpu(), unseen:
-        return judge(candidate, exercise, draw_trial(exercise, seed), diagnose)
+        return judge(candidate, draw_trial(exercise, seed), diagnose)
 
 
 def _on_the_cpu() -> contextlib.AbstractContextManager[Any]:
@@ -102,22 +103,21 @@ def run_test(test: Callable[[], None]) -> Verdict:
     return Verdict(name, (Finding("tests", "passed"),))
 
 
-def judge(
-    candidate: Callable[..., Any], exercise: Exercise, trial: Trial, diagnose: bool = True
-) -> Verdict:
+def judge(candidate: Callable[..., Any], trial: Trial, diagnose: bool = True) -> Verdict:
     """Try ``candidate`` on the cases of a trial.
 
     Args:
         diagnose: say also what the mistake is, which takes many times longer.
     """
+    exercise = trial.exercise
     outcomes = dict(_Observed(exercise, candidate, trial.cases))
     if _is_not_attempted(candidate, outcomes):
         return Verdict(exercise.name, attempted=False)
-    findings = tuple(_findings(exercise, trial, outcomes))
+    findings = tuple(_findings(trial, outcomes))
     diagnosis = Diagnosis()
     wrong = [finding.name for finding in findings if finding.status == "failed"]
     if diagnose and wrong:
-        diagnosis = _diagnosis(candidate, exercise, trial, outcomes)
+        diagnosis = _diagnosis(candidate, trial, outcomes)
         left = where_autograd_is_left(candidate) if wrong == ["gradient"] else ""
         if left and not diagnosis.known:
             diagnosis = replace(diagnosis, notes=(*diagnosis.notes, left))
@@ -128,15 +128,15 @@ def judge(
         mistakes=tuple(mistake.id for mistake in diagnosis.known),
         notes=diagnosis.notes,
         seed=trial.seed,
-        printed=_printed(exercise, trial, outcomes),
+        printed=_printed(trial, outcomes),
     )
 
 
-def _printed(exercise: Exercise, trial: Trial, outcomes: Outcomes) -> str:
+def _printed(trial: Trial, outcomes: Outcomes) -> str:
     """What the answer printed in the first case that went wrong; if none did, in the first one."""
     if not any(outcome.printed for outcome in outcomes.values()):
         return ""
-    right = (alike(o, trial.right[x], exercise.tolerance) for x, o in outcomes.items())
+    right = (alike(o, trial.right[x], trial.exercise.tolerance) for x, o in outcomes.items())
     label = min(zip(right, outcomes, strict=True), key=lambda pair: pair[0])[1]
     lines = outcomes[label].printed.rstrip().splitlines()
     if (more := len(lines) - SHOWN) > 0:
@@ -154,39 +154,38 @@ class Diagnosis:
     notes: tuple[str, ...] = ()
 
 
-def _diagnosis(
-    candidate: Callable[..., Any], exercise: Exercise, trial: Trial, outcomes: Outcomes
-) -> Diagnosis:
+def _diagnosis(candidate: Callable[..., Any], trial: Trial, outcomes: Outcomes) -> Diagnosis:
     """One after another: the bank, what the numbers say, the code, two things at once."""
-    mistakes = wrong_answers(exercise.name)
-    known = _known(exercise, trial, outcomes)
+    mistakes = wrong_answers(trial.exercise.name)
+    known = _known(trial, outcomes)
     if not known:  # what it does to its arguments is said elsewhere
         unchanged = {label: replace(outcome, changed=[]) for label, outcome in outcomes.items()}
-        known = _known(exercise, trial, unchanged)
-    notes = tuple(_notes(candidate, exercise, trial, outcomes, bool(known)))
+        known = _known(trial, unchanged)
+    notes = tuple(_notes(candidate, trial, outcomes, bool(known)))
     if known:
         return Diagnosis(known, _hints(known), notes)
-    repair = _repaired(candidate, exercise, trial, outcomes)
+    repair = _repaired(candidate, trial, outcomes)
     if repair and repair.is_whole:
         return Diagnosis(notes=(*notes, repair.said))
     if notes:
         return Diagnosis(notes=notes)
-    if two := _two_together(exercise, trial, outcomes):
+    if two := _two_together(trial, outcomes):
         return Diagnosis(two, _hints(two))
-    if both := _and_another(exercise, trial, outcomes):
+    if both := _and_another(trial, outcomes):
         mistake, besides = both
         return Diagnosis((mistake,), _hints([mistake]), (f"and besides, {besides}",))
     if repair:
         then = tuple(mistake for mistake in mistakes if mistake.id == repair.left)
         left = (f"what is left then is {hint}" for hint in _hints(then))
         return Diagnosis(then, notes=(repair.said, *left))
-    if likely := _nearly(exercise, trial, outcomes):
+    if likely := _nearly(trial, outcomes):
         mistake, but = likely
         return Diagnosis((mistake,), (f"{mistake.id}: {mistake.hint} ({but})",))
     return Diagnosis()
 
 
-def _known(exercise: Exercise, trial: Trial, outcomes: Outcomes) -> tuple[Misconception, ...]:
+def _known(trial: Trial, outcomes: Outcomes) -> tuple[Misconception, ...]:
+    exercise = trial.exercise
     return tuple(
         mistake
         for mistake in wrong_answers(exercise.name)
@@ -198,10 +197,9 @@ def _hints(known: Iterable[Misconception]) -> tuple[str, ...]:
     return tuple(f"{mistake.id}: {mistake.hint}" for mistake in known)
 
 
-def _nearly(
-    exercise: Exercise, trial: Trial, outcomes: Outcomes
-) -> tuple[Misconception, str] | None:
+def _nearly(trial: Trial, outcomes: Outcomes) -> tuple[Misconception, str] | None:
     """The mistake that matches in most cases in which it shows, errors apart; where it does not."""
+    exercise = trial.exercise
 
     def but(differs: list[str]) -> str:
         are_right = [x for x in differs if alike(outcomes[x], trial.right[x], exercise.tolerance)]
@@ -236,11 +234,9 @@ def _first_of(names: list[str], most: int = 3) -> str:
     return f"{quoted(names[:most])} and {more} more" if more > 1 else quoted(names)
 
 
-def _and_another(
-    exercise: Exercise, trial: Trial, outcomes: Outcomes
-) -> tuple[Misconception, str] | None:
+def _and_another(trial: Trial, outcomes: Outcomes) -> tuple[Misconception, str] | None:
     """A known mistake and one more thing that together explain every number."""
-    label = _first_wrong(exercise, trial, outcomes)
+    exercise, label = trial.exercise, _first_wrong(trial, outcomes)
     if label is None or not _is_rich(trial.right):
         return None
     names = exercise.arguments
@@ -255,13 +251,11 @@ def _and_another(
     return None
 
 
-def _repaired(
-    candidate: Callable[..., Any], exercise: Exercise, trial: Trial, outcomes: Outcomes
-) -> Repair | None:
+def _repaired(candidate: Callable[..., Any], trial: Trial, outcomes: Outcomes) -> Repair | None:
     endless = RecursionError | NoEndError
     if any(isinstance(o.error, endless) or not o.repeatable for o in outcomes.values()):
         return None  # no change of one place tells anything then
-    first = _first_wrong(exercise, trial, outcomes)
+    exercise, first = trial.exercise, _first_wrong(trial, outcomes)
     failed = [x for x in outcomes if not alike(outcomes[x], trial.right[x], exercise.tolerance)]
     failed.sort(key=lambda label: label != first)
     if not failed:
@@ -276,14 +270,12 @@ def _repaired(
     return workshop.repaired(trial.right, wrong)
 
 
-def _two_together(
-    exercise: Exercise, trial: Trial, outcomes: Outcomes
-) -> tuple[Misconception, ...]:
+def _two_together(trial: Trial, outcomes: Outcomes) -> tuple[Misconception, ...]:
     """Two known mistakes, each of which adds something of its own, or multiplies by it.
 
     An error must be one that either of them has there, too.
     """
-    if _first_wrong(exercise, trial, outcomes) is None or not _is_rich(trial.right):
+    if _first_wrong(trial, outcomes) is None or not _is_rich(trial.right):
         return ()
     ended = [label for label, outcome in outcomes.items() if outcome.error]
 
@@ -291,7 +283,7 @@ def _two_together(
         return [_real(of[label].value) for label in of if label not in ended]
 
     right, got = numbers(trial.right), numbers(outcomes)
-    for one, other in combinations(wrong_answers(exercise.name), 2):
+    for one, other in combinations(wrong_answers(trial.exercise.name), 2):
         each = trial.wrong[one.id], trial.wrong[other.id]
         if not all(any(alike(outcomes[x], wrong[x], 0.0) for wrong in each) for x in ended):
             continue
@@ -300,7 +292,9 @@ def _two_together(
         if any(x.shape != row[0].shape for row in four for x in row):
             continue
         for joined in (lambda r, a, b: a + b - r, lambda r, a, b: a * b / r):
-            if all(close(joined(r, a, b), x, exercise.tolerance).all() for r, a, b, x in four):
+            if all(
+                close(joined(r, a, b), x, trial.exercise.tolerance).all() for r, a, b, x in four
+            ):
                 return one, other
     return ()
 
@@ -321,23 +315,20 @@ def _is_rich(right: Outcomes, enough: int = 3) -> bool:
     return len(torch.cat([_real(outcome.value) for outcome in right.values()]).unique()) >= enough
 
 
-def _first_wrong(exercise: Exercise, trial: Trial, outcomes: Outcomes) -> str | None:
+def _first_wrong(trial: Trial, outcomes: Outcomes) -> str | None:
     """The first case in which the result is wrong, errors apart."""
     for label, outcome in outcomes.items():
         right = trial.right[label].value
-        if not outcome.error and compare(right, outcome.value, tolerance=exercise.tolerance):
+        if not outcome.error and compare(right, outcome.value, tolerance=trial.exercise.tolerance):
             return label
     return None
 
 
 def _notes(
-    candidate: Callable[..., Any],
-    exercise: Exercise,
-    trial: Trial,
-    outcomes: Outcomes,
-    known: bool,
+    candidate: Callable[..., Any], trial: Trial, outcomes: Outcomes, known: bool
 ) -> list[str]:
     """What the parts tell of the first case that went wrong; else, what explains the numbers."""
+    exercise = trial.exercise
     reference, names = exercise.use(exercise.reference), exercise.arguments
     if not all(outcome.repeatable for outcome in outcomes.values()):
         pairs = zip(trial.right.values(), outcomes.values(), strict=True)
@@ -347,7 +338,7 @@ def _notes(
             "two calls with the same arguments give different results: what is drawn at random, "
             "or kept from one call to the next, as in a default argument?"
         ]
-    label = _first_wrong(exercise, trial, outcomes)
+    label = _first_wrong(trial, outcomes)
     if label is None:
         return []
     said = parts_say(names, trial.cases[label], trial.right[label], outcomes[label])
@@ -396,7 +387,7 @@ def draw_trial(exercise: Exercise, seed: int, attempts: int = 100) -> Trial:
             for i, a in enumerate(answers)
             for b in answers[:i]
         ):
-            return Trial(cases, right, wrong, seed)
+            return Trial(exercise, cases, right, wrong, seed)
     raise AssertionError(f"the cases of {exercise.name} cannot tell its known answers apart")
 
 
@@ -465,8 +456,9 @@ def _is_nothing(value: Any) -> bool:
     return value is None or value is ...
 
 
-def _findings(exercise: Exercise, trial: Trial, outcomes: Outcomes):
+def _findings(trial: Trial, outcomes: Outcomes):
     """One finding per property, in the order in which a student should read them."""
+    exercise = trial.exercise
     errors: set[str] = set()
     for number, (label, outcome) in enumerate(outcomes.items()):
         right = trial.right[label]
@@ -499,7 +491,7 @@ def _findings(exercise: Exercise, trial: Trial, outcomes: Outcomes):
             yield from (Finding(name, "passed") for name in names[:place])
             yield Finding(mismatch.aspect, "failed", mismatch.message)
             yield from (Finding(name, "not reached") for name in names[place + 1 :])
-    yield from _side_effects(exercise, trial, outcomes)
+    yield from _side_effects(trial, outcomes)
 
 
 def _shapes(exercise: Exercise, case: Case, error: BaseException) -> str:
@@ -549,14 +541,14 @@ def _written(x: Any) -> str:
     return "{" + ", ".join(sorted(map(repr, x))) + "}" if isinstance(x, set) and x else repr(x)
 
 
-def _side_effects(exercise: Exercise, trial: Trial, outcomes: Outcomes):
+def _side_effects(trial: Trial, outcomes: Outcomes):
     worked = {label: outcome for label, outcome in outcomes.items() if outcome.error is None}
     if not worked:
         return
     if any(case.gradient for case in trial.cases.values()):
-        yield _gradient(exercise, trial, worked)
+        yield _gradient(trial, worked)
     changed = {n for outcome in worked.values() for n in outcome.changed}
-    message = f"your code writes into {exercise.arguments[min(changed)]}" if changed else ""
+    message = f"your code writes into {trial.exercise.arguments[min(changed)]}" if changed else ""
     yield Finding("arguments untouched", "failed" if changed else "passed", message)
     same = all(outcome.repeatable for outcome in worked.values())
     message = "" if same else "a second call with the same arguments gave something else"
@@ -569,11 +561,11 @@ def _is_nothing_beside(gradient: torch.Tensor | None, right: torch.Tensor) -> bo
     return bool(gradient.abs().max() < 1e-6 * right.abs().max()) if right.numel() else False
 
 
-def _gradient(exercise: Exercise, trial: Trial, worked: Outcomes) -> Finding:
-    arguments = exercise.arguments
+def _gradient(trial: Trial, worked: Outcomes) -> Finding:
+    exercise = trial.exercise
     labels = [label for label in worked if trial.cases[label].gradient]
     for label in labels:
-        names = [arguments[n] for n in trial.cases[label].float_tensors]
+        names = [exercise.arguments[n] for n in trial.cases[label].float_tensors]
         expected, got = trial.right[label].gradients, worked[label].gradients
         for name, right, theirs in zip(names, expected, got, strict=True):
             if right is not None and _is_nothing_beside(theirs, right):

@@ -133,12 +133,12 @@ def score(exercise: Exercise, seed: int = 1) -> Score:
     result = Score(exercise.name)
     trial = draw_trial(exercise, seed)
     for mistake in wrong_answers(exercise.name):
-        verdict = judge(mistake.answers[exercise.name], exercise, trial)
+        verdict = judge(mistake.answers[exercise.name], trial)
         result.bank += 1
         result.diagnosed += not verdict.passed and verdict.mistakes == (mistake.id,)
     for description, mutant in mutants(exercise.reference):
         result.mutants += 1
-        if judge(mutant, exercise, trial, diagnose=False).passed:
+        if judge(mutant, trial, diagnose=False).passed:
             result.survivors.append(description)
     return result
 
