@@ -344,20 +344,19 @@ def _notes(
     said = parts_say(names, trial.cases[label], trial.right[label], outcomes[label])
     if label != next(iter(outcomes)):
         said = [f"in “{label}”, {line}" for line in said]
+    if said or known:
+        return said
     theirs, cases = exercise.use(candidate), (trial.cases, trial.right, outcomes)
-    if not said and not known:
-        said = list(filter(None, [spoiled_by_precision(theirs, *cases, exercise.tolerance)]))
-    if not said and not known:
-        said = list(filter(None, [what_if(reference, names, *cases, label, exercise.tolerance)]))
-    if not said and not known:
-        both = theirs, reference
-        unused = without_influence(*both, names, list(trial.cases.values()), exercise.tolerance)
-        said = [f"{name} does not influence your result" for name in unused]
-    if not said and not known:
-        needed = never_read(exercise.reference)
-        unread = never_read(candidate).items()
-        said = [f"your code never looks at {x}" for place, x in unread if place not in needed]
-    return said
+    if spoiled := spoiled_by_precision(theirs, *cases, exercise.tolerance):
+        return [spoiled]
+    if explained := what_if(reference, names, *cases, label, exercise.tolerance):
+        return [explained]
+    every = list(trial.cases.values())
+    if unused := without_influence(theirs, reference, names, every, exercise.tolerance):
+        return [f"{name} does not influence your result" for name in unused]
+    needed = never_read(exercise.reference)
+    unread = never_read(candidate).items()
+    return [f"your code never looks at {x}" for place, x in unread if place not in needed]
 
 
 def find_exercise(name: str) -> Exercise:
@@ -456,7 +455,7 @@ def _is_nothing(value: Any) -> bool:
     return value is None or value is ...
 
 
-def _findings(trial: Trial, outcomes: Outcomes):
+def _findings(trial: Trial, outcomes: Outcomes) -> Iterator[Finding]:
     """One finding per property, in the order in which a student should read them."""
     exercise = trial.exercise
     errors: set[str] = set()
@@ -541,7 +540,7 @@ def _written(x: Any) -> str:
     return "{" + ", ".join(sorted(map(repr, x))) + "}" if isinstance(x, set) and x else repr(x)
 
 
-def _side_effects(trial: Trial, outcomes: Outcomes):
+def _side_effects(trial: Trial, outcomes: Outcomes) -> Iterator[Finding]:
     worked = {label: outcome for label, outcome in outcomes.items() if outcome.error is None}
     if not worked:
         return
