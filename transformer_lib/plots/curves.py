@@ -21,10 +21,8 @@ AXES: dict[Against, tuple[str, float]] = {
 def learning_curves(
     records: Mapping[str, Sequence[Mapping[str, Any]]],
     against: Sequence[Against] = ("seconds", "tokens", "flops"),
-    value: str = "bleu",
-    label: str = "validation BLEU (greedy)",
 ) -> Figure:
-    """A validation value of each run over what it cost; ``records`` by the run's name."""
+    """Validation BLEU of each run over what it cost; ``records`` by the run's name."""
     with matplotlib.rc_context(RC):
         figure = new_figure(3.6 * len(against), 3.2, len(against))
         for axes, quantity in zip(figure.axes, against, strict=True):
@@ -32,10 +30,10 @@ def learning_curves(
             for lines, marker in zip(records.values(), cycle(MARKERS), strict=False):
                 points = [line for line in lines if line["kind"] == "validation"]
                 x = [point[quantity] / unit for point in points]
-                axes.plot(x, [point[value] for point in points], marker=marker)
+                axes.plot(x, [point["bleu"] for point in points], marker=marker)
             axes.set_xlabel(name)
             axes.set_xlim(left=0)
-        figure.axes[0].set_ylabel(label)
+        figure.axes[0].set_ylabel("validation BLEU (greedy)")
         figure.axes[0].legend(figure.axes[0].lines, literal(records), loc="best")
     return figure
 
