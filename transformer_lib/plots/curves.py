@@ -8,7 +8,7 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from transformer_lib.plots.measurements import bars
-from transformer_lib.plots.style import MARKERS, RC, literal, new_figure
+from transformer_lib.plots.style import DASHES, MARKERS, RC, literal, new_figure
 
 Against = Literal["seconds", "tokens", "flops"]
 AXES: dict[Against, tuple[str, float]] = {
@@ -52,11 +52,9 @@ def length_histogram(lengths: Mapping[str, Sequence[int]]) -> Figure:
         axes = figure.axes[0]
         longest = max(int(max(values)) for values in lengths.values())
         edges = [edge - 0.5 for edge in range(1, longest + 2)]
-        for (language, values), style in zip(
-            lengths.items(), cycle(("-", "--", ":")), strict=False
-        ):
+        for (language, values), dashes in zip(lengths.items(), cycle(DASHES), strict=False):
             axes.hist(
-                values, edges, histtype="step", linewidth=1.8, linestyle=style, label=language
+                values, edges, histtype="step", linewidth=1.8, linestyle=dashes, label=language
             )
         axes.set_xlabel("sentence length (tokens)")
         axes.set_ylabel("sentence pairs")

@@ -10,11 +10,12 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from transformer_lib.plots.style import RC, SEQUENTIAL, new_figure
+from transformer_lib.plots.style import COLORS, DASHES, RC, SEQUENTIAL, new_figure
 
 if TYPE_CHECKING:
     import altair
 
+BLUE, ORANGE, *_ = COLORS
 DIVERGING = "RdBu_r"
 
 
@@ -64,11 +65,9 @@ def accuracy_by_position(
     with matplotlib.rc_context(RC):
         figure = new_figure(6.6, 3.4)
         axes = figure.axes[0]
-        for (name, values), style in zip(
-            accuracy.items(), cycle(("-", "--", ":", "-.")), strict=False
-        ):
+        for (name, values), dashes in zip(accuracy.items(), cycle(DASHES), strict=False):
             positions = range(first, first + len(values))
-            axes.plot(positions, values.numpy(), style, label=name, linewidth=1.8)
+            axes.plot(positions, values.numpy(), dashes, label=name, linewidth=1.8)
         end = axes.get_xlim()[1]
         axes.axvspan(trained_length - 0.5, end, color="#e5e5e5", zorder=0)
         axes.axhline(chance, color="black", linewidth=0.8, linestyle=(0, (1, 3)))
@@ -108,12 +107,13 @@ def wave_explorer(table: Float[Tensor, "length d_model"]) -> "altair.Chart":
         .encode(
             x=altair.X("position:Q", title="position"),
             y=altair.Y("value:Q", title="value", scale=altair.Scale(domain=[-1, 1])),
-            color=altair.Color("wave:N", scale=altair.Scale(range=["#D55E00", "#0072B2"])),
+            color=altair.Color("wave:N", scale=altair.Scale(range=[ORANGE, BLUE])),
             strokeDash="wave:N",
             tooltip=["position", "wave", "value"],
         )
         .add_params(pair)
         .transform_filter(altair.datum.pair == pair)
-        .properties(width=520, height=220)
-        .properties(title=altair.Title(altair.expr(f"'pair ' + {pair.name}")))
+        .properties(
+            width=520, height=220, title=altair.Title(altair.expr(f"'pair ' + {pair.name}"))
+        )
     )
