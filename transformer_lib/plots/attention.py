@@ -5,13 +5,12 @@ from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-import matplotlib
 from jaxtyping import Bool, Float
 from matplotlib.figure import Figure
 from torch import Tensor
 
 from transformer_lib.plots.measurements import heat_map
-from transformer_lib.plots.style import RC, SEQUENTIAL, literal, new_figure
+from transformer_lib.plots.style import SEQUENTIAL, literal, new_figure, styled
 
 if TYPE_CHECKING:
     import altair
@@ -25,6 +24,7 @@ WIDEST, HIGHEST = 600, 460
 """Of a heat map, in pixels, so that its title and sliders are seen with it."""
 
 
+@styled
 def attention_heatmap(
     weights: Float[Tensor, "tgt_len src_len"],
     tgt_pieces: Sequence[str],
@@ -33,24 +33,24 @@ def attention_heatmap(
 ) -> Figure:
     """One head's (or a mean's) weights: a row for each query, dark to bright from 0 to 1."""
     width, height = 1.8 + 0.42 * len(src_pieces), 1.2 + 0.34 * len(tgt_pieces)
-    with matplotlib.rc_context(RC):
-        figure = new_figure(width, height)
-        axes = figure.axes[0]
-        heat_map(
-            axes,
-            weights.numpy(),
-            "attention weight",
-            vmin=0.0,
-            vmax=1.0,
-            xticklabels=literal(src_pieces),
-            yticklabels=literal(tgt_pieces),
-        )
-        axes.tick_params(axis="x", rotation=60)
-        axes.set_ylabel(labels[0])
-        axes.set_xlabel(labels[1])
+    figure = new_figure(width, height)
+    axes = figure.axes[0]
+    heat_map(
+        axes,
+        weights.numpy(),
+        "attention weight",
+        vmin=0.0,
+        vmax=1.0,
+        xticklabels=literal(src_pieces),
+        yticklabels=literal(tgt_pieces),
+    )
+    axes.tick_params(axis="x", rotation=60)
+    axes.set_ylabel(labels[0])
+    axes.set_xlabel(labels[1])
     return figure
 
 
+@styled
 def attention_heads(
     weights: Float[Tensor, "heads tgt_len src_len"],
     tgt_pieces: Sequence[str],
@@ -60,19 +60,18 @@ def attention_heads(
     """All heads of a layer, two in a row, on one scale from 0 to 1."""
     rows = -(-weights.size(0) // 2)
     sides = literal(src_pieces), literal(tgt_pieces)
-    with matplotlib.rc_context(RC):
-        size = 0.9 + 0.24 * len(src_pieces), 0.8 + 0.24 * len(tgt_pieces)
-        figure = new_figure(2 * size[0], rows * size[1], 2, rows)
-        for head, axes in enumerate(figure.axes[: weights.size(0)]):
-            axes.imshow(weights[head].numpy(), vmin=0.0, vmax=1.0, cmap=SEQUENTIAL)
-            axes.grid(visible=False)
-            axes.set_title(f"head {head + 1}")
-            axes.set_xticks(range(len(src_pieces)), sides[0], rotation=90, fontsize=8)
-            axes.set_yticks(range(len(tgt_pieces)), sides[1], fontsize=8)
-        figure.supylabel(labels[0], fontsize="medium")
-        figure.supxlabel(labels[1], fontsize="medium")
-        image = figure.axes[0].images[0]
-        figure.colorbar(image, ax=figure.axes, label="attention weight", shrink=0.8)
+    size = 0.9 + 0.24 * len(src_pieces), 0.8 + 0.24 * len(tgt_pieces)
+    figure = new_figure(2 * size[0], rows * size[1], 2, rows)
+    for head, axes in enumerate(figure.axes[: weights.size(0)]):
+        axes.imshow(weights[head].numpy(), vmin=0.0, vmax=1.0, cmap=SEQUENTIAL)
+        axes.grid(visible=False)
+        axes.set_title(f"head {head + 1}")
+        axes.set_xticks(range(len(src_pieces)), sides[0], rotation=90, fontsize=8)
+        axes.set_yticks(range(len(tgt_pieces)), sides[1], fontsize=8)
+    figure.supylabel(labels[0], fontsize="medium")
+    figure.supxlabel(labels[1], fontsize="medium")
+    image = figure.axes[0].images[0]
+    figure.colorbar(image, ax=figure.axes, label="attention weight", shrink=0.8)
     return figure
 
 

@@ -4,10 +4,9 @@ import base64
 import io
 from typing import Any
 
-import matplotlib
 from matplotlib.figure import Figure
 
-from transformer_lib.plots.style import RC
+from transformer_lib.plots.style import styled
 
 # What JupyterLab draws by itself. Altair 6 writes Vega-Lite 6; our charts are valid in both.
 VEGA_LITE = "application/vnd.vegalite.v5+json"
@@ -21,11 +20,11 @@ def show(figure: Figure, alternative: str) -> None:
     _display({"image/png": buffer.getvalue()}, alternative)
 
 
+@styled  # whose salt makes the names in the file the same each time
 def as_data_uri(figure: Figure) -> str:
     """A figure for the ``src`` of an HTML page that loads nothing from elsewhere."""
     buffer = io.BytesIO()
-    with matplotlib.rc_context(RC):  # its salt makes the names in the file the same each time
-        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    figure.savefig(buffer, format="svg", metadata={"Date": None})
     return "data:image/svg+xml;base64," + base64.b64encode(buffer.getvalue()).decode()
 
 

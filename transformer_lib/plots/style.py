@@ -33,9 +33,13 @@ def literal(texts: Iterable[str]) -> list[str]:
     return [text.replace("$", r"\$") for text in texts]
 
 
-def new_figure(width: float = 6.0, height: float = 3.6, columns: int = 1, rows: int = 1) -> Figure:
-    """An empty figure in the course's style (inches), with this many axes."""
-    with matplotlib.rc_context(RC):
-        figure = Figure(figsize=(width, height), layout="constrained")
-        figure.subplots(rows, columns, squeeze=False)
+styled = matplotlib.rc_context(RC)
+"""Decorates a function that draws: Matplotlib asks for its settings while something is drawn."""
+
+
+@styled
+def new_figure(width: float, height: float, columns: int = 1, rows: int = 1) -> Figure:
+    """An empty figure (inches) with this many axes."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    figure.subplots(rows, columns, squeeze=False)
     return figure

@@ -2,13 +2,12 @@
 
 from typing import NamedTuple
 
-import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
 from transformer_lib.course.figures.boxes import arrow, box
-from transformer_lib.plots.style import COLORS, RC, new_figure
+from transformer_lib.plots.style import COLORS, new_figure, styled
 
 BLUE, ORANGE, GREEN, PINK, *_ = COLORS
 WIDTH, HEIGHT = 3.5, 0.52  # of a box
@@ -52,39 +51,39 @@ DECODER_LAYER = [
 OUTPUT = Part("Output projection, softmax", (3, 10), GREEN, 8.3)
 
 
+@styled
 def architecture() -> Figure:
     """Encoder on the left, decoder on the right, bottom to top."""
-    with matplotlib.rc_context(RC):
-        figure = new_figure(7.6, 6.4)
-        axes = figure.axes[0]
-        axes.set(xlim=(0, 10.5), ylim=(0, 9.4))
-        axes.axis("off")
-        _frame(axes, ENCODER, 2.5, 5.8)
-        _frame(axes, DECODER, 2.5, 7.5)
-        _column(axes, ENCODER, [*INPUT, *ENCODER_LAYER])
-        _column(axes, DECODER, [*INPUT, *DECODER_LAYER, OUTPUT])
-        for x, layer in ((ENCODER, ENCODER_LAYER), (DECODER, DECODER_LAYER)):
-            for part in layer:
-                if part.name == "Add & norm":
-                    _skip(axes, x, part.y)
-        _label(axes, ENCODER, 0.25, "source tokens, batch × src_len")
-        _label(axes, DECODER, 0.25, "target tokens, shifted right, batch × tgt_len")
-        _label(axes, DECODER, 9.15, "the next token  ·  11 training, 12 decoding")
-        for x, length, heights in (
-            (ENCODER, "src_len", (2.27,)),
-            (DECODER, "tgt_len", (2.27, 7.7)),
-        ):
-            for y in heights:
-                _shape(axes, x, y, f"batch × {length} × d_model")
-        _shape(axes, DECODER, 8.75, "batch × tgt_len × vocabulary")
-        arrow(axes, (DECODER, OUTPUT.y + HEIGHT / 2), (DECODER, 9.0))
-        memory = (ENCODER + WIDTH / 2 + 0.85, 6.2)
-        axes.plot([ENCODER, ENCODER, memory[0], memory[0]], [5.7, 6.2, 6.2, 4.7], color="#333333")
-        arrow(axes, (memory[0], 4.7), (DECODER - WIDTH / 2, 4.7))
-        _label(axes, ENCODER + 1.2, 6.6, "memory")
-        _shape(axes, ENCODER + 0.02, 6.38, "batch × src_len × d_model")
-        _label(axes, memory[0] + 0.28, 4.9, "K, V")
-        _label(axes, DECODER + 0.2, 4.2, "Q")
+    figure = new_figure(7.6, 6.4)
+    axes = figure.axes[0]
+    axes.set(xlim=(0, 10.5), ylim=(0, 9.4))
+    axes.axis("off")
+    _frame(axes, ENCODER, 2.5, 5.8)
+    _frame(axes, DECODER, 2.5, 7.5)
+    _column(axes, ENCODER, [*INPUT, *ENCODER_LAYER])
+    _column(axes, DECODER, [*INPUT, *DECODER_LAYER, OUTPUT])
+    for x, layer in ((ENCODER, ENCODER_LAYER), (DECODER, DECODER_LAYER)):
+        for part in layer:
+            if part.name == "Add & norm":
+                _skip(axes, x, part.y)
+    _label(axes, ENCODER, 0.25, "source tokens, batch × src_len")
+    _label(axes, DECODER, 0.25, "target tokens, shifted right, batch × tgt_len")
+    _label(axes, DECODER, 9.15, "the next token  ·  11 training, 12 decoding")
+    for x, length, heights in (
+        (ENCODER, "src_len", (2.27,)),
+        (DECODER, "tgt_len", (2.27, 7.7)),
+    ):
+        for y in heights:
+            _shape(axes, x, y, f"batch × {length} × d_model")
+    _shape(axes, DECODER, 8.75, "batch × tgt_len × vocabulary")
+    arrow(axes, (DECODER, OUTPUT.y + HEIGHT / 2), (DECODER, 9.0))
+    memory = (ENCODER + WIDTH / 2 + 0.85, 6.2)
+    axes.plot([ENCODER, ENCODER, memory[0], memory[0]], [5.7, 6.2, 6.2, 4.7], color="#333333")
+    arrow(axes, (memory[0], 4.7), (DECODER - WIDTH / 2, 4.7))
+    _label(axes, ENCODER + 1.2, 6.6, "memory")
+    _shape(axes, ENCODER + 0.02, 6.38, "batch × src_len × d_model")
+    _label(axes, memory[0] + 0.28, 4.9, "K, V")
+    _label(axes, DECODER + 0.2, 4.2, "Q")
     return figure
 
 

@@ -1,11 +1,10 @@
 """What a decoder computes in each step, without and with a cache of keys and values."""
 
-import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from transformer_lib.plots.style import COLORS, RC
+from transformer_lib.plots.style import COLORS, styled
 
 BLUE, ORANGE = COLORS[0], COLORS[1]
 ALTERNATIVE = (
@@ -15,23 +14,23 @@ ALTERNATIVE = (
 )
 
 
+@styled
 def cache_growth(words: tuple[str, ...] = ("<s>", "Wo", "ist", "mein")) -> Figure:
     """A column per step: what is computed is orange, what is read from the cache is blue."""
-    with matplotlib.rc_context(RC):
-        figure = Figure(figsize=(8.4, 4.4), layout="constrained")
-        for row, cached in enumerate((False, True)):
-            for step in range(1, len(words) + 1):
-                axes = figure.add_subplot(2, len(words), row * len(words) + step)
-                _step(axes, words[:step], cached, len(words))
-                if step == 1:
-                    axes.text(
-                        -1.3, 1.0, "with a cache" if cached else "without", rotation=90, va="center"
-                    )
-                if row == 0:
-                    axes.set_title(f"step {step}", fontsize=10)
-        colors = {"computed in this step": ORANGE, "read from the cache": BLUE}
-        patches = [Rectangle((0, 0), 1, 1, facecolor=color) for color in colors.values()]
-        figure.legend(patches, list(colors), loc="outside upper center", ncols=2, fontsize=8)
+    figure = Figure(figsize=(8.4, 4.4), layout="constrained")
+    for row, cached in enumerate((False, True)):
+        for step in range(1, len(words) + 1):
+            axes = figure.add_subplot(2, len(words), row * len(words) + step)
+            _step(axes, words[:step], cached, len(words))
+            if step == 1:
+                axes.text(
+                    -1.3, 1.0, "with a cache" if cached else "without", rotation=90, va="center"
+                )
+            if row == 0:
+                axes.set_title(f"step {step}", fontsize=10)
+    colors = {"computed in this step": ORANGE, "read from the cache": BLUE}
+    patches = [Rectangle((0, 0), 1, 1, facecolor=color) for color in colors.values()]
+    figure.legend(patches, list(colors), loc="outside upper center", ncols=2, fontsize=8)
     return figure
 
 

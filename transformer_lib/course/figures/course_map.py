@@ -2,12 +2,11 @@
 
 from collections.abc import Mapping
 
-import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from transformer_lib.course.figures.boxes import Point, arrow, box
-from transformer_lib.plots.style import COLORS, RC, new_figure
+from transformer_lib.plots.style import COLORS, new_figure, styled
 
 BLUE, ORANGE, GREEN, PINK, *_ = COLORS
 WIDTH, HEIGHT = 2.3, 0.95
@@ -60,27 +59,27 @@ ALTERNATIVE = (
 )
 
 
+@styled
 def course_map(done: Mapping[int, tuple[int, int]] | None = None) -> Figure:
     """Every chapter as a box; an arrow leads to what it prepares.
 
     Args:
         done: for each chapter, how many of its exercises are done and how many there are.
     """
-    with matplotlib.rc_context(RC):
-        figure = new_figure(8.4, 4.4)
-        axes = figure.axes[0]
-        axes.set(xlim=(-1.4, 12.6), ylim=(-0.8, 5.6))
-        axes.axis("off")
-        middles = {}
-        for number, (title, color, column, row) in CHAPTERS.items():
-            x, y = 2.8 * column, 1.25 * row
-            middles[number] = (x, y)
-            box(axes, (x, y), (WIDTH, HEIGHT), f"{number} · {title}", color)
-            if done and done.get(number, (0, 0))[1]:
-                _mark(axes, (x, y), *done[number], color)
-        for start, end in NEXT:
-            edges = _edge(middles[start], middles[end]), _edge(middles[end], middles[start])
-            arrow(axes, *edges)
+    figure = new_figure(8.4, 4.4)
+    axes = figure.axes[0]
+    axes.set(xlim=(-1.4, 12.6), ylim=(-0.8, 5.6))
+    axes.axis("off")
+    middles = {}
+    for number, (title, color, column, row) in CHAPTERS.items():
+        x, y = 2.8 * column, 1.25 * row
+        middles[number] = (x, y)
+        box(axes, (x, y), (WIDTH, HEIGHT), f"{number} · {title}", color)
+        if done and done.get(number, (0, 0))[1]:
+            _mark(axes, (x, y), *done[number], color)
+    for start, end in NEXT:
+        edges = _edge(middles[start], middles[end]), _edge(middles[end], middles[start])
+        arrow(axes, *edges)
     return figure
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import matplotlib
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
@@ -11,7 +10,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from transformer_lib.course.figures.boxes import Point, arrow, grid
-from transformer_lib.plots.style import COLORS, RC, new_figure
+from transformer_lib.plots.style import COLORS, new_figure, styled
 
 if TYPE_CHECKING:
     import altair
@@ -90,6 +89,7 @@ def lookup_explorer(
     ).add_params(first, third, scaled)
 
 
+@styled
 def self_attention_flow(
     x: Float[Tensor, "length d_model"],
     projected: Mapping[str, Float[Tensor, "length d_k"]],
@@ -99,30 +99,29 @@ def self_attention_flow(
     words: Sequence[str],
 ) -> Figure:
     """From x to Q, K and V, to scores, weights and output: each matrix with numbers and shape."""
-    with matplotlib.rc_context(RC):
-        figure = new_figure(9.6, 5.3)
-        axes = figure.axes[0]
-        axes.set(xlim=(0, 16.2), ylim=(-4.9, 4.7), aspect="equal")
-        axes.axis("off")
-        ends = {"x": _matrix(axes, (1.6, 0), x, "x", GREEN, words)}
-        for (name, matrix), height in zip(projected.items(), (3.0, 0, -3.0), strict=True):
-            ends[name] = _matrix(axes, (5.6, height), matrix, name, BLUE)
-            arrow(axes, (ends["x"], 0.75 * height / 3.0), (5.6 - 0.25, height))
-            axes.text(
-                4.5 - 0.25 * (height < 0),
-                0.72 * height + 0.22,
-                f"$W^{name}$",
-                ha="center",
-                fontsize=9,
-            )
-        ends["scores"] = _matrix(axes, (8.9, 1.35), scores, "Q Kᵀ / √d_k", ORANGE)
-        ends["weights"] = _matrix(axes, (12.0, 1.35), weights, "softmax of each row", ORANGE)
-        last = _matrix(axes, (13.4, -3.0), output, "output = weights · V", GREEN, words)
-        arrow(axes, (ends["Q"], 3.0), (8.9 - 0.2, 1.7))
-        arrow(axes, (ends["K"], 0.0), (8.9 - 0.2, 1.0))
-        arrow(axes, (ends["scores"], 1.35), (12.0 - 0.2, 1.35))
-        arrow(axes, (ends["V"], -3.0), (12.4, -3.0))
-        arrow(axes, ((12.0 + ends["weights"]) / 2, 0.0), (last - CELL, -3.0 + 1.55))
+    figure = new_figure(9.6, 5.3)
+    axes = figure.axes[0]
+    axes.set(xlim=(0, 16.2), ylim=(-4.9, 4.7), aspect="equal")
+    axes.axis("off")
+    ends = {"x": _matrix(axes, (1.6, 0), x, "x", GREEN, words)}
+    for (name, matrix), height in zip(projected.items(), (3.0, 0, -3.0), strict=True):
+        ends[name] = _matrix(axes, (5.6, height), matrix, name, BLUE)
+        arrow(axes, (ends["x"], 0.75 * height / 3.0), (5.6 - 0.25, height))
+        axes.text(
+            4.5 - 0.25 * (height < 0),
+            0.72 * height + 0.22,
+            f"$W^{name}$",
+            ha="center",
+            fontsize=9,
+        )
+    ends["scores"] = _matrix(axes, (8.9, 1.35), scores, "Q Kᵀ / √d_k", ORANGE)
+    ends["weights"] = _matrix(axes, (12.0, 1.35), weights, "softmax of each row", ORANGE)
+    last = _matrix(axes, (13.4, -3.0), output, "output = weights · V", GREEN, words)
+    arrow(axes, (ends["Q"], 3.0), (8.9 - 0.2, 1.7))
+    arrow(axes, (ends["K"], 0.0), (8.9 - 0.2, 1.0))
+    arrow(axes, (ends["scores"], 1.35), (12.0 - 0.2, 1.35))
+    arrow(axes, (ends["V"], -3.0), (12.4, -3.0))
+    arrow(axes, ((12.0 + ends["weights"]) / 2, 0.0), (last - CELL, -3.0 + 1.55))
     return figure
 
 

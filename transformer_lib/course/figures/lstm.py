@@ -1,11 +1,10 @@
 """One step of an LSTM, as the formulas of chapter 2 have it."""
 
-import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from transformer_lib.course.figures.boxes import arrow, box
-from transformer_lib.plots.style import COLORS, RC
+from transformer_lib.plots.style import COLORS, styled
 
 ALTERNATIVE = (
     "A step of an LSTM. Above, the cell runs from left to right: it is multiplied by the forget "
@@ -16,17 +15,17 @@ BLUE, ORANGE, GREEN = COLORS[0], COLORS[1], COLORS[2]
 CELL, JOINED, GATES, INPUT, STATE = 4.6, 3.5, 2.1, 0.9, 0.0  # heights
 
 
+@styled
 def lstm_step_drawn() -> Figure:
     """Gates are orange, the candidate green, what goes from step to step blue."""
-    with matplotlib.rc_context(RC):
-        figure = Figure(figsize=(7.6, 4.0), layout="constrained")
-        axes = figure.add_subplot()
-        axes.set(xlim=(-0.9, 9.9), ylim=(-0.5, 5.2))
-        axes.axis("off")
+    figure = Figure(figsize=(7.6, 4.0), layout="constrained")
+    axes = figure.add_subplot()
+    axes.set(xlim=(-0.9, 9.9), ylim=(-0.5, 5.2))
+    axes.axis("off")
 
-        _cell(axes)
-        _what_decides(axes)
-        _state(axes)
+    _cell(axes)
+    _what_decides(axes)
+    _state(axes)
     return figure
 
 

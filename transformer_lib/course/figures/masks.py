@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import matplotlib
 import torch
 from jaxtyping import Bool, Float, Int
 from matplotlib.colors import ListedColormap
@@ -14,7 +13,7 @@ from transformer_lib.model.masks import Mask
 from transformer_lib.model.multi_head import split_heads
 from transformer_lib.model.scaled_dot_product import attention
 from transformer_lib.model.transformer import Transformer
-from transformer_lib.plots.style import COLORS, RC
+from transformer_lib.plots.style import COLORS, styled
 
 ALTERNATIVE = (
     "Six masks of eight tokens, a row for each query: full, causal, causal within a window of "
@@ -24,23 +23,23 @@ ALTERNATIVE = (
 )
 
 
+@styled
 def mask_gallery(length: int = 8) -> Figure:
     """Who sees whom in six kinds of model."""
-    with matplotlib.rc_context(RC):
-        figure = Figure(figsize=(8.4, 5.6), layout="constrained")
-        for number, (name, mask) in enumerate(_gallery(length).items(), start=1):
-            axes = figure.add_subplot(2, 3, number)
-            axes.imshow(mask.numpy(), cmap=ListedColormap(["#eeeeee", COLORS[0]]), vmin=0, vmax=1)
-            axes.set_title(name, fontsize=10)
-            axes.set_xticks(range(length), [""] * length)
-            axes.set_yticks(range(length), [""] * length)
-            axes.set_xticks([x - 0.5 for x in range(1, length)], minor=True)
-            axes.set_yticks([y - 0.5 for y in range(1, length)], minor=True)
-            axes.grid(visible=False)
-            axes.grid(which="minor", color="white", linewidth=1.2)
-            axes.tick_params(which="both", length=0)
-            axes.set_xlabel("key", fontsize=8)
-            axes.set_ylabel("query", fontsize=8)
+    figure = Figure(figsize=(8.4, 5.6), layout="constrained")
+    for number, (name, mask) in enumerate(_gallery(length).items(), start=1):
+        axes = figure.add_subplot(2, 3, number)
+        axes.imshow(mask.numpy(), cmap=ListedColormap(["#eeeeee", COLORS[0]]), vmin=0, vmax=1)
+        axes.set_title(name, fontsize=10)
+        axes.set_xticks(range(length), [""] * length)
+        axes.set_yticks(range(length), [""] * length)
+        axes.set_xticks([x - 0.5 for x in range(1, length)], minor=True)
+        axes.set_yticks([y - 0.5 for y in range(1, length)], minor=True)
+        axes.grid(visible=False)
+        axes.grid(which="minor", color="white", linewidth=1.2)
+        axes.tick_params(which="both", length=0)
+        axes.set_xlabel("key", fontsize=8)
+        axes.set_ylabel("query", fontsize=8)
     return figure
 
 

@@ -1,11 +1,10 @@
 """The places of the norm beside a residual connection, drawn side by side."""
 
-import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from transformer_lib.course.figures.boxes import arrow, box
-from transformer_lib.plots.style import COLORS, RC, new_figure
+from transformer_lib.plots.style import COLORS, new_figure, styled
 
 BLUE, ORANGE, GREEN, *_ = COLORS
 DARK = "#333333"
@@ -26,25 +25,23 @@ ALTERNATIVE = (
 )
 
 
+@styled
 def residual_forms() -> Figure:
     """What is normalized, and which path stays free, in the forms found in practice."""
-    with matplotlib.rc_context(RC):
-        figure = new_figure(11.0, 3.9, len(FORMS))
-        for axes, (title, (before, on_branch, after)) in zip(
-            figure.axes, FORMS.items(), strict=True
-        ):
-            axes.set_axis_off()
-            axes.set(xlim=(0, 3), ylim=(0, 6.2))
-            axes.set_title(title, fontsize=10)
-            axes.text(BRANCH, 0.05, "x", ha="center")
-            fork = _climb(axes, 0.4, before) + 0.4
-            axes.plot([BRANCH, BRANCH], [fork - 0.4, fork], color=DARK, linewidth=1)
-            top = _climb(axes, fork, on_branch)
-            arrow(axes, (BRANCH, top), (BRANCH, PLUS - 0.2))
-            axes.text(BRANCH, PLUS, "+", ha="center", va="center", fontsize=14)
-            _go_around(axes, fork, free=not before and not after)
-            top = _climb(axes, PLUS + 0.25, after)
-            arrow(axes, (BRANCH, top), (BRANCH, 6.1))
+    figure = new_figure(11.0, 3.9, len(FORMS))
+    for axes, (title, (before, on_branch, after)) in zip(figure.axes, FORMS.items(), strict=True):
+        axes.set_axis_off()
+        axes.set(xlim=(0, 3), ylim=(0, 6.2))
+        axes.set_title(title, fontsize=10)
+        axes.text(BRANCH, 0.05, "x", ha="center")
+        fork = _climb(axes, 0.4, before) + 0.4
+        axes.plot([BRANCH, BRANCH], [fork - 0.4, fork], color=DARK, linewidth=1)
+        top = _climb(axes, fork, on_branch)
+        arrow(axes, (BRANCH, top), (BRANCH, PLUS - 0.2))
+        axes.text(BRANCH, PLUS, "+", ha="center", va="center", fontsize=14)
+        _go_around(axes, fork, free=not before and not after)
+        top = _climb(axes, PLUS + 0.25, after)
+        arrow(axes, (BRANCH, top), (BRANCH, 6.1))
     return figure
 
 

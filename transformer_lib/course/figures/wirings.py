@@ -1,30 +1,29 @@
 """Recurrent encoders and decoders, unrolled: where the context enters."""
 
-import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from transformer_lib.course.figures.boxes import arrow, box
-from transformer_lib.plots.style import COLORS, RC, new_figure
+from transformer_lib.plots.style import COLORS, new_figure, styled
 
 BLUE, ORANGE, GREEN, PINK, *_ = COLORS
 SIZE = (0.95, 0.55)
 
 
+@styled
 def seq2seq_wirings() -> Figure:
     """The bottleneck, Bahdanau's attention and Luong's, for three words read and two written."""
-    with matplotlib.rc_context(RC):
-        figure = new_figure(10.2, 3.9, 3)
-        titles = (
-            "Sutskever et al. 2014:\nthe last state is all",
-            "Bahdanau et al. 2015: the old\nstate asks, the step reads c",
-            "Luong et al. 2015: the new state\nasks, c joins it afterwards",
-        )
-        for axes, title, wiring in zip(figure.axes, titles, (None, "before", "after"), strict=True):
-            axes.set(xlim=(0, 7.0), ylim=(-0.3, 5.6))
-            axes.axis("off")
-            axes.set_title(title, fontsize=9)
-            _unrolled(axes, wiring)
+    figure = new_figure(10.2, 3.9, 3)
+    titles = (
+        "Sutskever et al. 2014:\nthe last state is all",
+        "Bahdanau et al. 2015: the old\nstate asks, the step reads c",
+        "Luong et al. 2015: the new state\nasks, c joins it afterwards",
+    )
+    for axes, title, wiring in zip(figure.axes, titles, (None, "before", "after"), strict=True):
+        axes.set(xlim=(0, 7.0), ylim=(-0.3, 5.6))
+        axes.axis("off")
+        axes.set_title(title, fontsize=9)
+        _unrolled(axes, wiring)
     return figure
 
 
