@@ -4,7 +4,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from transformer_lib.plots.style import COLORS, styled
+from transformer_lib.plots.style import COLORS, new_figure, styled
 
 BLUE, ORANGE = COLORS[0], COLORS[1]
 ALTERNATIVE = (
@@ -17,10 +17,10 @@ ALTERNATIVE = (
 @styled
 def cache_growth(words: tuple[str, ...] = ("<s>", "Wo", "ist", "mein")) -> Figure:
     """A column per step: what is computed is orange, what is read from the cache is blue."""
-    figure = Figure(figsize=(8.4, 4.4), layout="constrained")
+    figure = new_figure(8.4, 4.4, columns=len(words), rows=2)
     for row, cached in enumerate((False, True)):
         for step in range(1, len(words) + 1):
-            axes = figure.add_subplot(2, len(words), row * len(words) + step)
+            axes = figure.axes[row * len(words) + step - 1]
             _step(axes, words[:step], cached, len(words))
             if step == 1:
                 axes.text(

@@ -4,7 +4,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from transformer_lib.course.figures.boxes import arrow, box
-from transformer_lib.plots.style import COLORS, styled
+from transformer_lib.plots.style import COLORS, new_figure, styled
 
 ALTERNATIVE = (
     "A step of an LSTM. Above, the cell runs from left to right: it is multiplied by the forget "
@@ -18,8 +18,8 @@ CELL, JOINED, GATES, INPUT, STATE = 4.6, 3.5, 2.1, 0.9, 0.0  # heights
 @styled
 def lstm_step_drawn() -> Figure:
     """Gates are orange, the candidate green, what goes from step to step blue."""
-    figure = Figure(figsize=(7.6, 4.0), layout="constrained")
-    axes = figure.add_subplot()
+    figure = new_figure(7.6, 4.0)
+    axes = figure.axes[0]
     axes.set(xlim=(-0.9, 9.9), ylim=(-0.5, 5.2))
     axes.axis("off")
 

@@ -13,7 +13,7 @@ from transformer_lib.model.masks import Mask
 from transformer_lib.model.multi_head import split_heads
 from transformer_lib.model.scaled_dot_product import attention
 from transformer_lib.model.transformer import Transformer
-from transformer_lib.plots.style import COLORS, styled
+from transformer_lib.plots.style import COLORS, new_figure, styled
 
 ALTERNATIVE = (
     "Six masks of eight tokens, a row for each query: full, causal, causal within a window of "
@@ -26,9 +26,8 @@ ALTERNATIVE = (
 @styled
 def mask_gallery(length: int = 8) -> Figure:
     """Who sees whom in six kinds of model."""
-    figure = Figure(figsize=(8.4, 5.6), layout="constrained")
-    for number, (name, mask) in enumerate(_gallery(length).items(), start=1):
-        axes = figure.add_subplot(2, 3, number)
+    figure = new_figure(8.4, 5.6, columns=3, rows=2)
+    for axes, (name, mask) in zip(figure.axes, _gallery(length).items(), strict=True):
         axes.imshow(mask.numpy(), cmap=ListedColormap(["#eeeeee", COLORS[0]]), vmin=0, vmax=1)
         axes.set_title(name, fontsize=10)
         axes.set_xticks(range(length), [""] * length)

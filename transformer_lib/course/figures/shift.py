@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from matplotlib.figure import Figure
 
 from transformer_lib.course.figures.boxes import arrow, box
-from transformer_lib.plots.style import COLORS, styled
+from transformer_lib.plots.style import COLORS, new_figure, styled
 
 ALTERNATIVE = (
     "Two rows of words. The decoder reads <s> and the target, and must predict the target and "
@@ -19,8 +19,8 @@ READ, DECODER, SAID = 0.0, 1.1, 2.2  # heights
 @styled
 def shift_drawn(words: Sequence[str] = ("Wo", "ist", "mein", "Auto", "?")) -> Figure:
     """The input of each place below, its label above; dashed, where the input comes from."""
-    figure = Figure(figsize=(7.2, 2.9), layout="constrained")
-    axes = figure.add_subplot()
+    figure = new_figure(7.2, 2.9)
+    axes = figure.axes[0]
     axes.set(xlim=(-2.2, 1.4 * len(words) + 0.8), ylim=(-0.5, 2.7))
     axes.axis("off")
     for height, name in ((READ, "it reads"), (SAID, "it must predict")):
