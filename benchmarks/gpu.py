@@ -48,7 +48,7 @@ from transformer_lib.experiment.config import Experiment, load_config
 from transformer_lib.experiment.run import Run, build_model, load_run, train
 from transformer_lib.export import export
 from transformer_lib.export.huggingface import to_huggingface
-from transformer_lib.files import read_lines, write_text
+from transformer_lib.files import read_lines, write_lines, write_text
 from transformer_lib.model import TransformerConfig
 from transformer_lib.model.linear import linear
 from transformer_lib.timing import fastest
@@ -129,7 +129,7 @@ def news_data(text: Path, work: Path, scale: Scale, only_news: bool = False) -> 
         for side, sentence in zip(("en", "de"), line.split("\t"), strict=False):
             sides[side].append(sentence)
     for side, lines in sides.items():
-        write_text(work / f"train.{side}", "".join(f"{line}\n" for line in lines))
+        write_lines(work / f"train.{side}", lines)
         for name, year in (("valid", "2013"), ("test", "2014")):
             with gzip.open(text / "newstest" / f"newstest{year}.en-de.{side}.gz") as file:
                 (work / f"{name}.{side}").write_bytes(file.read())

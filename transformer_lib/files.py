@@ -7,7 +7,7 @@ import os
 import secrets
 import shutil
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -176,6 +176,11 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    """Write a text file atomically, line by line; raises what :func:`write_text` does."""
+    write_text(path, "".join(f"{line}\n" for line in lines))
+
+
 def decoded(line: bytes, number: int) -> str:
     """A line of UTF-8 without its end, and line 1 without a byte-order mark.
 
@@ -205,6 +210,11 @@ def read_lines(path: Path) -> Iterator[str]:
         raise UserError(f"{path} is not a whole gzip file: {error}; fetch it again") from error
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def read_text(path: Path) -> str:
+    """A small file as a whole, each line ending in ``\\n``; raises what :func:`read_lines` does."""
+    return "\n".join(read_lines(path))
 
 
 def sha256(path: Path) -> str:

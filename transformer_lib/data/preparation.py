@@ -29,6 +29,7 @@ from transformer_lib.files import (
     locked,
     new_folder,
     read_lines,
+    read_text,
     write_text,
 )
 from transformer_lib.progress import progress_is_shown
@@ -95,7 +96,7 @@ def open_prepared(folder: Path) -> PreparedData:
         tokenizer = Tokenizer.load(folder / "tokenizer.model")
         train = PairStore.open(folder, len(tokenizer))
         valid, test = (_read_set(folder / f"{name}.json") for name in ("valid", "test"))
-        report = json.loads("\n".join(read_lines(folder / "report.json")))
+        report = json.loads(read_text(folder / "report.json"))
     except (UserError, OSError, ValueError, TypeError) as error:
         raise UserError(
             f"the prepared text in {folder} is damaged; delete that folder, and it is prepared "
@@ -178,7 +179,7 @@ def _with_progress(pairs: Iterable[T], name: str) -> Iterator[T]:
 
 
 def _read_set(path: Path) -> TestSet:
-    return TestSet(**json.loads("\n".join(read_lines(path))))
+    return TestSet(**json.loads(read_text(path)))
 
 
 def describe(report: dict[str, int]) -> str:

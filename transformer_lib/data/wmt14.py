@@ -24,7 +24,7 @@ from tqdm.auto import tqdm
 from transformer_lib.data.cleaning import Pair
 from transformer_lib.data.download import download
 from transformer_lib.errors import UserError
-from transformer_lib.files import cache_folder, locked, read_lines, sha256, write_text
+from transformer_lib.files import cache_folder, locked, read_text, sha256, write_text
 from transformer_lib.progress import progress_is_shown
 
 ATTEMPTS = 4
@@ -152,7 +152,7 @@ def verified(archive: Archive, folder: Path | None = None) -> Path:
 def _known(record: Path) -> dict[str, str]:
     """The SHA-256 of each archive that was verified before; nothing, if that cannot be read."""
     try:
-        known = json.loads("\n".join(read_lines(record))) if record.exists() else {}
+        known = json.loads(read_text(record)) if record.exists() else {}
     except (ValueError, UserError):
         return {}
     return known if isinstance(known, dict) else {}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from transformer_lib.data.cleaning import Pair
 from transformer_lib.data.download import download
 from transformer_lib.errors import UserError, require
-from transformer_lib.files import cache_folder, read_lines
+from transformer_lib.files import cache_folder, read_text
 
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
@@ -67,7 +67,7 @@ def _fetched(name: str) -> Path:
     kept = cache_folder() / "downloads" / "wmt14_mirror"
     listing = download(f"{HUB}/{LISTING}", kept / "listing.json", None)
     try:
-        entries = json.loads("\n".join(read_lines(listing)))
+        entries = json.loads(read_text(listing))
         checksums = {Path(e["path"]).name: e["lfs"]["oid"] for e in entries if "lfs" in e}
         checksum = checksums[name]
     except (ValueError, KeyError, TypeError) as error:

@@ -25,7 +25,7 @@ from transformer_lib.experiment.config import (
     experiment_to_json,
 )
 from transformer_lib.experiment.validation import validate
-from transformer_lib.files import atomic_path, claimed, read_lines, write_text
+from transformer_lib.files import atomic_path, claimed, read_text, write_text
 from transformer_lib.model.rnn import RNNConfig, build_rnn
 from transformer_lib.model.seq2seq import Seq2Seq, num_parameters
 from transformer_lib.model.transformer import Transformer, build_transformer
@@ -364,7 +364,7 @@ def _read_info(folder: Path) -> RunInfo:
             f"{folder} is not a run: it has no run.json; make one with transformer-lib train"
         )
     try:
-        values = json.loads("\n".join(read_lines(path)))
+        values = json.loads(read_text(path))
         version = values.get("format") if isinstance(values, dict) else None
         if version != FORMAT:
             raise UserError(
@@ -390,4 +390,4 @@ def read_experiment(folder: Path) -> Experiment:
 
 def _read_experiment(folder: Path) -> Experiment:
     path = folder / "experiment.json"
-    return experiment_from_json("\n".join(read_lines(path)), str(path))
+    return experiment_from_json(read_text(path), str(path))

@@ -23,7 +23,7 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from transformer_lib.data.corpora import BUNDLED, Corpus, DataConfig, Splits, load_corpus
 from transformer_lib.errors import UserError, did_you_mean, first_problem
-from transformer_lib.files import read_lines, write_text
+from transformer_lib.files import read_lines, read_text, write_lines, write_text
 
 SEEDS = (1, 2, 3)
 
@@ -117,7 +117,7 @@ class Entry:
                 f"{self.folder} has no result yet: transformer-lib leaderboard run {self.folder}"
             )
         try:
-            return _TRIES.validate_json("\n".join(read_lines(path)))
+            return _TRIES.validate_json(read_text(path))
         except pydantic.ValidationError as error:
             raise UserError(f"{path}: {first_problem(error)}") from error
 
@@ -127,9 +127,7 @@ class Entry:
 
     def write(self, done: Try, translations: list[str]) -> None:
         """Keep what came of one seed, in place of what there was."""
-        lines = "".join(f"{line}\n" for line in translations)
-        (self.folder / "outputs").mkdir(exist_ok=True)
-        write_text(self.folder / "outputs" / f"{done.seed}.txt", lines)
+        write_lines(self.folder / "outputs" / f"{done.seed}.txt", translations)
         before = self.tries() if (self.folder / "result.json").exists() else []
         tries = sorted([*(t for t in before if t.seed != done.seed), done], key=lambda t: t.seed)
         text = json.dumps(json.loads(_TRIES.dump_json(tries)), indent=1)
@@ -146,7 +144,7 @@ def read_entry(folder: Path) -> Entry:
     if not path.exists():
         raise UserError(f"{folder} is no entry: it has no entry.toml")
     try:
-        values: dict[str, Any] = tomllib.loads("\n".join(read_lines(path)))
+        values: dict[str, Any] = tomllib.loads(read_text(path))
         about = _ABOUT.validate_python(values)
     except tomllib.TOMLDecodeError as error:
         raise UserError(f"{path} is not valid TOML: {error}") from error

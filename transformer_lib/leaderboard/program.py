@@ -11,7 +11,7 @@ from pathlib import Path
 
 from transformer_lib.experiment.config import load_config
 from transformer_lib.experiment.run import Run, load_run, train
-from transformer_lib.files import read_lines, write_text
+from transformer_lib.files import read_lines, write_lines
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Task:
 
     def write(self, translations: Sequence[str]) -> None:
         """Hand in the translations."""
-        write_text(self.out, "".join(f"{line}\n" for line in translations))
+        write_lines(self.out, translations)
 
     def _two_sides(self, part: str) -> tuple[str, str]:
         return str(self.text / f"{part}.en"), str(self.text / f"{part}.de")

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from transformer_lib.data.corpora import DataConfig, TestSet
 from transformer_lib.data.preparation import cleaner_of
 from transformer_lib.errors import UserError
-from transformer_lib.files import read_lines, write_text
+from transformer_lib.files import read_lines, write_lines
 from transformer_lib.leaderboard.entries import SEEDS, Entry, Track, Try
 from transformer_lib.leaderboard.reference import reference_step
 from transformer_lib.metrics.bleu import bleu
@@ -40,8 +40,8 @@ def text_of(track: Track, files: Path | None = None) -> Iterator[tuple[Path, Tes
         folder = Path(name)
         for part, pairs in (("train", train), ("valid", valid)):
             for side, lines in zip(("en", "de"), zip(*pairs, strict=True), strict=True):
-                write_text(folder / f"{part}.{side}", "".join(f"{line}\n" for line in lines))
-        write_text(folder / "test.en", "".join(f"{line}\n" for line in splits.test.sources))
+                write_lines(folder / f"{part}.{side}", lines)
+        write_lines(folder / "test.en", splits.test.sources)
         yield folder, splits.test
 
 

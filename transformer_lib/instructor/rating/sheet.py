@@ -19,7 +19,7 @@ import pydantic
 from pydantic.dataclasses import dataclass
 
 from transformer_lib.errors import UserError, first_problem
-from transformer_lib.files import new_folder, read_lines, write_text
+from transformer_lib.files import new_folder, read_text, write_text
 from transformer_lib.pages import write_page
 from transformer_lib.shown import line
 
@@ -265,6 +265,6 @@ def _to_json(kind: type[Content], value: Content) -> str:
 
 def _read(kind: type[Content], path: Path) -> Content:
     try:
-        return pydantic.TypeAdapter(kind).validate_json("\n".join(read_lines(path)))
+        return pydantic.TypeAdapter(kind).validate_json(read_text(path))
     except pydantic.ValidationError as error:
         raise UserError(f"{path} does not hold {NAMES[kind]}: {first_problem(error)}") from error
