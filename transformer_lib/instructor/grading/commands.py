@@ -62,7 +62,7 @@ class Form(StrEnum):
 
 def grade(
     assignment: Assignment,
-    course: CourseFolder,
+    folder: CourseFolder,
     jobs: Annotated[
         int | None, typer.Option(min=1, help="processes; one per core by default")
     ] = None,
@@ -89,7 +89,7 @@ def grade(
       transformer-lib grade 2_attention --task test_capped_attention
       transformer-lib grade 2_attention --scheduler tcp://grader:8786
     """
-    there = _opened(course)
+    course = _opened(folder)
     from transformer_lib.instructor.grading.executors import machines, processes
     from transformer_lib.instructor.grading.grade import grade as grade_class
     from transformer_lib.instructor.grading.lint import lint
@@ -103,11 +103,11 @@ def grade(
             "you can",
             err=True,
         )
-    for name, master in there.masters(assignment).items():
+    for name, master in course.masters(assignment).items():
         for problem in lint(load_master(master)):
             typer.echo(f"! {name}: {problem}", err=True)
     rows = grade_class(
-        there,
+        course,
         assignment,
         student or [],
         again,
@@ -115,7 +115,7 @@ def grade(
         isolation.value,
         lambda: machines(scheduler) if scheduler else processes(jobs),
     )
-    now = standings(there, assignment)
+    now = standings(course, assignment)
     if student:
         now = replace(now, students={row.student: now.students[row.student] for row in rows})
     typer.echo(table(rows, now))
@@ -127,7 +127,7 @@ def grade(
 
 def class_list(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="CSV with a heading")],
-    course: CourseFolder,
+    folder: CourseFolder,
 ) -> None:
     """Enter the class from nbgrader's, Canvas's or Moodle's CSV file into the gradebook.
 
@@ -135,11 +135,11 @@ def class_list(
     Examples:
       transformer-lib class-list participants.csv
     """
-    there = _opened(course)
+    course = _opened(folder)
     from transformer_lib.instructor.grading.class_list import enter_class_list, read_class_list
 
     people = read_class_list(file)
-    others = enter_class_list(there, people)
+    others = enter_class_list(course, people)
     count = f"{len(people)} students are" if len(people) > 1 else "1 student is"
     typer.echo(f"{count} in the gradebook, the first as {people[0].student}")
     if others:
@@ -148,7 +148,7 @@ def class_list(
 
 def deadline(
     assignment: Assignment,
-    course: CourseFolder,
+    folder: CourseFolder,
     when: Annotated[
         str | None, typer.Argument(metavar="[WHEN]", help="e.g. '2026-12-01 23:59'")
     ] = None,
@@ -169,27 +169,27 @@ def deadline(
       transformer-lib deadline 2_attention "2026-12-08 23:59" --student ada
       transformer-lib deadline 2_attention
     """
-    there = _opened(course)
+    course = _opened(folder)
     from transformer_lib.instructor.grading import term
 
-    there.masters(assignment)
-    policy = term.policy_of(there)
+    course.masters(assignment)
+    policy = term.policy_of(course)
     policy.zone = zone or policy.zone
     if when is not None:
         moment = term.moment(when, policy.place)
         if student:
             for name in student:
-                term.set_extension(there, assignment, name, moment)
+                term.set_extension(course, assignment, name, moment)
         else:
-            term.set_deadline(there, assignment, moment)
+            term.set_deadline(course, assignment, moment)
     elif student:
         raise UserError("say until when: transformer-lib deadline ASSIGNMENT WHEN --student NAME")
-    typer.echo(term.dates(there, assignment, policy))
+    typer.echo(term.dates(course, assignment, policy))
 
 
 def collect(
     assignment: Assignment,
-    course: CourseFolder,
+    folder: CourseFolder,
     archive: Annotated[
         Path | None,
         typer.Argument(metavar="[ZIP]", help="Moodle's or Canvas's archive [nbgrader's exchange]"),
@@ -208,16 +208,16 @@ def collect(
       transformer-lib collect 2_attention
       transformer-lib collect 2_attention ~/Downloads/submissions.zip --times times.csv
     """
-    there = _opened(course)
+    course = _opened(folder)
     from transformer_lib.instructor.grading import collect as collecting
 
-    found = collecting.collect(there, assignment, archive, times, trusted)
-    typer.echo(collecting.collected(found, there))
+    found = collecting.collect(course, assignment, archive, times, trusted)
+    typer.echo(collecting.collected(found, course))
 
 
 def feedback(
     assignment: Assignment,
-    course: CourseFolder,
+    folder: CourseFolder,
     unfinished: Annotated[
         bool, typer.Option("--unfinished", help="also where answers wait for a human")
     ] = False,
@@ -228,18 +228,18 @@ def feedback(
     Examples:
       transformer-lib feedback 2_attention
     """
-    there = _opened(course)
+    course = _opened(folder)
     from transformer_lib.instructor.grading.feedback import make_feedback
 
-    pages = make_feedback(there, assignment, unfinished)
-    typer.echo(f"pages in {course / 'feedback'}: {pages.made}")
+    pages = make_feedback(course, assignment, unfinished)
+    typer.echo(f"pages in {folder / 'feedback'}: {pages.made}")
     if pages.waiting:
         said = f"! students who are not fully graded and got no page: {pages.waiting}"
         typer.echo(said, err=True)
     if pages.failed:
         names = ", ".join(pages.failed)
         typer.echo(
-            f"! no page could be made for these, grade them again (see {there.log}): {names}",
+            f"! no page could be made for these, grade them again (see {course.log}): {names}",
             err=True,
         )
 
@@ -259,15 +259,15 @@ def verify_submission(
 
 def export_grades(
     assignment: Assignment,
-    course: CourseFolder,
+    folder: CourseFolder,
     out: Annotated[Path, typer.Option(help="the CSV file to write")],
     form: Annotated[Form, typer.Option("--for", help="which form of CSV")] = Form.nbgrader,
 ) -> None:
     """Write the grades of everybody in the gradebook as CSV, for import elsewhere."""
-    there = _opened(course)
+    course = _opened(folder)
     from transformer_lib.instructor.grading.export import export
 
-    done = export(there, assignment, form.value, out)
+    done = export(course, assignment, form.value, out)
     typer.echo(f"{out}: {done.students} students")
     if done.waiting:
         typer.echo(f"! provisional, for not fully graded: {done.waiting} of them", err=True)
@@ -275,20 +275,20 @@ def export_grades(
 
 def class_report(
     assignment: Assignment,
-    course: CourseFolder,
+    folder: CourseFolder,
     out: Annotated[Path, typer.Option(help="the HTML page to write")],
 ) -> None:
     """Write a page about the class: points, how hard each test was, frequent misconceptions."""
-    there = _opened(course)
+    course = _opened(folder)
     from transformer_lib.instructor.grading.report import write_report
 
-    write_report(there, assignment, out)
+    write_report(course, assignment, out)
     typer.echo(f"report: {out}")
 
 
 def second_grading(
     assignment: Assignment,
-    course: CourseFolder,
+    folder: CourseFolder,
     out: Annotated[Path, typer.Option(metavar="DIR", help="a new folder for the course")],
     share: Annotated[float, typer.Option(min=0.0, max=1.0, help="of the hand-ins")] = 0.2,
     seed: Annotated[int, typer.Option(help="draws the sample")] = 0,
@@ -300,16 +300,16 @@ def second_grading(
       transformer-lib second-grading 2_attention --out second
       transformer-lib agreement 2_attention --second second
     """
-    there = _opened(course)
+    course = _opened(folder)
     from transformer_lib.instructor.grading.second import make_second
 
-    chosen = make_second(there, assignment, out, share, seed)
+    chosen = make_second(course, assignment, out, share, seed)
     typer.echo(f"{out}: {len(chosen)} hand-ins; `jupyter lab` there opens the form grader on them")
 
 
 def agreement(
     assignment: Assignment,
-    course: CourseFolder,
+    folder: CourseFolder,
     second: Annotated[Path, typer.Option(metavar="DIR", help="the second grader's course")],
 ) -> None:
     """How far two graders agree, item by item, with Krippendorff's alpha.
@@ -318,15 +318,15 @@ def agreement(
     Examples:
       transformer-lib agreement 2_attention --second second
     """
-    there = _opened(course)
+    course = _opened(folder)
     from transformer_lib.instructor.grading.second import agreements, described
 
-    typer.echo(described(agreements(there, _opened(second), assignment)))
+    typer.echo(described(agreements(course, _opened(second), assignment)))
 
 
 def likeness(
     assignment: Assignment,
-    course: CourseFolder,
+    folder: CourseFolder,
     out: Annotated[Path, typer.Option(help="the HTML page to write")],
     earlier: Annotated[
         list[Path] | None,
@@ -340,9 +340,9 @@ def likeness(
       transformer-lib likeness 2_attention --out likeness.html
       transformer-lib likeness 2_attention --out likeness.html --earlier ../2025/submitted
     """
-    there = _opened(course)
+    course = _opened(folder)
     require("copydetect", "grading")
     from transformer_lib.instructor.likeness.report import write_likeness
 
-    pairs = write_likeness(there, assignment, out, earlier or [])
+    pairs = write_likeness(course, assignment, out, earlier or [])
     typer.echo(f"{out}: pairs that stand out: {len(pairs)}; a reason to look, not a verdict")
