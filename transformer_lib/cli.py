@@ -276,7 +276,7 @@ def average(
     typer.echo(f"averaged: {average_checkpoints(run, last)}")
 
 
-class Form(StrEnum):
+class ExportFormat(StrEnum):
     """The toolkits whose formats can be written."""
 
     ctranslate2 = "ctranslate2"
@@ -287,7 +287,7 @@ class Form(StrEnum):
 def export_run(
     run: RunFolder,
     out: Annotated[Path, typer.Option(help="folder to write, new or empty")],
-    form: Annotated[Form, typer.Option("--format", help="of which toolkit")],
+    form: Annotated[ExportFormat, typer.Option("--format", help="of which toolkit")],
 ) -> None:
     """Write a trained Transformer in another toolkit's format.
 

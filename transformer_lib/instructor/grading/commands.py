@@ -45,14 +45,14 @@ CourseFolder = Annotated[
 ]
 
 
-class How(StrEnum):
+class Isolation(StrEnum):
     """How submissions are shut in."""
 
     bubblewrap = "bubblewrap"
     none = "none"
 
 
-class Form(StrEnum):
+class GradeFormat(StrEnum):
     """For whom grades are written."""
 
     nbgrader = "nbgrader"
@@ -76,9 +76,9 @@ def grade(
     scheduler: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="of a dask.distributed cluster")
     ] = None,
-    isolation: Annotated[How, typer.Option(help="none: no sandbox, for trusted code only")] = (
-        How.bubblewrap
-    ),
+    isolation: Annotated[
+        Isolation, typer.Option(help="none: no sandbox, for trusted code only")
+    ] = Isolation.bubblewrap,
 ) -> None:
     """Grade what was handed in: every submission in a sandbox, the results in nbgrader's gradebook.
 
@@ -97,7 +97,7 @@ def grade(
     from transformer_lib.instructor.grading.table import table
     from transformer_lib.instructor.grading.term import standings
 
-    if isolation is How.none:
+    if isolation is Isolation.none:
         typer.echo(
             "! no sandbox: submissions run with your own rights and can read and change whatever "
             "you can",
@@ -261,7 +261,9 @@ def export_grades(
     assignment: Assignment,
     folder: CourseFolder,
     out: Annotated[Path, typer.Option(help="the CSV file to write")],
-    form: Annotated[Form, typer.Option("--for", help="which form of CSV")] = Form.nbgrader,
+    form: Annotated[
+        GradeFormat, typer.Option("--for", help="which form of CSV")
+    ] = GradeFormat.nbgrader,
 ) -> None:
     """Write the grades of everybody in the gradebook as CSV, for import elsewhere."""
     course = _opened(folder)
