@@ -20,7 +20,7 @@ from transformer_lib.instructor.grading import commands as grading
 from transformer_lib.instructor.rating import commands as rating
 from transformer_lib.leaderboard import commands as leaderboard
 from transformer_lib.options import DeviceOption, From, RunA, RunB, RunFolder, TestName
-from transformer_lib.shown import line
+from transformer_lib.shown import one_line
 
 app = typer.Typer(
     help="Train, use and judge translation models: a Transformer, and the RNN it replaced.",
@@ -388,12 +388,12 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     warnings.showwarning = lambda message, *rest, **more: print(
-        f"warning: {line(str(message), 4000)}", file=sys.stderr
+        f"warning: {one_line(str(message), 4000)}", file=sys.stderr
     )
     try:
         app()
     except UserError as error:
-        print(f"error: {line(str(error), 4000)}", file=sys.stderr)
+        print(f"error: {one_line(str(error), 4000)}", file=sys.stderr)
         sys.exit(2)
     except BrokenPipeError:  # the reader of our output has gone, as in `… | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -24,7 +24,7 @@ def plain(text: str, most: int | None = None) -> str:
     return "".join(map(_visible, text))
 
 
-def line(text: str, most: int = 400) -> str:
+def one_line(text: str, most: int = 400) -> str:
     """The same in one line."""
     return " ".join(plain(text, most).split())
 
@@ -41,5 +41,5 @@ def table_cell(text: str) -> str:
     As OWASP recommends, such a text begins with an apostrophe
     (https://owasp.org/www-community/attacks/CSV_Injection).
     """
-    text = line(text)
+    text = one_line(text)
     return f"'{text}" if text.startswith(FORMULA) else text

@@ -11,7 +11,7 @@ from transformer_lib.data.corpora import TestSet
 from transformer_lib.errors import UserError
 from transformer_lib.leaderboard.entries import SEEDS, TRACKS, Entry
 from transformer_lib.metrics.bleu import bleu, paired_bootstrap
-from transformer_lib.shown import line
+from transformer_lib.shown import one_line
 
 
 @dataclass(frozen=True)
@@ -85,9 +85,9 @@ def tables(entries: Sequence[Entry], files: Path | None = None) -> Iterator[str]
 
 
 def _name(text: str) -> str:
-    return line(text, 80).replace("`", "'").replace("|", r"\|")
+    return one_line(text, 80).replace("`", "'").replace("|", r"\|")
 
 
 def _cell(text: str) -> str:
     """What others wrote, as text: without HTML, Markdown's links and the end of the cell."""
-    return re.sub(r"[|\[\]\\]", r"\\\g<0>", html.escape(line(text, 200), quote=False))
+    return re.sub(r"[|\[\]\\]", r"\\\g<0>", html.escape(one_line(text, 200), quote=False))

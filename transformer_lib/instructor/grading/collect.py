@@ -22,7 +22,7 @@ from transformer_lib.instructor.grading.exchange import from_exchange
 from transformer_lib.instructor.grading.hand_ins import Entry, HandIn, digest, record, recorded
 from transformer_lib.instructor.grading.tables import read_table
 from transformer_lib.instructor.grading.term import moment, policy_of, shown
-from transformer_lib.shown import line
+from transformer_lib.shown import one_line
 
 
 def collect(
@@ -191,7 +191,7 @@ def collected(found: Sequence[HandIn], course: Course) -> str:
     for one in found:
         time = shown(one.time, zone) if one.time else "time unknown"
         notes = [*one.remarks, *([] if one.is_new or not one.files else ["as before"])]
-        text = "; ".join(line(note) for note in notes)
+        text = "; ".join(one_line(note) for note in notes)
         lines.append(f"{one.student:{width}}  {time}  {text}".rstrip())
     came = {one.student for one in found if one.files}
     missing = [one.student for one in known_people(course) if one.student not in came]

@@ -45,7 +45,7 @@ from transformer_lib.instructor.grading.results import (
 from transformer_lib.instructor.grading.sandbox import Isolation
 from transformer_lib.instructor.grading.term import enter_times, policy_of
 from transformer_lib.progress import progress_is_shown
-from transformer_lib.shown import line
+from transformer_lib.shown import one_line
 
 TIME = "%Y-%m-%d %H:%M:%S.%f"  # as nbgrader writes it, before the zone
 MOST_AGAIN = 10  # of those that run out of time; in a class with more, endless loops are usual
@@ -220,7 +220,7 @@ class _Item:
 
     def give_up(self, what: str, error: BaseException) -> None:
         """Grade nothing of this one; the student is in the gradebook all the same."""
-        said = line(f"{type(error).__name__}: {error}")
+        said = one_line(f"{type(error).__name__}: {error}")
         self.row.trouble = f"{what}, look at it by hand: {said}"
         with self.course.gradebook() as gradebook:
             gradebook.update_or_create_student(self.row.student)

@@ -20,7 +20,7 @@ from nbformat import NotebookNode
 
 from transformer_lib.instructor.grading.master import HANDED_IN, loaded_names, parse
 from transformer_lib.instructor.grading.outputs import harmless, joined
-from transformer_lib.shown import line, plain
+from transformer_lib.shown import one_line, plain
 
 MAX_BYTES = 20 * 2**20
 MAX_SOURCE, MAX_OWN = 20_000, 200_000  # characters of a cell, and of all that students write
@@ -316,7 +316,7 @@ def verify(path: Path) -> tuple[str, bool]:
     try:
         notebook = read_submission(path)
     except UnreadableError as error:
-        return line(f"✗ {path} {error}"), False
+        return one_line(f"✗ {path} {error}"), False
     mine = notebook.metadata.transformer_lib
     expected, name = dict(mine.cells), mine.name
     if not name or not expected:
@@ -329,7 +329,7 @@ def verify(path: Path) -> tuple[str, bool]:
     if path.name != f"{name}.ipynb":
         problems.append(f"its name must be {name}.ipynb")
     if problems:
-        return "\n".join(line(f"✗ {problem}") for problem in problems), False
+        return "\n".join(one_line(f"✗ {problem}") for problem in problems), False
     answers = [cell for cell in notebook.cells if _is_answer(cell)]
     names = [_grade_id(cell) for cell in answers]
     open_ones = [
@@ -348,7 +348,7 @@ def verify(path: Path) -> tuple[str, bool]:
     student = typed_in(notebook, "STUDENT")
     if is_left_open(student):
         text += f"; STUDENT is “{student}”: write your user name, or your numbers are another's"
-    return line(text, 4000), True
+    return one_line(text, 4000), True
 
 
 def is_left_open(name: str | None) -> bool:

@@ -48,7 +48,7 @@ from transformer_lib.instructor.grading.results import (
     result_key,
 )
 from transformer_lib.instructor.grading.sandbox import ISOLATIONS
-from transformer_lib.shown import line
+from transformer_lib.shown import one_line
 
 STUB = "...  # your code"
 TEXT_STUB = "*Your answer.*"
@@ -259,7 +259,7 @@ def mended(
     intake = mend(submission, template)
     said = personalize(intake.notebook, submission, student, cohort)
     intake.remarks += said if intake.answered else []
-    remarks = [line(remark) for remark in (*remarks, *intake.remarks)]
+    remarks = [one_line(remark) for remark in (*remarks, *intake.remarks)]
     if remarks:
         lines = "\n".join(f"- {MARKS.sub(_escaped, remark)}" for remark in remarks)
         text = f"**About your hand-in**\n\n{lines}"
@@ -311,7 +311,7 @@ def _spaced(page: str) -> str:
 def _points(test: TestResult) -> Output:
     """The last output of a test cell: for people to read, and a number for nbgrader."""
     points = f"{test.points:g} of {test.max_points:g} points"
-    reason = f": {html.escape(line(test.reason, 1000))}" if test.reason else ""
+    reason = f": {html.escape(one_line(test.reason, 1000))}" if test.reason else ""
     data = {
         "text/plain": f"{test.points:g}",
         "text/html": f"<p><strong>{points}</strong> by this test{reason}</p>",

@@ -38,7 +38,7 @@ from transformer_lib.instructor.grading.bubblewrap import (
     is_root,
     require_bubblewrap,
 )
-from transformer_lib.shown import line
+from transformer_lib.shown import one_line
 
 Isolation = Literal["bubblewrap", "none"]
 ISOLATIONS: tuple[Isolation, ...] = ("bubblewrap", "none")
@@ -121,13 +121,13 @@ class Connection:
                 return value
             case [int(answered), "error", str(kind), str(explanation)] if answered == number:
                 kind = self._known(kind)
-                raise StudentError(kind, self._told(kind, line(explanation)))
+                raise StudentError(kind, self._told(kind, one_line(explanation)))
         raise Ended("it wrote something of its own where an answer was due")
 
     def _known(self, kind: str) -> str:
         """An exception's class by its name; a student's own name could tell what it has seen."""
         is_pythons = isinstance(getattr(builtins, kind, None), type)
-        return line(kind, 100) if is_pythons or not self.is_quiet else "an exception"
+        return one_line(kind, 100) if is_pythons or not self.is_quiet else "an exception"
 
     def _told(self, kind: str, explanation: str) -> str:
         """What an exception says, unless it says what the tests are made of."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from transformer_lib.instructor.grading.grade import Graded
 from transformer_lib.instructor.grading.intake import NO_ANSWER
 from transformer_lib.instructor.grading.term import Standing, Standings, lateness
-from transformer_lib.shown import line
+from transformer_lib.shown import one_line
 
 
 def table(rows: Sequence[Graded], now: Standings) -> str:
@@ -18,7 +18,7 @@ def table(rows: Sequence[Graded], now: Standings) -> str:
         one = now.students.get(row.student, Standing(row.student))
         notes = [*time_notes(one), *row.remarks, *_tests(row), row.trouble]
         notes += [] if row.is_new else ["as before"]
-        text = "; ".join(line(note) for note in notes if note)
+        text = "; ".join(one_line(note) for note in notes if note)
         lines.append(f"{row.student:{width}} {one.points:6.1f} of {whole}  {text}".rstrip())
     for one in now.absent:
         text = "; ".join([*time_notes(one), "nothing handed in"])

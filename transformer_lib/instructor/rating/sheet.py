@@ -21,7 +21,7 @@ from pydantic.dataclasses import dataclass
 from transformer_lib.errors import UserError, first_problem
 from transformer_lib.files import new_folder, read_text, write_text
 from transformer_lib.pages import write_page
-from transformer_lib.shown import line
+from transformer_lib.shown import one_line
 
 Kind = Literal["pairwise", "direct"]
 Control = Literal["none", "repeated", "degraded"]
@@ -89,7 +89,7 @@ class Ratings:
 
 def rater_name(text: str) -> str:
     """What a rater is called wherever it is shown."""
-    return line(text, 60)
+    return one_line(text, 60)
 
 
 Question = tuple[Entry, tuple[str, ...]]
