@@ -478,7 +478,7 @@ def test_times_may_be_separated_by_semicolons(course):
     times.write_text("sep=;\nStudent;Time\nada;2026-12-01 20:15\n")
     files = {"Ada_1_assignsubmission_file_/small.ipynb": "a"}
     (one,) = collect(course, "small", zipped(course.folder, files), times)
-    assert one.time == datetime(2026, 12, 1, 20, 15, tzinfo=policy_of(course).place)
+    assert one.time == datetime(2026, 12, 1, 20, 15, tzinfo=policy_of(course).zone_info)
 
 
 def test_a_text_typed_in_moodle_is_said_not_to_be_taken(course):

@@ -88,7 +88,7 @@ def test_what_is_no_time_is_refused(text, says):
     with pytest.raises(UserError, match=says):
         moment(text, BERLIN)
     with pytest.raises(UserError, match="'Berlin' is no time zone"):
-        LatePolicy(zone="Berlin").place  # noqa: B018
+        LatePolicy(zone="Berlin").zone_info  # noqa: B018
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ def test_a_wrong_rule_is_one_line(course, rule):
     path = course.folder / "nbgrader_config.py"
     path.write_text(path.read_text() + f"\nget_config().LatePolicy.{rule}\n")
     with pytest.raises(UserError, match=RULES[rule]):
-        policy_of(Course(course.folder)).place  # noqa: B018
+        policy_of(Course(course.folder)).zone_info  # noqa: B018
 
 
 @pytest.mark.sandbox

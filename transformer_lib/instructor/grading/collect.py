@@ -55,9 +55,9 @@ def collect(
             raise UserError(
                 f"no notebook in {archive} has a cell of {assignment}: it is another assignment's"
             )
-    place = policy_of(course).place
+    zone = policy_of(course).zone_info
     known = {person.student for person in people} | {one.student for one in found}
-    said = _read_times(times, place, known) if times else {}
+    said = _read_times(times, zone, known) if times else {}
     if strangers := sorted(said.keys() - known):
         raise UserError(f"{times} has times of {', '.join(strangers)}, whom nobody knows")
     before = recorded(course, assignment)
@@ -78,7 +78,7 @@ def collect(
                 new = _written(target, one.files)  # where there is no room, all stays as it was
                 kept = course.results / "earlier" / one.student / assignment / earlier.content[:8]
                 if there:
-                    when = f" of {shown(earlier.time, place)}" if earlier.time else ""
+                    when = f" of {shown(earlier.time, zone)}" if earlier.time else ""
                     place_of_it = os.path.relpath(kept, course.folder)
                     one.remarks.append(f"replaces the one{when}, which is now in {place_of_it}")
                 # The time goes first: whoever is stopped here finds new work, and not an old time.
@@ -185,7 +185,7 @@ def _read_times(path: Path, zone: ZoneInfo, known: Collection[str]) -> dict[str,
 
 def collected(found: Sequence[HandIn], course: Course) -> str:
     """For the terminal: what came, from whom, when, and what is missing."""
-    zone = policy_of(course).place
+    zone = policy_of(course).zone_info
     width = max((len(one.student) for one in found), default=0)
     lines = []
     for one in found:

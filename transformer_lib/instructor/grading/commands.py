@@ -176,7 +176,7 @@ def deadline(
     policy = term.policy_of(course)
     policy.zone = zone or policy.zone
     if when is not None:
-        moment = term.moment(when, policy.place)
+        moment = term.moment(when, policy.zone_info)
         if student:
             for name in student:
                 term.set_extension(course, assignment, name, moment)

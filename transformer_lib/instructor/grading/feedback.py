@@ -66,7 +66,7 @@ def _add_notes(pages: Path, one: Standing, policy: LatePolicy) -> None:
         said = f"Provisional: {answers} not graded yet, and count as 0 here."
         notes[TITLE] = f"{TITLE}<p><strong>{said}</strong></p>"
     if one.penalty and one.time and one.due:
-        came, due = shown(one.time, policy.place), shown(one.due, policy.place)
+        came, due = shown(one.time, policy.zone_info), shown(one.due, policy.zone_info)
         reason = f"{lateness(one.seconds_late)}, {came} instead of {due}; {policy.rules()}"
         notes[PENALTY] = f"{PENALTY} ({html.escape(reason)})"
     for page in pages.glob("*.html") if notes else ():

@@ -52,7 +52,7 @@ class LatePolicy(LateSubmissionPlugin):
         return ", ".join(rules) or "being late costs nothing"
 
     @property
-    def place(self) -> ZoneInfo:
+    def zone_info(self) -> ZoneInfo:
         """The time zone.
 
         Raises:

@@ -280,9 +280,9 @@ def dates(course: Course, assignment: str, policy: LatePolicy) -> str:
     now = standings(course, assignment)
     if now.due is None:
         return f"{assignment} has no deadline"
-    lines = [f"{assignment} is due {shown(now.due, policy.place)}; {policy.rules()}"]
+    lines = [f"{assignment} is due {shown(now.due, policy.zone_info)}; {policy.rules()}"]
     lines += [
-        f"  {one.student}: {shown(one.due, policy.place)}"
+        f"  {one.student}: {shown(one.due, policy.zone_info)}"
         for one in now.students.values()
         if one.is_extended and one.due
     ]
