@@ -9,7 +9,7 @@ from nbgrader.api import Student
 
 from transformer_lib.errors import UserError
 from transformer_lib.instructor.grading.course import Course, safe_name
-from transformer_lib.instructor.grading.tables import Table, read_table
+from transformer_lib.instructor.grading.csv_table import Table, read_table
 
 # Moodle names its columns in the language of whoever exports them.
 EMAIL = ("email", "email address", "e-mail", "e-mail-adresse")

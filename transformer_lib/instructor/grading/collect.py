@@ -18,9 +18,9 @@ from transformer_lib.errors import UserError
 from transformer_lib.instructor.grading.archive import from_archive
 from transformer_lib.instructor.grading.class_list import known_people
 from transformer_lib.instructor.grading.course import Course, known_name
+from transformer_lib.instructor.grading.csv_table import read_table
 from transformer_lib.instructor.grading.exchange import from_exchange
 from transformer_lib.instructor.grading.hand_ins import Entry, HandIn, digest, record, recorded
-from transformer_lib.instructor.grading.tables import read_table
 from transformer_lib.instructor.grading.term import moment, policy_of, shown
 from transformer_lib.shown import one_line
 
