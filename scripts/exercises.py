@@ -11,7 +11,7 @@ from pathlib import Path
 
 import jupytext
 
-from transformer_lib.course.own.course import MARKS, Task
+from transformer_lib.course.own.chapters import MARKS, Task
 from transformer_lib.course.own.record import solutions
 from transformer_lib.files import write_text
 

@@ -13,7 +13,7 @@ import pytest
 from nbclient import NotebookClient
 
 from transformer_lib.course.checks import EXERCISES, EXPERIMENTS, check
-from transformer_lib.course.own.course import order
+from transformer_lib.course.own.chapters import order
 from transformer_lib.course.own.record import solutions
 from transformer_lib.course.own.source import of_comprehensions_alone
 

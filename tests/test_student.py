@@ -13,7 +13,7 @@ from nbclient import NotebookClient
 
 from transformer_lib.course.checks import EXERCISES
 from transformer_lib.course.misconceptions.bank import wrong_answers
-from transformer_lib.course.own.course import tasks
+from transformer_lib.course.own.chapters import tasks
 from transformer_lib.course.own.module import load
 from transformer_lib.course.own.record import solutions
 from transformer_lib.course.trained import load_trained

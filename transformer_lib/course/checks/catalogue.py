@@ -8,7 +8,7 @@ from functools import cache
 from transformer_lib.course.checks.diagnosis import Trial, draw_trial, find_exercise, judge
 from transformer_lib.course.checks.verdict import Verdict
 from transformer_lib.course.misconceptions.bank import Misconception, bank, wrong_answers
-from transformer_lib.course.own.course import tasks, title
+from transformer_lib.course.own.chapters import tasks, title
 from transformer_lib.errors import UserError
 
 

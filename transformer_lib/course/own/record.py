@@ -12,7 +12,7 @@ from pathlib import Path
 
 from transformer_lib.course.checks import EXPERIMENTS, find_exercise
 from transformer_lib.course.own import module
-from transformer_lib.course.own.course import MARKS, Task, order, tasks, title
+from transformer_lib.course.own.chapters import MARKS, Task, order, tasks, title
 from transformer_lib.errors import UserError
 from transformer_lib.files import write_text
 
