@@ -18,7 +18,7 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode
 
-from transformer_lib.course.checks.mutation import definition_of
+from transformer_lib.course.checks.mutation import bare_definition
 from transformer_lib.course.misconceptions.bank import wrong_answers
 
 ASSIGNMENTS = Path(__file__).parent.parent / "assignments"
@@ -119,7 +119,7 @@ def as_cell(answer: Callable[..., Any], name: str) -> str:
 
 
 def _collect(answer: Callable[..., Any], lines: dict[str, str]) -> None:
-    tree = definition_of(answer)
+    tree = bare_definition(answer)
     environment = vars(sys.modules[answer.__module__])
     for node in ast.walk(tree):
         if not isinstance(node, ast.Name) or node.id in lines or node.id not in environment:

@@ -160,12 +160,12 @@ def mutants(reference: Callable[..., Any]) -> Iterator[tuple[str, Callable[..., 
             continue
         for description, mutated in _mutated(helper):
             changed = {**environment, name: _compiled(mutated, _module_of(helper))}
-            yield f"in `{name}`, {description}", _compiled(definition_of(reference), changed)
+            yield f"in `{name}`, {description}", _compiled(bare_definition(reference), changed)
 
 
 def _helpers(answer: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
     """The functions of this library that an answer calls, by name."""
-    tree, environment = definition_of(answer), _module_of(answer)
+    tree, environment = bare_definition(answer), _module_of(answer)
     called = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     given = {argument.arg for f in _functions_in(tree) for argument in f.args.args}
     found = {name: environment.get(name) for name in sorted(called - given)}
@@ -181,8 +181,8 @@ def _module_of(answer: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _mutated(function: Callable[..., Any]) -> Iterator[tuple[str, Definition]]:
-    for number in range(len(_all_changes(definition_of(function)))):
-        tree = definition_of(function)
+    for number in range(len(_all_changes(bare_definition(function)))):
+        tree = bare_definition(function)
         changes = _all_changes(tree)
         line, before = changes[number].where.lineno, ast.unparse(tree).splitlines()
         changes[number].make()
@@ -200,7 +200,7 @@ def _compiled(tree: Definition, environment: dict[str, Any]) -> Callable[..., An
     return namespace[tree.name]
 
 
-def definition_of(answer: Callable[..., Any]) -> Definition:
+def bare_definition(answer: Callable[..., Any]) -> Definition:
     """The bare code of an answer: no decorators, annotations and docstrings, nothing ``strict``."""
     (tree,) = ast.parse(textwrap.dedent(inspect.getsource(answer))).body
     assert isinstance(tree, ast.FunctionDef | ast.ClassDef)
