@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from transformer_lib.model.cache import KeyValueCache
 from transformer_lib.model.masks import Mask
 
-OwnMask = Bool[Tensor, "batch 1 own_queries own_keys"]
+TgtMask = Bool[Tensor, "batch 1 tgt_queries tgt_keys"]
 LayerCache = tuple[KeyValueCache, KeyValueCache]  # of the self-attention, of the cross-attention
 
 
@@ -19,7 +19,7 @@ class DecoderLayer(nn.Module):
 
     In a search, ``x`` may hold several hypotheses for each sentence of ``memory``, as many for
     each, one after another. They share a cache, to which each call adds a position for each of
-    them: ``own_mask`` says which positions belong to which hypothesis. So a hypothesis can go on
+    them: ``tgt_mask`` says which positions belong to which hypothesis. So a hypothesis can go on
     in two ways without a copy of its keys and values.
     """
 
@@ -44,23 +44,23 @@ class DecoderLayer(nn.Module):
         memory: Float[Tensor, "batch src_len d_model"],
         memory_mask: Mask | None,
         cache: LayerCache | None = None,
-        own_mask: OwnMask | None = None,
+        tgt_mask: TgtMask | None = None,
     ) -> Float[Tensor, "hypotheses tgt_len d_model"]:
         own, cross = cache or (None, None)
         # A step that continues a cache is one position, which may see all that came before.
         is_causal = own is None or own.is_empty
 
-        def recall(x: Tensor) -> Tensor:
+        def attend_to_target(x: Tensor) -> Tensor:
             queries = x if own is None else _by_sentence(x, memory)
-            seen = self.self_attention(queries, mask=own_mask, is_causal=is_causal, cache=own)
+            seen = self.self_attention(queries, mask=tgt_mask, is_causal=is_causal, cache=own)
             return seen.view_as(x)
 
-        def look(x: Tensor) -> Tensor:
+        def attend_to_memory(x: Tensor) -> Tensor:
             queries = _by_sentence(x, memory)
             return self.cross_attention(queries, memory, mask=memory_mask, cache=cross).view_as(x)
 
-        x = self.self_attention_residual(x, recall)
-        x = self.cross_attention_residual(x, look)
+        x = self.self_attention_residual(x, attend_to_target)
+        x = self.cross_attention_residual(x, attend_to_memory)
         return self.feed_forward_residual(x, self.feed_forward)
 
 
@@ -89,8 +89,8 @@ class Decoder(nn.Module):
         memory: Float[Tensor, "batch src_len d_model"],
         memory_mask: Mask | None,
         caches: list[LayerCache] | None = None,
-        own_mask: OwnMask | None = None,
+        tgt_mask: TgtMask | None = None,
     ) -> Float[Tensor, "hypotheses tgt_len d_model"]:
         for index, layer in enumerate(self.layers):
-            x = layer(x, memory, memory_mask, caches[index] if caches else None, own_mask)
+            x = layer(x, memory, memory_mask, caches[index] if caches else None, tgt_mask)
         return self.final_norm(x)

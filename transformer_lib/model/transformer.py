@@ -11,7 +11,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
 from transformer_lib.model.cache import KeyValueCache
-from transformer_lib.model.decoder import Decoder, DecoderLayer, LayerCache, OwnMask
+from transformer_lib.model.decoder import Decoder, DecoderLayer, LayerCache, TgtMask
 from transformer_lib.model.embedding import Embedding
 from transformer_lib.model.encoder import Encoder, EncoderLayer
 from transformer_lib.model.feed_forward import FeedForward
@@ -95,7 +95,7 @@ class TransformerState:
         if self.ancestors is not None:
             self.ancestors = self.ancestors.flatten(0, 1)[rows].unflatten(0, (number, -1))
 
-    def step(self) -> OwnMask | None:
+    def step(self) -> TgtMask | None:
         """Go on by one position; returns which positions each hypothesis sees, its own included."""
         self.position += 1
         if self.ancestors is None:
@@ -149,7 +149,7 @@ class Transformer(Seq2Seq):
             self.tgt_embedding(tgt_input, positions_in_pair(tgt_pairs)),
             memory,
             same_pair_mask(tgt_pairs, src_pairs),
-            own_mask=same_pair_mask(tgt_pairs, tgt_pairs),
+            tgt_mask=same_pair_mask(tgt_pairs, tgt_pairs),
         )
 
     def init_state(self, memory: Memory) -> TransformerState:
