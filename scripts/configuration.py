@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from pydantic.fields import FieldInfo
 
-from transformer_lib.data.corpora import DataConfig
+from transformer_lib.data.config import DataConfig
 from transformer_lib.decoding.translation import DecodingConfig
 from transformer_lib.experiment.config import LAPTOP, Experiment
 from transformer_lib.experiment.configs import named_configs

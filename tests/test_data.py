@@ -62,7 +62,7 @@ def test_sentence_key_forgets_case_and_punctuation():
 
 
 def test_cleaner_drops_and_counts_by_reason():
-    cleaner = Cleaner(max_words=5, max_ratio=2.0, held_out=frozenset({"secret"}))
+    cleaner = Cleaner(DataConfig(max_words=5, max_ratio=2.0), held_out=frozenset({"secret"}))
     pairs = [
         ("a b", "c d"),
         ("a  b", "c d "),  # the same after normalization
@@ -94,9 +94,9 @@ def test_what_a_crawl_has_too_much_of_is_dropped_where_one_asks():
         ("one two three", "eins zwei drei vier fünf"),
         ("The Best of Queen", "Das Beste von „The Best of Queen“"),  # a title is no language
     ]
-    usual = Cleaner(max_words=100, max_ratio=3.0)
+    usual = Cleaner(DataConfig())
     assert len(list(usual(pairs))) == len(pairs)
-    strict = Cleaner(100, 3.0, max_word_ratio=1.5, drops_copies=True, checks_languages=True)
+    strict = Cleaner(DataConfig(max_word_ratio=1.5, drop_copies=True, check_languages=True))
     assert list(strict(pairs)) == [pairs[0]]
     assert strict.report == {
         "kept": 1,
@@ -104,7 +104,7 @@ def test_what_a_crawl_has_too_much_of_is_dropped_where_one_asks():
         "a side in the other side's language": 2,
         "numbers of words differ by a factor over 1.5": 2,
     }
-    languages = Cleaner(100, 3.0, checks_languages=True)
+    languages = Cleaner(DataConfig(check_languages=True))
     assert pairs[5] in list(languages(pairs))
 
 

@@ -14,7 +14,8 @@ from sacrebleu.metrics import CHRF
 
 from transformer_lib.course.checks import EXERCISES
 from transformer_lib.data import prepare
-from transformer_lib.data.corpora import DataConfig, TestSet, load_corpus
+from transformer_lib.data.config import DataConfig
+from transformer_lib.data.corpora import TestSet, load_corpus
 from transformer_lib.errors import UserError
 from transformer_lib.evaluation.comparison import compare_runs
 from transformer_lib.evaluation.evaluate import evaluate_run, find_test_set

@@ -17,7 +17,8 @@ from transformer_lib.course.own.chapters import tasks
 from transformer_lib.course.own.module import load
 from transformer_lib.course.own.record import solutions
 from transformer_lib.course.trained import load_trained
-from transformer_lib.data.corpora import DataConfig, load_corpus
+from transformer_lib.data.config import DataConfig
+from transformer_lib.data.corpora import load_corpus
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "scripts"))
 from exercises import CHECK, CODE

@@ -1,7 +1,8 @@
 """Text to batches: corpora, cleaning, tokenizer, token store, batching."""
 
 from transformer_lib.data.batching import Batch, make_batch, plan_batches
-from transformer_lib.data.corpora import CORPORA, DataConfig, TestSet
+from transformer_lib.data.config import DataConfig
+from transformer_lib.data.corpora import CORPORA, TestSet
 from transformer_lib.data.preparation import PreparedData, prepare, training_pairs
 from transformer_lib.data.store import PairStore
 from transformer_lib.data.tokenizer import Tokenizer

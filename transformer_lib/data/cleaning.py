@@ -6,6 +6,8 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+from transformer_lib.data.config import DataConfig
+
 Pair = tuple[str, str]
 _BETWEEN_WORDS = re.compile(r"[\W_]+")
 
@@ -46,30 +48,12 @@ class Cleaner:
     """Normalizes pairs and drops the bad ones; ``report`` counts what was kept and dropped.
 
     Args:
-        max_words: longest sentence, in words of either side.
-        max_ratio: longest side over shortest side, in characters, beyond the first 20 characters
-            of difference (short sentences may differ more).
-        max_word_ratio: the same in words, without that allowance; ``None``: any.
-        drops_copies: drop pairs whose two sides are the same.
-        checks_languages: drop English sources that read like German, German targets that read like
-            English.
+        config: its limits say which ones are bad.
         held_out: sentence keys of source sentences that must not be trained on.
     """
 
-    def __init__(
-        self,
-        max_words: int,
-        max_ratio: float,
-        max_word_ratio: float | None = None,
-        drops_copies: bool = False,
-        checks_languages: bool = False,
-        held_out: frozenset[str] = frozenset(),
-    ):
-        self.max_words = max_words
-        self.max_ratio = max_ratio
-        self.max_word_ratio = max_word_ratio
-        self.drops_copies = drops_copies
-        self.checks_languages = checks_languages
+    def __init__(self, config: DataConfig, held_out: frozenset[str] = frozenset()):
+        self.config = config
         self.held_out = held_out
         self.report: Counter[str] = Counter()
         self._seen: set[bytes] = set()
@@ -88,17 +72,18 @@ class Cleaner:
             return "an empty side"
         if "\ufffd" in source or "\ufffd" in target:
             return "characters that cannot be read"
+        config = self.config
         fewer, more = sorted((source.count(" ") + 1, target.count(" ") + 1))
-        if more > self.max_words:
-            return f"more than {self.max_words} words"
+        if more > config.max_words:
+            return f"more than {config.max_words} words"
         shorter, longer = sorted((len(source), len(target)))
-        if longer > self.max_ratio * shorter + 20:
-            return f"lengths differ by a factor over {self.max_ratio:g}"
-        if self.max_word_ratio is not None and more > self.max_word_ratio * fewer:
-            return f"numbers of words differ by a factor over {self.max_word_ratio:g}"
-        if self.drops_copies and source == target:
+        if longer > config.max_ratio * shorter + 20:
+            return f"lengths differ by a factor over {config.max_ratio:g}"
+        if config.max_word_ratio is not None and more > config.max_word_ratio * fewer:
+            return f"numbers of words differ by a factor over {config.max_word_ratio:g}"
+        if config.drop_copies and source == target:
             return "both sides the same"
-        if self.checks_languages and (
+        if config.check_languages and (
             reads_like_the_other(source, ENGLISH, GERMAN)
             or reads_like_the_other(target, GERMAN, ENGLISH)
         ):

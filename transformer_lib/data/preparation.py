@@ -12,8 +12,8 @@ from typing import TypeVar
 from tqdm.auto import tqdm
 
 from transformer_lib.data.cleaning import Cleaner, Pair, sentence_key
+from transformer_lib.data.config import DataConfig
 from transformer_lib.data.corpora import (
-    DataConfig,
     Splits,
     TestSet,
     check_folder,
@@ -109,14 +109,7 @@ def cleaner_of(config: DataConfig, splits: Splits) -> Cleaner:
     """The cleaner that decides which training pairs are used: none with a held-out sentence."""
     held_out = frozenset(map(sentence_key, splits.valid.sources + splits.test.sources))
     held_out -= {""}  # the key of a line without a letter or digit
-    return Cleaner(
-        config.max_words,
-        config.max_ratio,
-        config.max_word_ratio,
-        config.drop_copies,
-        config.check_languages,
-        held_out,
-    )
+    return Cleaner(config, held_out)
 
 
 def training_pairs(config: DataConfig, files: Path | None = None) -> list[Pair]:

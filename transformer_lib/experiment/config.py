@@ -12,7 +12,7 @@ from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 
-from transformer_lib.data.corpora import DataConfig
+from transformer_lib.data.config import DataConfig
 from transformer_lib.decoding.translation import DecodingConfig
 from transformer_lib.errors import UserError, did_you_mean, problem_message
 from transformer_lib.experiment.configs import named_configs, read_config

@@ -21,7 +21,8 @@ import pydantic
 from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
-from transformer_lib.data.corpora import BUNDLED, Corpus, DataConfig, Splits, load_corpus
+from transformer_lib.data.config import BUNDLED, Corpus, DataConfig
+from transformer_lib.data.corpora import Splits, load_corpus
 from transformer_lib.errors import UserError, did_you_mean, first_problem
 from transformer_lib.files import read_lines, read_text, write_lines, write_text
 

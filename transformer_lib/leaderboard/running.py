@@ -18,7 +18,8 @@ from pathlib import Path
 from statistics import mean
 from typing import NamedTuple
 
-from transformer_lib.data.corpora import DataConfig, TestSet
+from transformer_lib.data.config import DataConfig
+from transformer_lib.data.corpora import TestSet
 from transformer_lib.data.preparation import cleaner_of
 from transformer_lib.errors import UserError
 from transformer_lib.files import read_lines, write_lines
