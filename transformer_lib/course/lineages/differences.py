@@ -1,5 +1,6 @@
 """How far each lineage is from the paper's model, part by part, with the same weights."""
 
+import math
 from typing import Any
 
 import torch
@@ -77,7 +78,7 @@ def describe(sentence: str) -> str:
     lines = [f"Largest difference from the paper's form on “{sentence}”, same weights:", ""]
     lines.append(" " * width + "".join(f"{name:>13}" for name in LINEAGES))
     for part, by_lineage in table.items():
-        cells = "".join(f"{_cell(by_lineage[name]):>13}" for name in LINEAGES)
+        cells = "".join(f"{in_words(by_lineage[name]):>13}" for name in LINEAGES)
         lines.append(f"{part:{width}}{cells}")
     for lineage in LINEAGES.values():
         lines += ["", f"{lineage.name}: {lineage.source}"]
@@ -86,10 +87,11 @@ def describe(sentence: str) -> str:
     return "\n".join(lines)
 
 
-def _cell(difference: float) -> str:
-    if difference != difference:
+def in_words(difference: float, digits: int = 2) -> str:
+    """``same`` below :data:`EQUAL`."""
+    if math.isnan(difference):
         return "NaN"
-    return "same" if difference < EQUAL else f"{difference:.2g}"
+    return "same" if difference < EQUAL else f"{difference:.{digits}g}"
 
 
 def _batch(sentence: str) -> tuple[Int[Tensor, "2 src_len"], Int[Tensor, "2 tgt_len"]]:

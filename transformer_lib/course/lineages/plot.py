@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 from matplotlib.figure import Figure
 
-from transformer_lib.course.lineages.differences import EQUAL
+from transformer_lib.course.lineages.differences import EQUAL, in_words
 from transformer_lib.plots.measurements import heat_map
 from transformer_lib.plots.style import new_figure, styled
 
@@ -14,7 +14,7 @@ from transformer_lib.plots.style import new_figure, styled
 def difference_map(differences: Mapping[str, Mapping[str, float]]) -> Figure:
     """A row for each part, a column for each description; the darker, the nearer to the paper."""
     values = np.array([list(row.values()) for row in differences.values()])
-    words = [[_word(value) for value in row] for row in values]
+    words = [[in_words(value, digits=1) for value in row] for row in values]
     values = np.nan_to_num(values, nan=np.nanmax(values))  # as far away as can be
     figure = new_figure(7.4, 0.8 + 0.34 * len(values))
     heat_map(
@@ -27,9 +27,3 @@ def difference_map(differences: Mapping[str, Mapping[str, float]]) -> Figure:
         yticklabels=list(differences),
     )
     return figure
-
-
-def _word(difference: float) -> str:
-    if np.isnan(difference):
-        return "NaN"
-    return "same" if difference < EQUAL else f"{difference:.1g}"
