@@ -39,6 +39,17 @@ CONFIG_OF_CORPUS = {
 }
 """The configuration whose settings of the text go for a corpus that is named alone."""
 
+SCHEDULE_OF = {
+    "training.learning_rate": "budget",
+    "training.warmup_share": "budget",
+    "training.warmup_steps": "noam",
+}
+"""The schedule that each of these settings belongs to."""
+
+LENGTHS = {"steps", "minutes"}  # of training, of which one is given
+LOW, HIGH = (("ge", "≤"), ("gt", "<")), (("le", "≤"), ("lt", "<"))
+"""The limits of a setting by their names in pydantic, with their signs."""
+
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid", strict=True))
 class Experiment:
@@ -224,9 +235,6 @@ def _range(place: Sequence[int | str]) -> str:
     return f"; allowed: {low}{place[-1]}{high}" if low and high else ""
 
 
-LOW, HIGH = (("ge", "≤"), ("gt", "<")), (("le", "≤"), ("lt", "<"))
-
-
 def _bounds(hint: Any) -> Iterator[tuple[str, float]]:
     """The limits in a type annotation, however deep."""
     for part in get_args(hint):
@@ -235,14 +243,6 @@ def _bounds(hint: Any) -> Iterator[tuple[str, float]]:
                 yield from ((k, getattr(limit, k)) for k, _ in (*LOW, *HIGH) if hasattr(limit, k))
         else:
             yield from _bounds(part)
-
-
-SCHEDULE_OF = {
-    "training.learning_rate": "budget",
-    "training.warmup_share": "budget",
-    "training.warmup_steps": "noam",
-}
-"""The schedule that each of these settings belongs to."""
 
 
 def _overridden(values: dict[str, Any], overrides: Sequence[str], origin: str) -> Experiment:
@@ -274,9 +274,6 @@ def _with_overrides(values: dict[str, Any], overrides: Sequence[str]) -> dict[st
         (other,) = LENGTHS - lengths
         values["training"].pop(other, None)
     return values
-
-
-LENGTHS = {"steps", "minutes"}
 
 
 def _set(values: dict[str, Any], override: str) -> None:

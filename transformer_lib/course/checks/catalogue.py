@@ -11,6 +11,9 @@ from transformer_lib.course.misconceptions.bank import Misconception, bank, wron
 from transformer_lib.course.own.chapters import tasks, title
 from transformer_lib.errors import UserError
 
+ASSIGNMENTS = "Assignments"  # which comes after all names of chapters, 01_… to 16_…
+HEAD = ["| | mistake | found in | what it does | seen in |", "|---|---|---|---|---|"]
+
 
 def overview(exercise: str | None = None) -> str:
     """One line for each mistake, of all exercises or of one.
@@ -81,10 +84,6 @@ def as_markdown() -> str:
         lines += [_row(mistake) for mistake in bank() if places[mistake.id] == place]
         lines += [""]
     return "\n".join(lines)
-
-
-ASSIGNMENTS = "Assignments"  # which comes after all names of chapters, 01_… to 16_…
-HEAD = ["| | mistake | found in | what it does | seen in |", "|---|---|---|---|---|"]
 
 
 def _row(mistake: Misconception) -> str:

@@ -16,6 +16,7 @@ LEAST_SEEDS = 3
 TOLD_APART = 2.0  # standard errors, by the rule of thumb that the chapters give
 CERTAIN = 2.8  # the limit of Student's t at 5% for two times three seeds, which is right as well
 CONCLUSIONS = ("more", "less", "not told apart")
+PARTS = ("table", "cases", "seeds", "numbers", "conclusion", "as elsewhere")
 
 
 @dataclass(frozen=True)
@@ -85,9 +86,6 @@ def check_experiment(name: str, runs: "pandas.DataFrame", conclusion: str) -> Ve
     if runs is None or runs is ...:
         return Verdict(name, attempted=False)
     return Verdict(name, tuple(_findings(EXPERIMENTS[name], runs, conclusion)))
-
-
-PARTS = ("table", "cases", "seeds", "numbers", "conclusion", "as elsewhere")
 
 
 def _findings(experiment: Experiment, runs: Any, conclusion: Any) -> Iterator[Finding]:

@@ -21,6 +21,7 @@ from transformer_lib.course.sandboxed.wire import is_data
 
 ROUNDING = 1e-6  # two calls may add the same numbers in another order
 SECONDS = 10  # for a call that takes milliseconds when it is right
+BUILTIN = "(?:dict|float|function|int|list|str|tuple|NoneType)"
 
 
 class NoEndError(BaseException):
@@ -153,9 +154,6 @@ def alike(a: Outcome, b: Outcome, tolerance: float) -> bool:
         )
         and compare(a.gradients, b.gradients, tolerance=tolerance) is None
     )
-
-
-BUILTIN = "(?:dict|float|function|int|list|str|tuple|NoneType)"
 
 
 def _said(error: BaseException | None) -> tuple[str, str]:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 COURSE = "transformer_lib"
+COMPREHENSIONS = {"listcomp", "setcomp", "dictcomp", "genexpr"}
 
 
 class NotKeptError(Exception):
@@ -162,9 +163,6 @@ def names_needed_at_once(code: str) -> set[str]:
                 yield from used(child)
 
     return set(used(symtable.symtable(code, "part", "exec"))) & names_needed(code)
-
-
-COMPREHENSIONS = {"listcomp", "setcomp", "dictcomp", "genexpr"}
 
 
 def _bindings(cell: str) -> Iterator[tuple[str, str]]:

@@ -44,6 +44,8 @@ from transformer_lib.instructor.grading.values import UnexpectedError
 
 MAX_SHOWN = 8_000_000  # characters of all outputs of a notebook
 MAX_PARTS = 50_000  # of the JSON that says what a cell's outputs are
+TESTS = "<tests>"
+HIDDEN = "a hidden test failed"
 
 
 @dataclass
@@ -318,10 +320,6 @@ def _raised(shown: Sequence[Any]) -> str:
         if output["output_type"] == "error":
             return shorten(f"; its cell raised {output['ename']}: {output['evalue']}", 300)
     return ""
-
-
-TESTS = "<tests>"
-HIDDEN = "a hidden test failed"
 
 
 def _say(error: Exception) -> str:

@@ -31,6 +31,7 @@ SAME_CALL = {"logical_and": "BitAnd", "logical_or": "BitOr", "logical_not": "Inv
              "matmul": "MatMult", "bmm": "MatMult",
              "reshape": "view", "masked_fill_": "masked_fill"}  # fmt: skip
 OPERATIONS = {"BitAnd", "BitOr", "Invert", "MatMult"}  # for which there are calls as well
+FLIPPED = {"Gt": "Lt", "GtE": "LtE"}
 WORD = re.compile(r"[^\W\d_]{2,}|\d+(?:[.,]\d+)*")
 NUMBER = re.compile(r"(?<![\w.])\d+(?:[.,]\d+)*(?![\w])")
 TWINS = str.maketrans(
@@ -156,9 +157,6 @@ def _normalised(node: ast.AST, visit: Visit) -> tuple[str, int]:
             left, right, operator = right, left, FLIPPED[operator]
         return f"Compare({left[0]} {operator} {right[0]})", 2 + left[1] + right[1]
     return f"{name}({' '.join(text for text, _ in parts)})", 1 + sum(size for _, size in parts)
-
-
-FLIPPED = {"Gt": "Lt", "GtE": "LtE"}
 
 
 def _operation(name: str, parts: list[tuple[str, int]]) -> tuple[str, int]:
