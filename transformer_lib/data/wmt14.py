@@ -202,11 +202,12 @@ def _check(path: Path, archive: Archive, checksum: str | None) -> str:
     return digest.hexdigest()
 
 
-def _compare(path: Path, archive: Archive, sha256: str) -> None:
+def _compare(path: Path, archive: Archive, digest: str) -> None:
+    """Make sure that a file with this SHA-256 is the one whose checksum others have published."""
     kind, _, expected = archive.checksum.partition(":")
     if not expected:
         return
-    found = sha256
+    found = digest
     if kind != "sha256":
         with path.open("rb") as file:
             found = hashlib.file_digest(file, kind).hexdigest()
