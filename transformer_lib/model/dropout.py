@@ -1,5 +1,7 @@
 """Dropout that is as cheap on a CPU as it is on a GPU."""
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -16,7 +18,7 @@ class _CpuDropout(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, x: Tensor, probability: float) -> Tensor:
+    def forward(ctx: Any, x: Tensor, probability: float) -> Tensor:
         dropped = min(round(probability * _LEVELS), _LEVELS - 1)
         words = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
         bits = words.view(torch.int16)[: x.numel()].view(x.shape)
@@ -28,7 +30,7 @@ class _CpuDropout(torch.autograd.Function):
         return (x * keep).mul_(ctx.scale)
 
     @staticmethod
-    def backward(ctx, *gradients: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         (keep,) = ctx.saved_tensors
         return (gradients[0] * keep).mul_(ctx.scale), None
 

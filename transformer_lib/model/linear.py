@@ -1,6 +1,7 @@
 """Products with a matrix of weights, by the fastest of PyTorch's ways on this processor."""
 
 from functools import cache
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -81,19 +82,28 @@ def _onednn_is_faster() -> bool:
     return is_amd and bool(has.get("avx512_f")) and torch.backends.mkldnn.is_available()
 
 
-def _onednn_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+def _onednn_linear(
+    x: Float[Tensor, "rows inputs"],
+    weight: Float[Tensor, "outputs inputs"],
+    bias: Float[Tensor, " outputs"] | None,
+) -> Float[Tensor, "rows outputs"]:
     return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
 
 
 class _OneDNNLinear(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x, weight, bias):
+    def forward(
+        ctx: Any,
+        x: Float[Tensor, "rows inputs"],
+        weight: Float[Tensor, "outputs inputs"],
+        bias: Float[Tensor, " outputs"] | None,
+    ) -> Float[Tensor, "rows outputs"]:
         ctx.save_for_backward(x, weight)
         return _onednn_linear(x, weight, bias)
 
     @staticmethod
-    def backward(ctx, gradient):
-        x, weight = ctx.saved_tensors
+    def backward(ctx: Any, *gradients: Float[Tensor, "rows outputs"]) -> tuple[Tensor | None, ...]:
+        (gradient,), (x, weight) = gradients, ctx.saved_tensors
         of_x, of_weight, of_bias = ctx.needs_input_grad
         return (
             linear(gradient, weight.t()) if of_x else None,
@@ -105,5 +115,5 @@ class _OneDNNLinear(torch.autograd.Function):
 if torch.backends.mkldnn.is_available():  # for PyTorch's FlopCounterMode
 
     @register_flop_formula(torch.ops.mkldnn._linear_pointwise)
-    def _flops(x_shape, weight_shape, *args, **kwargs) -> int:
+    def _flops(x_shape: torch.Size, weight_shape: torch.Size, *_: Any, **__: Any) -> int:
         return 2 * x_shape.numel() * weight_shape[0]

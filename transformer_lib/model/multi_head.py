@@ -137,7 +137,14 @@ def recorded_attention(model: nn.Module) -> Iterator[dict[str, Tensor]]:
     recorded: dict[str, Tensor] = {}
 
     def record_as(name: str, computed: AttentionFunction) -> AttentionFunction:
-        def record(query, key, value, mask=None, is_causal=False, **drops):
+        def record(
+            query: Float[Tensor, "batch heads queries d_k"],
+            key: Float[Tensor, "batch heads keys d_k"],
+            value: Float[Tensor, "batch heads keys d_v"],
+            mask: Mask | None = None,
+            is_causal: bool = False,
+            **drops: float,
+        ) -> Float[Tensor, "batch heads queries d_v"]:
             whole = whole_mask(query, mask, is_causal)
             recorded[name] = attention(query.detach(), key.detach(), value.detach(), whole)[1]
             return computed(query, key, value, mask=mask, is_causal=is_causal, **drops)

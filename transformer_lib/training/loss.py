@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -129,7 +129,16 @@ def _float32_product(
 
 class _OutputLoss(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, states, weight, labels, real, smoothing, with_gradient, softmax_loss):
+    def forward(
+        ctx: Any,
+        states: Float[Tensor, "positions d_model"],
+        weight: Float[Tensor, "vocab_size d_model"],
+        labels: Int[Tensor, " positions"],
+        real: Int[Tensor, " tokens"],
+        smoothing: float,
+        with_gradient: bool,
+        softmax_loss: Callable[..., SumsAndGradient],
+    ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
         # Products are in the type of the states; what is summed over chunks is in the weights' own.
         narrow = weight.to(states.dtype)
         states_gradient = torch.zeros_like(states) if with_gradient else None
@@ -153,7 +162,8 @@ class _OutputLoss(torch.autograd.Function):
         return smoothed, nll
 
     @staticmethod
-    def backward(ctx, scale, _):
+    def backward(ctx: Any, *gradients: Float[Tensor, ""]) -> tuple[Tensor | None, ...]:
+        scale, _ = gradients
         states_gradient, weight_gradient = ctx.saved_tensors
         # 1/tokens would lose digits in bfloat16, and the same for all of the gradient.
         scaled = (states_gradient.float() * scale).to(states_gradient.dtype)
