@@ -35,7 +35,7 @@ def check_experiment(name: str, runs: Any, conclusion: str) -> Verdict:
     return _own.remember(_checks.check_experiment(name, runs, conclusion))
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> Any:
     return getattr(_checks, name)
 
 

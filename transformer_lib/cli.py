@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,6 +21,11 @@ from transformer_lib.instructor.rating import commands as rating
 from transformer_lib.leaderboard import commands as leaderboard
 from transformer_lib.options import DeviceOption, From, RunA, RunB, RunFolder, TestName
 from transformer_lib.shown import one_line
+
+if TYPE_CHECKING:
+    from transformer_lib.decoding import DecodingConfig
+    from transformer_lib.training.metrics import Record
+    from transformer_lib.training.trainer import Trainer
 
 app = typer.Typer(
     help="Train, use and judge translation models: a Transformer, and the RNN it replaced.",
@@ -411,7 +416,7 @@ def main() -> None:
         sys.exit(2)
 
 
-def _decoding(config, beam: int | None):
+def _decoding(config: "DecodingConfig", beam: int | None) -> "DecodingConfig":
     from transformer_lib.experiment.config import changed
 
     return config if beam is None else changed(config, beam_size=beam)
@@ -436,7 +441,7 @@ class StandardInput:
                 return
 
 
-def _print_validation(trainer, record) -> None:
+def _print_validation(trainer: "Trainer", record: "Record") -> None:
     from tqdm.auto import tqdm
 
     tqdm.write(

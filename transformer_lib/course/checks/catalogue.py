@@ -2,8 +2,9 @@
 
 import inspect
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
+from typing import Any
 
 from transformer_lib.course.checks.diagnosis import Trial, draw_trial, find_exercise, judge
 from transformer_lib.course.checks.verdict import Verdict
@@ -51,7 +52,7 @@ def details(name: str) -> str:
     return "\n".join(lines)
 
 
-def _source(answer) -> list[str]:
+def _source(answer: Callable[..., Any]) -> list[str]:
     lines = textwrap.dedent(inspect.getsource(answer)).splitlines()
     start = next(n for n, line in enumerate(lines) if line.startswith(("def ", "class ")))
     return [f"    {line}" for line in lines[start:]]

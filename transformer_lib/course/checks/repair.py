@@ -84,7 +84,7 @@ class Workshop:
                 self._call(self._made(), cases[self.label])
             self.most_lines = 3 * lines.seen + 1000
 
-    def repaired(self, right: Outcomes, wrong: Mapping[str, Outcomes]) -> "Repair | None":
+    def repaired(self, right: Outcomes, wrong: Mapping[str, Outcomes]) -> Repair | None:
         """What to look at, if an edit makes the answer right, or leaves one known mistake.
 
         A changed program may do anything, so all of them are tried in a process of their own.
@@ -99,7 +99,7 @@ class Workshop:
         found = apart(lambda: json.dumps(self._search(right, wrong), default=asdict), 4 * SECONDS)
         return Repair(**json.loads(found)) if found not in ("", "null") else None
 
-    def _search(self, right: Outcomes, wrong: Mapping[str, Outcomes]) -> "Repair | None":
+    def _search(self, right: Outcomes, wrong: Mapping[str, Outcomes]) -> Repair | None:
         self.left = time_left(SECONDS)  # of the thread that searches
         half, nearly = [], None
         for edit, reached, but in self._edits_that_reach({"": right, **wrong}):
@@ -214,10 +214,10 @@ class _Lines:
     def __exit__(self, *exception: object) -> None:
         sys.settrace(self.before)
 
-    def _enter(self, frame: FrameType, event: str, argument: Any):
+    def _enter(self, frame: FrameType, event: str, argument: Any) -> Callable[..., Any] | None:
         return self._line if frame.f_code.co_filename == FILE else None
 
-    def _line(self, frame: FrameType, event: str, argument: Any):
+    def _line(self, frame: FrameType, event: str, argument: Any) -> Callable[..., Any]:
         self.seen += 1
         if self.seen > self.most:
             raise _TooLongError

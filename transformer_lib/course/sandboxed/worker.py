@@ -411,7 +411,7 @@ def serve_forks(worker: Worker, control: socket.socket, settings: dict[str, Any]
         control.send(bytes([shell_code(os.waitstatus_to_exitcode(status))]))
 
 
-def _uids(first: int | None):
+def _uids(first: int | None) -> Iterator[int | None]:
     """Another user for each submission, so that none can meet what another one left."""
     for number in itertools.count():
         yield None if first is None else first + number % UIDS

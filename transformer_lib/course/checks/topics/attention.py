@@ -18,7 +18,7 @@ from transformer_lib.model.positional_encoding import sinusoidal_positions
 from transformer_lib.model.scaled_dot_product import attention
 
 
-def random_mask(shape, random):
+def random_mask(shape: tuple[int, ...], random: torch.Generator) -> Bool[Tensor, "..."]:
     """Blocks about half, but leaves every query its first key, and blocks something for each.
 
     No two along the first axis are equal, or a program that uses one sentence's mask for all of
@@ -45,7 +45,9 @@ def in_steps(x: Tensor, step: float = 0.25) -> Tensor:
 
 
 def _attention_cases(random: torch.Generator) -> dict[str, Case]:
-    def qkv(batch, heads, queries, keys, d_k=5, d_v=7):
+    def qkv(
+        batch: int, heads: int, queries: int, keys: int, d_k: int = 5, d_v: int = 7
+    ) -> list[Tensor]:
         shapes = (batch, heads, queries, d_k), (batch, heads, keys, d_k), (batch, heads, keys, d_v)
         return [torch.randn(shape, generator=random) for shape in shapes]
 

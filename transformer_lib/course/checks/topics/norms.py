@@ -20,7 +20,7 @@ def _far_from_zero(x: Tensor) -> Tensor:
 
 
 def _cases(random: torch.Generator) -> dict[str, Case]:
-    def arguments(*shape: int, dtype: torch.dtype = torch.float32):
+    def arguments(*shape: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, ...]:
         x = 2 + 3 * torch.randn(shape, generator=random, dtype=dtype)
         scale, shift = torch.randn(2, shape[-1], generator=random, dtype=dtype)
         return x, scale, shift
@@ -63,7 +63,7 @@ def batch_norm(
 
 
 def _rms_cases(random: torch.Generator) -> dict[str, Case]:
-    def arguments(*shape: int, dtype: torch.dtype = torch.float32):
+    def arguments(*shape: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, ...]:
         x = 1 + torch.randn(shape, generator=random, dtype=dtype)
         return x, torch.randn(shape[-1], generator=random, dtype=dtype)
 
@@ -109,7 +109,7 @@ def _as_after_training(norm: nn.Module) -> nn.Module:
     return norm
 
 
-def _use_norm(norm: Callable[[int], nn.Module]):
+def _use_norm(norm: Callable[[int], nn.Module]) -> Callable[..., Any]:
     """Makes a norm and applies it: new, scaling by 1 and shifting by 0, and as after training."""
 
     def use(x: Tensor) -> tuple[Any, Any, int, list[str], list[Tensor]]:
@@ -157,7 +157,7 @@ def _running_cases(random: torch.Generator) -> dict[str, Case]:
     }
 
 
-def _use_running(norm: Callable[[int], nn.Module]):
+def _use_running(norm: Callable[[int], nn.Module]) -> Callable[..., Any]:
     """Two batches in training mode, then a third in evaluation mode, twice; and what is kept."""
 
     def use(

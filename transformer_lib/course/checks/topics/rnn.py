@@ -49,7 +49,9 @@ def _seq2seq_cases(random: torch.Generator) -> dict[str, Case]:
     def matrix(*shape: int) -> Tensor:
         return 0.7 * torch.randn(shape, generator=random)
 
-    def arguments(batch: int, src_len: int, tgt_len: int, d: int, vocab_size: int = 9):
+    def arguments(
+        batch: int, src_len: int, tgt_len: int, d: int, vocab_size: int = 9
+    ) -> tuple[Any, ...]:
         src = torch.randint(4, vocab_size, (batch, src_len), generator=random)
         tgt_input = torch.randint(4, vocab_size, (batch, tgt_len), generator=random)
         tgt_input[:, 0] = BOS
@@ -141,7 +143,9 @@ def luong_attention(
 
 
 def _bahdanau_cases(random: torch.Generator) -> dict[str, Case]:
-    def arguments(batch: int, queries: int, keys: int, d_model: int, hidden: int):
+    def arguments(
+        batch: int, queries: int, keys: int, d_model: int, hidden: int
+    ) -> tuple[Tensor, ...]:
         shapes = (
             (batch, queries, d_model),
             (batch, keys, d_model),
