@@ -13,9 +13,15 @@ from transformer_lib import cli
 from transformer_lib.data.corpora import Splits, TestSet
 from transformer_lib.errors import UserError
 from transformer_lib.leaderboard import entries, running
-from transformer_lib.leaderboard.entries import Track, Try, entries_in, read_entry
+from transformer_lib.leaderboard.entries import SeedResult, Track, entries_in, read_entry
 from transformer_lib.leaderboard.reference import reference_step
-from transformer_lib.leaderboard.running import Verdict, Verified, run_seed, text_of, verify
+from transformer_lib.leaderboard.running import (
+    Verification,
+    VerifiedSeed,
+    run_seed,
+    text_of,
+    verify,
+)
 from transformer_lib.leaderboard.table import rows_of, tables
 
 SENTENCES = [f"the cat number {n} sees a dog and a bird" for n in range(20)]
@@ -81,8 +87,8 @@ def test_an_entry_is_run_verified_and_ranked(small, tmp_path, capsys):
     for name, right in (("half", 10), ("most", 18), ("few", 9)):
         folder = entry_in(tmp_path, name, saying(right))
         assert typed(small, capsys, "run", folder)[0] == 0
-        tries = json.loads((folder / "result.json").read_text())
-        assert [one["seed"] for one in tries] == [1, 2, 3]
+        results = json.loads((folder / "result.json").read_text())
+        assert [one["seed"] for one in results] == [1, 2, 3]
         assert (folder / "log.txt").read_text().split() == ["seed", "1", "seed", "2", "seed", "3"]
         assert len((folder / "outputs" / "2.txt").read_text().splitlines()) == 20
     code, out, _ = typed(small, capsys, "verify", tmp_path / "most")
@@ -224,19 +230,19 @@ def test_what_is_no_entry_is_one_line(tmp_path):
         read_entry(entry_in(tmp_path, "b", "pass", ""))
     folder = entry_in(tmp_path, "c", "pass")
     with pytest.raises(UserError, match="has no result yet: transformer-lib leaderboard run"):
-        read_entry(folder).tries()
+        read_entry(folder).results()
     (folder / "result.json").write_text('[{"seed": 1}]')
     with pytest.raises(UserError, match=r"result\.json: 0\.bleu: field required"):
-        read_entry(folder).tries()
+        read_entry(folder).results()
     wrong = (("bleu", -1), ("bleu", "NaN"), ("seconds", 0), ("reference_ms", [0, 60]))
     for name, value in wrong:
         one = {"seed": 1, "bleu": 30.0, "seconds": 100.0, "reference_ms": [60, 60], name: value}
         (folder / "result.json").write_text(json.dumps([one]).replace('"NaN"', "NaN"))
         with pytest.raises(UserError, match=rf"result\.json: 0\.{name}"):
-            read_entry(folder).tries()
+            read_entry(folder).results()
     (folder / "result.json").write_text("[")
     with pytest.raises(UserError, match=r"result\.json: invalid JSON"):
-        read_entry(folder).tries()
+        read_entry(folder).results()
     (folder / "entry.toml").write_text("track = 3")
     with pytest.raises(UserError, match=r"entry\.toml: track"):
         read_entry(folder)
@@ -264,10 +270,10 @@ def test_the_readme_has_the_score_of_every_entry():
     folder = Path(__file__).parent.parent / "leaderboard"
     text = (folder / "README.md").read_text(encoding="utf-8")
     for entry in entries_in(folder):
-        tries = entry.tries()
-        assert [one.seed for one in tries] == list(entries.SEEDS)
-        each = ", ".join(f"{one.bleu:.1f}" for one in tries)
-        score = sum(one.bleu for one in tries) / len(tries)
+        results = entry.results()
+        assert [one.seed for one in results] == list(entries.SEEDS)
+        each = ", ".join(f"{one.bleu:.1f}" for one in results)
+        score = sum(one.bleu for one in results) / len(results)
         assert f"| `{entry.name}` | **{score:.1f}** | {each} |" in text
 
 
@@ -300,5 +306,5 @@ def test_what_an_entry_leaves_behind_goes_with_it(tmp_path, small):
 
 @pytest.mark.parametrize(("again", "holds"), [(29.0, True), (28.9, False), (35.0, True)])
 def test_a_claim_holds_within_one_point(again, holds):
-    one = Verified(Try(1, 30.0, 1.0, (1.0, 1.0)), Try(1, again, 1.0, (1.0, 1.0)))
-    assert Verdict([one]).holds is holds
+    one = VerifiedSeed(SeedResult(1, 30.0, 1.0, (1.0, 1.0)), SeedResult(1, again, 1.0, (1.0, 1.0)))
+    assert Verification([one]).holds is holds

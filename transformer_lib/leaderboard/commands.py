@@ -9,7 +9,7 @@ import typer
 from transformer_lib.options import From
 
 if TYPE_CHECKING:
-    from transformer_lib.leaderboard.entries import Try
+    from transformer_lib.leaderboard.entries import SeedResult
 
 app = typer.Typer(
     help="The best translator in a given time: run entries, verify them, make the table.",
@@ -60,7 +60,7 @@ def verify(
       transformer-lib leaderboard verify leaderboard/multi30k-3min/mine
     """
     from transformer_lib.leaderboard.entries import SEEDS, read_entry
-    from transformer_lib.leaderboard.running import TOLERANCE, Verdict
+    from transformer_lib.leaderboard.running import TOLERANCE, Verification
     from transformer_lib.leaderboard.running import verify as verify_entry
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -69,12 +69,12 @@ def verify(
         typer.echo(f"claimed  {_line(one.claimed)}")
         typer.echo(f"again    {_line(one.again)}")
         done.append(one)
-    verdict = Verdict(done)
+    found = Verification(done)
     typer.echo(
-        f"{'holds' if verdict.holds else 'does not hold'}: {verdict.claimed:.2f} claimed, "
-        f"{verdict.again:.2f} again (may be {TOLERANCE:g} lower)"
+        f"{'holds' if found.holds else 'does not hold'}: {found.claimed:.2f} claimed, "
+        f"{found.again:.2f} again (may be {TOLERANCE:g} lower)"
     )
-    if not verdict.holds:
+    if not found.holds:
         raise typer.Exit(1)
 
 
@@ -103,7 +103,7 @@ def table(
             typer.echo(f"left out: {entry.folder}, which was not run with every seed", err=True)
 
 
-def _line(one: "Try") -> str:
+def _line(one: "SeedResult") -> str:
     before, after = one.reference_ms
     line = (
         f"seed {one.seed}: BLEU {one.bleu:.2f} in {one.seconds:.0f} s "

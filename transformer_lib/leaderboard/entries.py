@@ -59,7 +59,7 @@ class About:
 
 
 @pydantic_dataclass(frozen=True, config=ConfigDict(extra="forbid", allow_inf_nan=False))
-class Try:
+class SeedResult:
     """One seed of an entry.
 
     Args:
@@ -73,7 +73,7 @@ class Try:
     reference_ms: tuple[pydantic.PositiveFloat, pydantic.PositiveFloat]
 
 
-_ABOUT, _TRIES = pydantic.TypeAdapter(About), pydantic.TypeAdapter(list[Try])
+_ABOUT, _RESULTS = pydantic.TypeAdapter(About), pydantic.TypeAdapter(list[SeedResult])
 
 
 @dataclass(frozen=True)
@@ -104,9 +104,9 @@ class Entry:
     def is_complete(self) -> bool:
         """Whether it was run with every seed."""
         was_run = (self.folder / "result.json").exists()
-        return was_run and {one.seed for one in self.tries()} >= set(SEEDS)
+        return was_run and {one.seed for one in self.results()} >= set(SEEDS)
 
-    def tries(self) -> list[Try]:
+    def results(self) -> list[SeedResult]:
         """What came of it when it was run.
 
         Raises:
@@ -118,7 +118,7 @@ class Entry:
                 f"{self.folder} has no result yet: transformer-lib leaderboard run {self.folder}"
             )
         try:
-            return _TRIES.validate_json(read_text(path))
+            return _RESULTS.validate_json(read_text(path))
         except pydantic.ValidationError as error:
             raise UserError(f"{path}: {first_problem(error)}") from error
 
@@ -126,12 +126,13 @@ class Entry:
         """The translations of one seed."""
         return list(read_lines(self.folder / "outputs" / f"{seed}.txt"))
 
-    def write(self, done: Try, translations: list[str]) -> None:
+    def write(self, done: SeedResult, translations: list[str]) -> None:
         """Keep what came of one seed, in place of what there was."""
         write_lines(self.folder / "outputs" / f"{done.seed}.txt", translations)
-        before = self.tries() if (self.folder / "result.json").exists() else []
-        tries = sorted([*(t for t in before if t.seed != done.seed), done], key=lambda t: t.seed)
-        text = json.dumps(json.loads(_TRIES.dump_json(tries)), indent=1)
+        before = self.results() if (self.folder / "result.json").exists() else []
+        results = {one.seed: one for one in before} | {done.seed: done}
+        ordered = [results[seed] for seed in sorted(results)]
+        text = json.dumps(json.loads(_RESULTS.dump_json(ordered)), indent=1)
         write_text(self.folder / "result.json", text + "\n")
 
 

@@ -23,7 +23,7 @@ from transformer_lib.data.corpora import TestSet
 from transformer_lib.data.preparation import cleaner_of
 from transformer_lib.errors import UserError
 from transformer_lib.files import read_lines, write_lines
-from transformer_lib.leaderboard.entries import SEEDS, Entry, Track, Try
+from transformer_lib.leaderboard.entries import SEEDS, Entry, SeedResult, Track
 from transformer_lib.leaderboard.reference import reference_step
 from transformer_lib.metrics.bleu import bleu
 
@@ -48,7 +48,7 @@ def text_of(track: Track, files: Path | None = None) -> Iterator[tuple[Path, Tes
 
 def run_seed(
     entry: Entry, seed: int, text: Path, test: TestSet, log: Path | None = None
-) -> tuple[Try, list[str]]:
+) -> tuple[SeedResult, list[str]]:
     """One seed of an entry, and its translations.
 
     Args:
@@ -77,7 +77,7 @@ def run_seed(
         )
     score = bleu(translations, [references[:1] for references in test.references]).score
     after = reference_step()
-    return Try(seed, score, seconds, (1000 * before, 1000 * after)), translations
+    return SeedResult(seed, score, seconds, (1000 * before, 1000 * after)), translations
 
 
 def _run(name: str, command: list[str], limit: float, log: Path, folder: Path) -> None:
@@ -119,16 +119,16 @@ def _kill(process: "subprocess.Popen[bytes]") -> None:
     process.wait()
 
 
-class Verified(NamedTuple):
+class VerifiedSeed(NamedTuple):
     """One seed as an entry claims it, and as it came out when it was run again."""
 
-    claimed: Try
-    again: Try
+    claimed: SeedResult
+    again: SeedResult
 
 
 def verify(
     entry: Entry, files: Path | None = None, seeds: Sequence[int] = SEEDS
-) -> Iterator[Verified]:
+) -> Iterator[VerifiedSeed]:
     """Run an entry again, seed by seed; its folder stays as it is, but for the log.
 
     What runs is a copy without the stored translations, which it could hand in again.
@@ -136,7 +136,7 @@ def verify(
     Raises:
         UserError: it cannot be run, or its stored translations do not have the BLEU it claims.
     """
-    claimed = {one.seed: one for one in entry.tries()}
+    claimed = {one.seed: one for one in entry.results()}
     if not claimed.keys() >= set(seeds):
         raise UserError(f"{entry.folder} has no result of all seeds {', '.join(map(str, seeds))}")
     with text_of(entry.track, files) as (text, test), tempfile.TemporaryDirectory() as above:
@@ -146,7 +146,7 @@ def verify(
         _copy_program(entry.folder, bare.folder)
         for seed in seeds:
             again, _ = run_seed(bare, seed, text, test, entry.folder / "log.txt")
-            yield Verified(claimed[seed], again)
+            yield VerifiedSeed(claimed[seed], again)
 
 
 def _copy_program(folder: Path, target: Path) -> None:
@@ -166,7 +166,7 @@ def _copy_program(folder: Path, target: Path) -> None:
         raise UserError(f"{folder} cannot be copied: {error.args[0][0][2]}") from error
 
 
-def _check_claim(entry: Entry, claimed: Try, test: TestSet) -> None:
+def _check_claim(entry: Entry, claimed: SeedResult, test: TestSet) -> None:
     """Raises UserError if the stored translations of a seed do not have the BLEU it claims."""
     stored = entry.output(claimed.seed)
     if len(stored) != len(test):
@@ -180,10 +180,10 @@ def _check_claim(entry: Entry, claimed: Try, test: TestSet) -> None:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Verification:
     """Of all seeds that were run again."""
 
-    seeds: Sequence[Verified]
+    seeds: Sequence[VerifiedSeed]
 
     @property
     def claimed(self) -> float:
