@@ -90,6 +90,11 @@ def test_what_passes_is_kept_and_runs_without_the_course(notebook):
     assert "0.5" in said
 
 
+def test_what_passes_by_the_name_of_its_exercise_is_kept_as_well(notebook):
+    verdict = notebook(SOFTMAX, "from transformer_lib import checks", "checks.softmax(softmax)")
+    assert KEPT in repr(verdict)
+
+
 def test_an_import_with_the_name_of_a_part_stays_itself(notebook):
     """A part that passes later does not take its place in older parts."""
     notebook(

@@ -1,10 +1,13 @@
 """The short name for notebooks: ``from transformer_lib.checks import check, mine, solution``.
 
 The checks are those of :mod:`transformer_lib.course.checks`; here what passes is kept, too, by
-:mod:`transformer_lib.course.own`. In the grader's sandbox, which shows no answers, a module of the
+:mod:`transformer_lib.course.own`. Each exercise can also be checked by its name,
+``checks.attention(my_function)``. In the grader's sandbox, which shows no answers, a module of the
 same name takes its place, whose functions do nothing.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from transformer_lib.course import checks as _checks
@@ -35,9 +38,11 @@ def check_experiment(name: str, runs: Any, conclusion: str) -> Verdict:
     return _own.remember(_checks.check_experiment(name, runs, conclusion))
 
 
-def __getattr__(name: str) -> Any:
-    return getattr(_checks, name)
+def __getattr__(name: str) -> Callable[..., Verdict]:
+    if name in EXERCISES:
+        return partial(check, name=name)
+    raise AttributeError(f"module {__name__} has no attribute and no exercise {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, *dir(_checks)])
+    return sorted([*__all__, *EXERCISES])
