@@ -43,9 +43,9 @@ def details(name: str) -> str:
         raise UserError(f"there is no mistake {name}; the bank goes from M1 to {bank()[-1].id}")
     fields = {"found in": mistake.source, "effect": mistake.effect, "a hint": mistake.hint}
     lines = [f"{mistake.id}: {mistake.title}", ""]
-    for name, text in fields.items():
+    for label, text in fields.items():
         lines.append(
-            textwrap.fill(text, 88, initial_indent=f"{name:>8}  ", subsequent_indent=" " * 10)
+            textwrap.fill(text, 88, initial_indent=f"{label:>8}  ", subsequent_indent=" " * 10)
         )
     for exercise, answer in mistake.answers.items():
         lines += ["", *_source(answer), "", repr(_verdict(mistake, exercise))]
