@@ -102,6 +102,7 @@ docs: mutation
 	$(BIN)/python scripts/configuration.py
 	$(BIN)/python scripts/answers.py
 	$(BIN)/python scripts/exercises.py
+	$(BIN)/python scripts/likeness.py
 
 bench: $(READY)
 	$(PIP) -c requirements.lock -e '.[bench]'
