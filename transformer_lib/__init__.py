@@ -1,8 +1,9 @@
 """A course on the Transformer: a toolkit, the course that is taught with it, the instructor's side.
 
 The toolkit (``model``, ``data``, ``training``, ``decoding``, ``metrics``, ``evaluation``,
-``export``, ``experiment``, ``plots``) knows nothing of the course, and ``course`` knows nothing of
-``instructor``. The names used most are here: ``from transformer_lib import Transformer, load_run``.
+``export``, ``experiment``, ``leaderboard``, ``plots``) knows nothing of the course, and ``course``
+knows nothing of ``instructor``. The names used most are here: ``from transformer_lib import
+Transformer, load_run``.
 """
 
 import importlib

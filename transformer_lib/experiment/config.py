@@ -37,7 +37,7 @@ CONFIG_OF_CORPUS = {
     "wmt14_mirror": "wmt14_base",
     "files": "cpu_tatoeba_transformer",
 }
-"""The configuration whose settings of the text go for a corpus that is named alone."""
+"""The configuration whose ``[data]`` section is used where only a corpus is named."""
 
 SCHEDULE_OF = {
     "training.learning_rate": "budget",

@@ -17,10 +17,10 @@ class DecoderLayer(nn.Module):
 
     The parts come from outside; ``residual()`` makes a new connection for each sublayer.
 
-    In a search, ``x`` may hold several hypotheses for each sentence of ``memory``, as many for
-    each, one after another. They share a cache, to which each call adds a position for each of
-    them: ``tgt_mask`` says which positions belong to which hypothesis. So a hypothesis can go on
-    in two ways without a copy of its keys and values.
+    In a search, ``x`` may hold several hypotheses for each sentence of ``memory``: the same number
+    for every sentence, in consecutive rows. The hypotheses of a sentence share one cache, to which
+    each call appends a position per hypothesis; ``tgt_mask`` says which positions belong to which
+    hypothesis. So one hypothesis can continue in two ways without a copy of its keys and values.
     """
 
     def __init__(

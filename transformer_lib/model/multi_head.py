@@ -41,8 +41,8 @@ class MultiHeadAttention(nn.Module):
         d_model: width of the model.
         num_heads: number of heads; must divide d_model.
         attention_function: what a head computes, called as :func:`fused_attention` is. In a search
-            with a cache the index of a key is not its position, for hypotheses share what they have
-            in common: rotary positions must be in the keys before these are cached.
+            hypotheses share a cache, so the index of a key is not its position: rotary positions
+            must be applied to keys before these are cached.
         dropout: of the attention weights, which the paper does not drop.
 
     Raises:

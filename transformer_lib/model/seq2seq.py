@@ -45,8 +45,8 @@ class Memory:
 class DecoderState(Protocol):
     """What a decoder remembers between steps.
 
-    Each hypothesis has a row. Those of one sentence lie one after another, as many for each
-    sentence, and share what depends on the sentence alone.
+    Each hypothesis has a row. Those of one sentence are in consecutive rows, the same number for
+    every sentence, and share what depends on the sentence alone.
     """
 
     def select(

@@ -54,8 +54,8 @@ class CheckpointWriter:
         """Copy everything that a run needs to go on as if it had never stopped, and write it later.
 
         Args:
-            stopped: training ends here for now. If this step was saved, that will do; if not, the
-                next checkpoint takes the place of this one.
+            stopped: training ends here for now. Nothing is written if this step is saved already;
+                otherwise the next regular checkpoint replaces this one.
 
         Raises:
             UserError: neither this one nor the one before could be written; older ones are
@@ -116,7 +116,7 @@ def _was_stopped_at(path: Path) -> bool:
 
 
 def _keep_weights_only(path: Path) -> None:
-    """Enough for averaging, and a third of the disk."""
+    """Drop the optimizer's state: weights are enough for averaging, and a third of the size."""
     with suppress(UserError):  # a damaged one stays as it is
         _write(path, *_read(path, MODEL))
 

@@ -72,7 +72,7 @@ class Workers:
                 gradient.copy_(part.view_as(gradient))
 
     def has_noted(self, what: str) -> bool:
-        """Whether this job, before ``torchrun`` started it again, noted that; the same for all."""
+        """Whether this job has noted that, at any start; all processes get the same answer."""
         here = self.is_first and self.job is not None and self.job.check([what])
         return self.all_reduce(float(here))[0] > 0
 
@@ -185,10 +185,10 @@ def _store_of_the_job() -> dist.Store | None:
 def _fresh_store(store: dist.Store, workers: Workers) -> dist.Store:
     """Where the processes of this start, and of no earlier one, find each other.
 
-    ``torchrun`` keeps one store over restarts, and in it the addresses of dead processes: whoever
-    reads one of them waits forever (seen in one of nine restarts under load, with PyTorch 2.13). So
-    the first process names a new part of the store. It answers
-    each process under a word that only this process can know, until all have said that they heard.
+    ``torchrun`` keeps one store over restarts, and in it the addresses of dead processes: a process
+    that reads one of them waits forever (seen in one of nine restarts under load, with PyTorch
+    2.13). So the first process names a new part of the store. It answers each process under a word
+    that only that process can know, until all have said that they heard.
     """
     if workers.is_first:
         part = uuid4().hex

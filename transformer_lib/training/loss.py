@@ -46,9 +46,9 @@ def output_loss(
 ) -> Loss:
     """Output projection and :func:`label_smoothed_cross_entropy` in one. The form to run.
 
-    The vocabulary is the widest dimension of the model: here its logits exist for some
-    thousand positions at a time, and never for padding. Their gradient is made on the
-    spot, since softmax's is known: p − q. Both are computed in float32, whatever the states are.
+    The vocabulary is the widest dimension of the model: here its logits exist for some thousand
+    positions at a time, and never for padding. Their gradient is computed on the spot, since
+    softmax's is known: p − q. Both are computed in float32, whatever the states are.
 
     Args:
         compiled: let torch.compile join all passes over the logits, which on a GPU is worth its

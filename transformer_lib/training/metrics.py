@@ -75,7 +75,7 @@ def _summary_writer() -> Any:
 
 
 class Interval:
-    """Loss since the last record, and speed since then or since training went on.
+    """Loss since the last record; speed since then, or since training was resumed.
 
     Args:
         nll: Σ −log p of ``tgt_tokens`` target tokens before.

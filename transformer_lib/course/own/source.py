@@ -13,7 +13,7 @@ COMPREHENSIONS = {"listcomp", "setcomp", "dictcomp", "genexpr"}
 
 
 class NotKeptError(Exception):
-    """One sentence says why a part cannot be kept."""
+    """A part cannot be kept; the message says why, in one sentence."""
 
 
 @dataclass(frozen=True)

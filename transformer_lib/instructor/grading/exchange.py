@@ -67,7 +67,7 @@ def from_exchange(
 
 
 class _Record(NamedTuple):
-    """A hand-in that lies in the exchange, and whose it says that it is."""
+    """A hand-in in the exchange, with the student and the time that its folder's name claims."""
 
     folder: Path
     name: str

@@ -62,13 +62,13 @@ class Entry:
 
 
 def digest(files: Mapping[str, bytes]) -> str:
-    """The same for the same files."""
+    """One hash of all names and contents."""
     hashes = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     return hashlib.sha256(json.dumps(hashes, sort_keys=True).encode()).hexdigest()
 
 
 def recorded(course: Course, assignment: str) -> dict[str, Entry]:
-    """By student; who is not in it was not collected.
+    """The record of an assignment, by student; one who is missing in it was never collected.
 
     Raises:
         UserError: it cannot be read; without it nobody would be late.

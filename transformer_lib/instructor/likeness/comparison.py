@@ -44,7 +44,7 @@ class Pair:
 
     @property
     def is_same(self) -> bool:
-        """Whether both wrote the same, in words as well; what many copy is usual in their class."""
+        """Whether both wrote the same, words too: scores miss what half of a class copies."""
         bare = self.a.bare
         is_long = sum(map(len, bare.values())) >= LEAST_SAME
         return is_long and bool(self.a.words) and bare == self.b.bare
