@@ -41,14 +41,14 @@ class Splits:
     test: TestSet
 
 
-def fingerprint(config: DataConfig, folder: Path | None = None) -> str:
+def fingerprint(config: DataConfig, folder: Path | None) -> str:
     """What tells a user's texts apart in files of the same names; known corpora never change."""
     if config.corpus != "files":
         return ""
     return " ".join(sha256(path) for pair in _own_files(config, folder) for path in pair)
 
 
-def with_absolute_paths(config: DataConfig, folder: Path | None = None) -> DataConfig:
+def with_absolute_paths(config: DataConfig, folder: Path | None) -> DataConfig:
     """The same files of the user's own, which a run finds from any folder later."""
     train, valid, test = (
         (str(source.absolute()), str(target.absolute()))

@@ -196,9 +196,7 @@ def train(
         return trainer.train()
 
 
-def describe_training(
-    experiment: Experiment, model: Seq2Seq, folder: Path, processes: int = 1
-) -> str:
+def describe_training(experiment: Experiment, model: Seq2Seq, folder: Path, processes: int) -> str:
     """What is trained, where, on what, for how long, in one line."""
     training = experiment.training
     device = choose_device(training.device)

@@ -155,7 +155,7 @@ def counts(values: Mapping[str, int], label: str) -> Figure:
 
 
 @styled
-def heat_table(table: "pandas.DataFrame", label: str, highest: float = 1.0) -> Figure:
+def heat_table(table: "pandas.DataFrame", label: str, highest: float) -> Figure:
     """A table of shares, each written into its field, colored from 0 to ``highest``."""
     rows, columns = table.shape
     figure = new_figure(2.4 + 1.0 * columns, 0.9 + 0.32 * rows)

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 @contextmanager
-def prefetched(items: Iterator[T], count: int = 2) -> Iterator[Iterator[T]]:
+def prefetched(items: Iterator[T], count: int) -> Iterator[Iterator[T]]:
     """The same endless items, of which a thread computes the next ``count`` in advance."""
 
     def handed_out() -> Iterator[T]:

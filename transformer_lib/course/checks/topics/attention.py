@@ -36,12 +36,12 @@ def mask_of_heads(heads: int, queries: int, keys: int, random: torch.Generator) 
     return random_mask((heads, 1, queries, keys), random).transpose(0, 1)
 
 
-def in_steps(x: Tensor, step: float = 0.25) -> Tensor:
-    """Rounded to multiples of a power of two, so that sums of products are exact.
+def in_steps(x: Tensor) -> Tensor:
+    """Rounded to multiples of ¼, a power of two, so that sums of products are exact.
 
     Large scores would else differ between two right answers by what rounding makes of them.
     """
-    return (x / step).round() * step
+    return (4 * x).round() / 4
 
 
 def _attention_cases(random: torch.Generator) -> dict[str, Case]:
