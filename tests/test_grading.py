@@ -679,7 +679,8 @@ def test_a_damaged_result_is_graded_again(tmp_path):
     stored = StoredResult(tmp_path, "small", "small", "ada")
     stored.path.parent.mkdir(parents=True)
     key = Key("work", {"test": "first form"})
-    for text in ("{}", '{"cells": "work"}', '{"cells": "work", "result": 3}', "[]", "{"):
+    unjudged = json.dumps({"cells": "work", "result": asdict(Result())})
+    for text in ("{}", '{"cells": "work"}', '{"cells": "work", "result": 3}', unjudged, "[]", "{"):
         stored.path.write_text(text)
         assert stored.read() is None
         assert not stored.is_entered(key)

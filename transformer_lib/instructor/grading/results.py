@@ -68,7 +68,7 @@ class StoredResult:
     def read(self, key: Key | None = None) -> Result | None:
         """The result, if there is one, and if it is for this key."""
         data = self._load()
-        if not data or (key is not None and not key.is_of(data)):
+        if "judged" not in data or (key is not None and not key.is_of(data)):
             return None
         try:
             return Result.from_json(data["result"])
