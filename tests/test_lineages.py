@@ -374,6 +374,25 @@ def test_kyubyong_needs_one_vocabulary():
         kyubyong.build(Sizes(src_vocab_size=9, tgt_vocab_size=10))
 
 
+def test_kyubyongs_training_arithmetic():
+    logits, labels = torch.randn(6, 9), torch.tensor([4, 5, 3, 8, PAD, PAD])
+    p = softmax(logits.numpy())
+    smoothed = 0.9 * np.eye(9)[labels] + 0.1 / 9
+    per_token = -(smoothed * np.log(p)).sum(axis=1)
+    expected = per_token[:4].sum() / (4 + 1e-7)
+    assert kyubyong.mean_loss(logits, labels).item() == pytest.approx(expected, abs=1e-9)
+
+    for step in (1, 50, 4000, 9000):
+        expected = 3e-4 * 4000**0.5 * min(step * 4000**-1.5, step**-0.5)
+        assert kyubyong.learning_rate(step, 3e-4, 4000) == pytest.approx(expected, rel=1e-12)
+    assert kyubyong.learning_rate(4000, 3e-4, 4000) == pytest.approx(3e-4)
+
+    assert kyubyong.shifted([7, 8], [5, 6]) == ([7, 8, EOS], [BOS, 5, 6], [5, 6, EOS])
+    assert kyubyong.is_kept([4] * 9, [4] * 3, maxlen=10)
+    assert not kyubyong.is_kept([4] * 3, [4] * 10, maxlen=10)
+    assert (PAD, BOS, EOS) == (0, 2, 3)  # <pad> <unk> <s> </s>
+
+
 def test_every_mistake_of_a_lineage_is_in_the_bank():
     known = {mistake.id for mistake in bank()}
     for lineage in LINEAGES.values():

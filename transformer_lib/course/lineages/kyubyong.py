@@ -3,7 +3,7 @@
 import math
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from transformer_lib.course.lineages.lineage import Lineage, Sizes, attention_with_dropout
@@ -19,7 +19,9 @@ from transformer_lib.model import (
 from transformer_lib.model.masks import Mask, causal_mask
 from transformer_lib.model.positional_encoding import Start
 from transformer_lib.model.transformer import build_stacks
-from transformer_lib.vocabulary import PAD
+from transformer_lib.training.loss import label_smoothed_cross_entropy
+from transformer_lib.training.schedule import noam_rate
+from transformer_lib.vocabulary import BOS, EOS, PAD
 
 BLOCKED = -(2.0**32) + 1.0
 
@@ -102,6 +104,31 @@ def _without_padding(
     gradient = gradient.clone()
     gradient[PAD] = 0.0
     return gradient
+
+
+def shifted(src: list[int], tgt: list[int]) -> tuple[list[int], list[int], list[int]]:
+    """What the encoder reads, what the decoder reads, and what it should predict."""
+    return [*src, EOS], [BOS, *tgt], [*tgt, EOS]
+
+
+def is_kept(src: list[int], tgt: list[int], maxlen: int) -> bool:
+    """Whether neither sentence, with its ``</s>``, is above ``maxlen``; other pairs are dropped."""
+    return max(len(src), len(tgt)) + 1 <= maxlen
+
+
+def mean_loss(
+    logits: Float[Tensor, "tokens vocab_size"],
+    labels: Int[Tensor, " tokens"],
+    smoothing: float = 0.1,
+) -> Float[Tensor, ""]:
+    """Σ of cross-entropy against (1 − ε)·onehot + ε/V over real tokens / (their count + 10⁻⁷)."""
+    total = label_smoothed_cross_entropy(logits, labels, smoothing)
+    return total / ((labels != PAD).sum() + 1e-7)
+
+
+def learning_rate(step: int, base: float, warmup_steps: int) -> float:
+    """base·w^0.5·min(step·w^−1.5, step^−0.5), which peaks at ``base``; steps from 1."""
+    return base * warmup_steps**0.5 * noam_rate(step, 1, warmup_steps)
 
 
 LINEAGE = Lineage(
