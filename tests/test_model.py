@@ -24,6 +24,7 @@ from transformer_lib.model import (
     num_parameters,
 )
 from transformer_lib.model.dropout import Dropout
+from transformer_lib.model.masks import causal_mask
 from transformer_lib.model.rnn import LSTM
 from transformer_lib.model.seq2seq import evaluating
 from transformer_lib.vocabulary import BOS, PAD
@@ -239,6 +240,23 @@ def test_step_by_step_equals_all_at_once(name):
     for position in range(40):
         step = model.decode_step(tgt[:, position], state)
         torch.testing.assert_close(step, at_once[:, position], rtol=0, atol=1e-10)
+
+
+def test_a_cache_is_continued_in_pieces_only_with_a_mask():
+    model = MODELS["post"]()
+    memory, tgt = model.encode(random_tokens(3, 6)), random_tokens(3, 5)
+    x = model.tgt_embedding(tgt)
+    at_once = model.decoder(x, memory.states, memory.mask)
+
+    def pieces(tgt_mask):
+        caches = model.init_state(memory).caches
+        for piece, mask in ((x[:, :3], None), (x[:, 3:], tgt_mask)):
+            yield model.decoder(piece, memory.states, memory.mask, caches, mask)
+
+    seen = causal_mask(5)[..., 3:, :].expand(3, 1, 2, 5)
+    torch.testing.assert_close(torch.cat(list(pieces(seen)), 1), at_once, rtol=0, atol=1e-10)
+    with pytest.raises(ValueError, match="one position at a time"):
+        list(pieces(None))
 
 
 @every_model

@@ -13,6 +13,8 @@ c = get_config()
 GRADER = os.environ.get("GRADER", "teacher")
 SETTINGS = Path(__file__).parent
 PASSED_ON = ("COURSE", "EXCHANGE")
+# PyTorch takes all cores for each user, and threads that wait for others' slow everybody down.
+THREADS = "1"
 
 
 def set_up(spawner):
@@ -20,6 +22,7 @@ def set_up(spawner):
     kind = "grader" if spawner.user.name == GRADER else "student"
     folders = os.pathsep.join(str(SETTINGS / name) for name in (kind, "everybody"))
     given = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+    given["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS") or THREADS
     spawner.environment = {**spawner.environment, **given, "JUPYTER_CONFIG_PATH": folders}
 
 

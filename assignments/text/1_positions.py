@@ -14,10 +14,10 @@
 # %% [markdown]
 # # Assignment 1 · Positions and embeddings
 #
-# The chapters built the paper's positions. Other models have others: offsets instead of places,
-# tables that are learned, positions between the whole numbers. You build three of them, draw the
-# sinusoids with a base of your own, and answer two questions. Chapters 3 and 4 are what you need.
-# Allow about three hours.
+# In the chapters you built the paper's positional encoding. Other models encode positions in other
+# ways: by relative offsets, by tables that are learned, by positions between the whole numbers. You
+# build three such encodings, draw the sinusoids with a base of your own, and answer two questions.
+# You need chapters 3 and 4. Allow about three hours.
 #
 # | task | what | points |
 # |---|---|---|
@@ -28,10 +28,10 @@
 # | 5 | a base of your own | 8 |
 # | 6 | two questions | 6 |
 #
-# **How it works.** Write your code where it says `# your code`. Run the cell below it: `check(…)`
-# tries your function on new numbers each time and tells you what is wrong, if something is. Where
-# there is no `check`, the visible test looks at a few things only: add tests of your own. The
-# grader runs the same and more.
+# **How it works.** Write your code where it says `# your code`. Then run the cell below it:
+# `check(…)` tries your function on new numbers each time and tells you what is wrong, if anything
+# is. Where there is no `check`, the visible test looks at a few things only, so add tests of your
+# own. The grader runs the same tests and more.
 #
 # Hand in this one notebook, and do not rename it; `transformer-lib verify-submission
 # positions.ipynb` says whether it can be graded.
@@ -46,8 +46,8 @@ from transformer_lib.checks import check, run_test
 from transformer_lib.personal import personal_number
 
 # %% [markdown]
-# Some tasks are about numbers of your own. They come from your user name, the one under which you
-# hand in: put it between the quotes. (Working by yourself? Any name will do.)
+# Some tasks use numbers of your own, which are computed from your user name: the one under which
+# you hand in. Put it between the quotes. (If you work by yourself, any name will do.)
 
 # %% personal=true
 COHORT = "self-study"
@@ -58,9 +58,10 @@ NUMBER
 # %% [markdown]
 # ## 1 · Scores with relative positions (7 points)
 #
-# Instead of adding positions to the words, one can tell attention *how far apart* two of them are
+# Instead of adding positions to the words, you can tell attention *how far apart* two words are
 # (Shaw et al. 2018, equation 4). A table has a row for each offset of the key from the query, from
-# −r to r, its *reach*; offsets beyond that share the outermost rows. The score of query *i* and key
+# −r to r, where r is the *reach* of the table; larger offsets share the outermost rows. The score
+# of query *i* and key
 # *j* is
 #
 # $$s_{ij} = \frac{q_i \cdot \left(k_j + a_{\text{clip}(j - i,\,-r,\,r)}\right)}{\sqrt{d_k}}$$
@@ -100,11 +101,13 @@ expect(relative_scores(one, torch.zeros_like(one), table), rows, "only the offse
 # ## 2 · Three tables in one sum (2 points)
 #
 # BERT reads two sentences at once and has to tell them apart. Its first layer adds three rows for
-# each token, one each from a table of words, a table of positions, and a table of two *segments*,
-# the first and the second sentence. `tokens` and `segments` are (batch, length), the tables
-# (vocab_size, d_model), (max_len, d_model), of which a sentence uses the first rows, and (2,
-# d_model); there is no factor √d_model in BERT. (Its norm and dropout come after that and are left
-# out.)
+# each token: one from a table of words, one from a table of positions, and one from a table of two
+# *segments*, the first and the second sentence.
+#
+# `tokens` and `segments` are (batch, length). `table` is (vocab_size, d_model); `positions` is
+# (max_len, d_model), and a sentence uses its first rows; `segment_table` is (2, d_model). Return
+# the sum, (batch, length, d_model). BERT has no factor √d_model. (Its norm and dropout come after
+# the sum and are left out here.)
 
 # %% answer="embed_with_segments"
 def embed_with_segments(tokens, segments, table, positions, segment_table):
@@ -122,9 +125,10 @@ verdict
 # %% [markdown]
 # ## 3 · Positions that are learned (4 points)
 #
-# `add_learned_positions(x, table, start)` adds to `x` (batch, length, d_model) the rows of `table`
-# (max_len, d_model) from `start` on: when a decoder makes its sixth word, `x` is one position long
-# and `start` is 5. Past the end of the table, use its last row.
+# Write `add_learned_positions(x, table, start)`. It returns `x`, (batch, length, d_model), plus the
+# rows of `table`, (max_len, d_model), from row `start` on. For example, when a decoder writes its
+# sixth word, `x` is one position long and `start` is 5. Past the end of the table, use its last
+# row.
 
 # %% answer="add_learned_positions"
 def add_learned_positions(x, table, start):
@@ -145,10 +149,11 @@ verdict
 #
 # A model has been trained on texts of up to `trained` tokens and is then given a longer one.
 # **Position interpolation** (Chen et al. 2023, for rotary positions) keeps all positions within the
-# range of the training: they are multiplied by trained / length, so that the last one stays below
-# `trained`. A text that is not longer keeps its positions. Write `interpolated_encoding(length,
-# d_model, trained)`, (length, d_model) in single precision (float32), with the paper's sines and
-# cosines at those positions:
+# range seen in training: they are multiplied by trained / length, so that the last one stays below
+# `trained`. A text of at most `trained` tokens keeps its positions.
+#
+# Write `interpolated_encoding(length, d_model, trained)`. It returns a table, (length, d_model) in
+# single precision (float32), with the paper's sines and cosines at those positions:
 #
 # $$PE_{p,\,2i} = \sin\left(p / 10000^{2i/d_{model}}\right) \qquad
 # PE_{p,\,2i+1} = \cos\left(p / 10000^{2i/d_{model}}\right)$$
@@ -201,21 +206,26 @@ for (length, width, trained), says in cases.items():
 # ## 5 · A base of your own (8 points, graded by hand)
 #
 # Let *B* be 1,000 plus ten times the last four digits of your `NUMBER`. Take 400 positions of 256
-# channels. For each of the bases 10², 10³, 10⁴, 10⁵ and *B*, compute the dot products of position 0
-# with all positions, and find the first distance at which the product is below half of its value at
-# distance 0. Draw two panels: the products over the distance, a line for 10⁴ and one for *B*; and
-# the five distances over the base, both axes logarithmic, with your *B* marked. Below, give your
-# *B* and its distance, explain with the formula why the lines have their shape, and say how the
-# distance grows with the base: as roughly what power, as far as five points tell, and why.
+# channels.
+#
+# 1. For each of the bases 10², 10³, 10⁴, 10⁵ and *B*, compute the dot products of position 0 with
+#    all positions, and find the first distance at which the product is below half of its value at
+#    distance 0.
+# 2. Draw two panels. One shows the products over the distance, with a line for 10⁴ and a line for
+#    *B*; the other shows the five distances over the base, both axes logarithmic, with your *B*
+#    marked.
+# 3. In the text cell below, give your *B* and its distance, and explain with the formula why the
+#    lines have their shape. Say how the distance grows with the base: roughly as what power, as far
+#    as five points can tell, and why.
 #
 # ### BEGIN MARK SCHEME
 # | points | for |
 # |---|---|
 # | 2 | cell 1: both panels, axes labeled, with the student's own base, {{ f"{1000 + 10 * (NUMBER % 10_000):,}" }} |
 # | 2 | cell 1: the five distances are right for these bases, the first ones below half |
-# | 1 | the distance for *B* in the text is that of the student's own figure |
+# | 1 | the distance for *B* in the text agrees with the student's own figure |
 # | 1 | the product is the sum of cos(distance · frequency): only the distance counts; fast waves cancel |
-# | 2 | about the root: tenfold base, about threefold distance (5, 17, 53; then 122, the line ripples); frequencies lie evenly on a logarithmic scale, so half of them have turned when distance² is of the size of the base |
+# | 2 | about the square root: tenfold base, about threefold distance (5, 17, 53; then 122, the line ripples); frequencies lie evenly on a logarithmic scale, so half of them have turned when distance² is of the size of the base |
 # ### END MARK SCHEME
 
 # %% manual="base_figure" points=4
@@ -244,29 +254,31 @@ print({f"{base:,.0f}": distance for base, distance in zip(bases, distances, stri
 ### END SOLUTION
 
 # %% [markdown] manual="base_words" points=4
-# My B is 60,890 and its distance 109. The product of two positions p and q is
-# the sum of sin(pω)·sin(qω) + cos(pω)·cos(qω) = cos((p − q)ω) over all frequencies ω, so it depends
-# on the distance alone. At distance 0 all 128 terms are 1. The fast waves are out of step after a
-# few positions and cancel; the slow ones still agree, so the line falls quickly at first and then
+# My B is 60,890 and its distance 109. The product of two positions p and q is the sum of
+# sin(pω)·sin(qω) + cos(pω)·cos(qω) = cos((p − q)ω) over all frequencies ω, so it depends on the
+# distance alone. At distance 0 all 128 terms are 1. The fast waves are out of step after a few
+# positions and cancel; the slow ones still agree, so the line falls quickly at first and then
 # slowly, with ripples. From 10² to 10⁴ each tenfold base makes the distance about three times as
-# large, which is a power of a half: √10 is 3.2. The frequencies lie evenly on a logarithmic scale
-# from 1 to 1/base, and a wave has left its place when distance · ω is about 1. Half of the waves
-# have done so when the distance is the root of the base, but for a factor. The step to 10⁵ is
-# smaller: there the line touches the half early, in one of its ripples, so I would not trust the
-# first crossing to better than that.
+# large, which is a power of one half: √10 is 3.2. The frequencies are spaced evenly on a
+# logarithmic scale from 1 to 1/base, and a wave is out of step when distance · ω is about 1. Half
+# of the waves are out of step when the distance is the square root of the base, up to a factor. The
+# step to 10⁵ is smaller: there the line falls below half early, in one of its ripples, so I would
+# not trust the first crossing to better than that.
 
 # %% [markdown] question="q_questions"
 # ## 6 · Two questions (6 points, graded by hand)
 #
 # **a.** A friend multiplies the *sum* of embedding and position by √d_model instead of the
-# embedding alone. The table starts at a standard deviation of 1/√d_model, and d_model is 16 times
-# the sum of the digits of your `NUMBER`. Give the sizes (root mean squares) of word and position in
-# both sums, as numbers, and say which of the two is hard to recover from your friend's sum.
+# embedding alone. The embedding table starts with a standard deviation of 1/√d_model, and d_model
+# is 16 times the sum of the digits of your `NUMBER`. Give the sizes (root mean squares) of the word
+# and of the position in both sums, as numbers, and say which of the two is hard to recover from
+# your friend's sum.
 #
 # **b.** You have a translator with relative positions of reach 16 (task 1), one with a learned
 # table of 64 rows (task 3) and one with sinusoids, all trained on sentences of up to 40 tokens. A
-# sentence of 80 arrives. For each of the three: what happens technically, and what do you expect of
-# its quality? Which of your three expectations are you least sure of, and how would you test it?
+# sentence of 80 arrives. For each of the three: what happens technically, and what quality do you
+# expect of the translation? Which of your three expectations are you least sure of, and how would
+# you test it?
 #
 # ### BEGIN MARK SCHEME
 # | points | for |
@@ -283,7 +295,7 @@ print({f"{base:,.0f}": distance for base, distance in zip(bases, distances, stri
 # **a.** With a sum of 40, d_model is 640. A number of the table has size 1/√640 = 0.040; times √640
 # it is 1, beside a position of 0.71: both can be read. My friend's sum has the word at 1, too, but
 # the position at 0.71 · √640 = 17.9. The word is a nineteenth of the whole, and the model has to
-# find out which word it is from the last digits, so to say.
+# find out which word it is from the last digits, so to speak.
 
 # %% [markdown] manual="longer" points=3
 # **b.** With relative positions every offset beyond 16 has a row that was trained, so nothing new
@@ -292,8 +304,8 @@ print({f"{base:,.0f}": distance for base, distance in zip(bases, distances, stri
 # sinusoids can be computed for all positions, but the slow channels have values that never
 # occurred. I am least sure of the first: the model has never seen a word with so many others at the
 # far end, and the softmax is spread over twice as many keys. I would translate the same sentences
-# alone and after forty tokens of another one, with three seeds, and compare.
+# alone and after forty tokens of another sentence, with three seeds, and compare.
 
 # %% [markdown]
-# Done? Run everything once from the top (*Restart Kernel and Run All Cells*), save, and let
-# `transformer-lib verify-submission positions.ipynb` look at the file before you hand it in.
+# Done? Run everything once from the top (*Restart Kernel and Run All Cells*), save, and run
+# `transformer-lib verify-submission positions.ipynb` before you hand in the file.

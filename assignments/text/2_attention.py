@@ -21,8 +21,8 @@
 #
 # Attention as today's models use it: a window, with a few tokens that every position sees; scores
 # that cannot grow without limit; prefixes; keys and values that heads share. You build these from
-# matrix products and a softmax, and count what they save. Chapters 5 to 7 are what you need. Allow
-# about three hours.
+# matrix products and a softmax, and count what they save. You need chapters 5 to 7. Allow about
+# three hours.
 #
 # | task | what | points |
 # |---|---|---|
@@ -33,14 +33,14 @@
 # | 5 | three masks on scores of your own | 4 |
 # | 6 | two questions | 6 |
 #
-# **How it works.** Write your code where it says `# your code`. Run the cell below it: `check(…)`
-# tries your function on new numbers each time and tells you what is wrong, if something is. Where
-# there is no `check`, the visible test looks at a few things only: add tests of your own. The
-# grader runs the same and more.
+# **How it works.** Write your code where it says `# your code`. Then run the cell below it:
+# `check(…)` tries your function on new numbers each time and tells you what is wrong, if anything
+# is. Where there is no `check`, the visible test looks at a few things only, so add tests of your
+# own. The grader runs the same tests and more.
 #
-# Use `torch`'s basic operations, not its ready-made attention; the grader notes it if you call
-# that. Hand in this one notebook, and do not rename it; `transformer-lib verify-submission
-# attention.ipynb` says whether it can be graded.
+# Use `torch`'s basic operations, not its ready-made attention. The grader notes any call of a
+# ready-made function. Hand in this one notebook, and do not rename it; `transformer-lib
+# verify-submission attention.ipynb` says whether it can be graded.
 
 # %%
 import math
@@ -54,8 +54,8 @@ from transformer_lib.personal import personal_number
 from transformer_lib.plots.measurements import heat_map
 
 # %% [markdown]
-# Some tasks are about numbers of your own. They come from your user name, the one under which you
-# hand in: put it between the quotes. (Working by yourself? Any name will do.)
+# Some tasks use numbers of your own, which are computed from your user name: the one under which
+# you hand in. Put it between the quotes. (If you work by yourself, any name will do.)
 
 # %% personal=true
 COHORT = "self-study"
@@ -69,9 +69,11 @@ NUMBER
 # Long texts make attention expensive: every position looks at all earlier ones. A window lets a
 # position look at itself and at the `width` − 1 positions before it. Models that write long texts
 # turned out to break down once the very first tokens leave the window, so these stay visible to
-# every position (Xiao et al. 2024). Write `global_window_mask(length, width, num_global)`, of shape
-# (1, 1, length, length), True where a query may look: within the window, or at one of the first
-# `num_global` positions, and never into the future.
+# every position (Xiao et al. 2024).
+#
+# Write `global_window_mask(length, width, num_global)`. It returns a mask of shape (1, 1, length,
+# length), True where a query may look: within the window, or at one of the first `num_global`
+# positions, and never into the future.
 
 # %% answer="global_window_mask"
 def global_window_mask(length, width, num_global):
@@ -102,9 +104,11 @@ expect(global_window_mask(7, 3, 2), band, "the last query sees 3 + 2")
 #
 # Scores that grow during training make a softmax that is nearly one-hot. Gemma 2 caps them
 # smoothly: after the division by √d_k each score *s* becomes cap · tanh(s / cap), and then the
-# softmax is taken. Return the output and the weights. `mask` is `None` or a boolean tensor that can
-# be broadcast to (batch, heads, queries, keys), True where a query may look. A query that may look
-# at no key at all gets weights of zero and an output of zero.
+# softmax is taken.
+#
+# Return the output and the weights. `mask` is `None` or a boolean tensor that can be broadcast to
+# (batch, heads, queries, keys), True where a query may look. A query that may look at no key at all
+# gets weights of zero and an output of zero.
 
 # %% answer="capped_attention" ready_made="scaled_dot_product_attention multi_head_attention_forward"
 def capped_attention(query, key, value, mask, cap):
@@ -140,8 +144,9 @@ for factor, cap, says in ((1, 1e4, "without an effect"), (1000, 30.0, "of large 
 #
 # A decoder-only model can read a question in both directions and writes its answer from left to
 # right. Write `prefix_mask(prefix_lengths, length)`: `prefix_lengths`, (batch,), says how many of
-# the `length` positions of each row are the question. Every position may look at the question;
-# apart from that, none looks into the future. The shape is (batch, 1, length, length).
+# the `length` positions of each row are the question. Return a mask of shape (batch, 1, length,
+# length), True where a query may look. Every position may look at the whole question; apart from
+# that, no position may look into the future.
 
 # %% answer="prefix_mask"
 def prefix_mask(prefix_lengths, length):
@@ -184,12 +189,13 @@ expect(prefix_mask(torch.tensor([*lengths]), 6), torch.cat(masks), "three in one
 #
 # Write `GroupedQueryAttention(d_model, num_heads, num_groups)` with four `nn.Linear` layers, with
 # bias, called `query`, `key`, `value` and `output`. Each head has d_k = d_model / num_heads
-# channels; `query` makes `num_heads` heads, `key` and `value` only `num_groups`, and adjacent query
-# heads share one of them. Calling it as `module(x, memory, mask)` projects `x` (batch, queries,
-# d_model) to queries and `memory` (batch, keys, d_model) to keys and values, attends (without a
-# cap), puts the heads together and projects the result to the shape of `x`. The mask is (batch, 1,
-# queries, keys), True where a key may be attended to, or None; the heads of a query that may see
-# nothing give zero.
+# channels. `query` makes `num_heads` heads, `key` and `value` make only `num_groups` heads each,
+# and adjacent query heads share a key head and a value head.
+#
+# A call `module(x, memory, mask)` projects `x` (batch, queries, d_model) to queries and `memory`
+# (batch, keys, d_model) to keys and values, attends (without a cap), puts the heads together and
+# projects the result to the shape of `x`. The mask is (batch, 1, queries, keys), True where a key
+# may be attended to, or None; the heads of a query that may see nothing give zero.
 
 # %% answer="GroupedQueryAttention" ready_made="scaled_dot_product_attention multi_head_attention_forward"
 class GroupedQueryAttention(nn.Module):
@@ -264,10 +270,11 @@ expect(
 ### END HIDDEN TESTS
 
 # %% [markdown]
-# With as many groups as heads it is multi-head attention. So the grader loads weights into your
-# module and into PyTorch's own `nn.MultiheadAttention` and compares. You can do the same: the rows
-# of its `in_proj_weight` are those of `query`, `key` and `value`, one after the other. The test
-# below cannot tell which heads share which keys, nor what the mask does: there is no `check` here.
+# With as many groups as heads, this is ordinary multi-head attention. So the grader loads the same
+# weights into your module and into PyTorch's own `nn.MultiheadAttention`, and compares the outputs.
+# You can do the same: the rows of its `in_proj_weight` are those of `query`, `key` and `value`, one
+# after the other. There is no `check` for this task, and the test below cannot tell which heads
+# share which keys, nor what the mask does.
 
 # %% test="test_grouped_attention" points=6
 def test_shape():
@@ -341,22 +348,23 @@ expect(
 # %% [markdown] question="q_masks"
 # ## 5 · Three masks on scores of your own (4 points, graded by hand)
 #
-# With your `NUMBER` as the seed, draw random queries and keys for 12 positions of 16 channels, the
-# queries three times as large as `torch.randn` gives them, and values of any kind. Compute the
-# weights with your `capped_attention`: without a mask, with a prefix of 5, and with a window of 3
-# and one global token, each with a cap of 50 and with a cap of 1. Show the three with cap 50 as
-# heat maps side by side, axes labeled (`heat_map(axes, weights, "weight", vmin=0, vmax=1)` helps,
-# in `plt.subplots(1, 3, layout="constrained")`). Print for all six the mean over the rows of the
-# entropy −Σ w ln w, where 0 · ln 0 counts as 0. Below, give your seed and the six entropies.
-# Explain the order of the masks (or why yours differs) by how many keys a row can see,
-# and the effect of the cap by what it does to your largest score. With the window and cap 50, for
-# which row is the entropy furthest below ln n, where n is the number of keys that it can see, and
-# which scores make it so?
+# 1. With your `NUMBER` as the seed, draw random queries and keys for 12 positions of 16 channels,
+#    the queries three times as large as `torch.randn` gives them, and values of any kind.
+# 2. Compute the weights with your `capped_attention`: without a mask, with a prefix of 5, and with
+#    a window of 3 and one global token, each with a cap of 50 and with a cap of 1.
+# 3. Show the three with cap 50 as heat maps side by side, axes labeled (`heat_map(axes, weights,
+#    "weight", vmin=0, vmax=1)` helps, in `plt.subplots(1, 3, layout="constrained")`).
+# 4. For all six, print the mean over the rows of the entropy −Σ w ln w, where 0 · ln 0 counts as 0.
+#
+# In the text cell below, give your seed and the six entropies. Explain the order of the masks (or
+# why yours differs) by how many keys a row can see, and the effect of the cap by what it does to
+# your largest score. With the window and cap 50, for which row is the entropy furthest below ln n,
+# where n is the number of keys that this row can see, and which scores make it so?
 #
 # ### BEGIN MARK SCHEME
 # | points | for |
 # |---|---|
-# | 1 | cell 1: three maps of the same scores, with the student's own seed ({{ NUMBER }}), labeled, one color scale; the band with its first column and the block with its triangle are right |
+# | 1 | cell 1: three maps of the same scores, with the student's own seed ({{ NUMBER }}), labeled, one color scale; the window's band and first column, and the prefix's block and triangle, are right |
 # | 1 | cell 1: the six entropies are those of the student's own weights, and 0 · ln 0 counts as 0 |
 # | 1 | at most ln n for n visible keys, hence the order; a cap of 1 leaves scores between −1 and 1, so weights differ by less than e² and entropies are near ln n |
 # | 1 | the row with the largest gap, and its scores, are right for the student's seed |
@@ -391,12 +399,12 @@ print(f"row {row}: {gap[row]:.2f} below ln {seen[row].sum()}, scores {scores[row
 
 # %% [markdown] manual="masks_words" points=2
 # My seed is 275989. The entropies are 0.74, 0.46 and 0.36 with cap 50 and 2.18, 1.63 and 0.91 with
-# cap 1, for no mask, the prefix and the window. A row that sees n keys has an
-# entropy of at most ln n, reached if all weights are equal. Without a mask all rows see 12 keys
-# (ln 12 = 2.48). With the prefix the first five rows see 5 and the others 6 to 12, so the mean is
-# lower. In the window no row sees more than 4, the first ones fewer (the very first sees only
-# itself, and has an entropy of 0), so it is the lowest. With cap 50 my scores hardly change, and a
-# few large ones take most of the weight. With cap 1 no score is beyond 1 any more, so within a row
+# cap 1, for no mask, the prefix and the window. A row that sees n keys has an entropy of at most ln
+# n, reached if all weights are equal. Without a mask all rows see 12 keys (ln 12 = 2.48). With the
+# prefix the first five rows see 5 and the others 6 to 12, so the mean is lower. In the window no
+# row sees more than 4, the first ones fewer (the very first sees only itself, and has an entropy of
+# 0), so the window's mean is the lowest. With cap 50 my scores hardly change, and a few large ones
+# take most of the weight. With cap 1 no score is larger than 1 in absolute value, so within a row
 # no weight is more than e² times another: all rows come close to ln n. The row furthest below its
 # limit is row 6, 1.38 below ln 4: one of its scores, 7.2, is far above the others (−1.0, −3.6 and
 # −10.6), so it takes nearly everything.
@@ -404,15 +412,15 @@ print(f"row {row}: {gap[row]:.2f} below ln {seen[row].sum()}, scores {scores[row
 # %% [markdown] question="q_questions"
 # ## 6 · Two questions (6 points, graded by hand)
 #
-# **a.** Let *n* be 1,000 plus the last three digits of your `NUMBER`. How many pairs (query,
-# key) does a causal mask allow for *n* tokens, and how many a window of 64 with 4 global tokens?
-# Give the formulas and both numbers. The mask of task 1, applied to all scores as in task 2, saves
-# none of this work: why, and what would a program have to do instead?
+# **a.** Let *n* be 1,000 plus the last three digits of your `NUMBER`. How many pairs (query, key)
+# does a causal mask allow for *n* tokens, and how many does a window of 64 with 4 global tokens
+# allow? Give the formulas and both numbers. The mask of task 1, applied to all scores as in task 2,
+# saves none of this work: why, and what would a program have to do instead?
 #
 # **b.** A colleague replaces cap · tanh(s / cap) by `clamp(-cap, cap)`, “because it is the same and
 # cheaper”. Compare the two, and their gradients, at s = 0, at s = cap (with clamp: just below it
-# and just above) and at s = 3 · cap. What could go wrong in training with the colleague's, and what
-# experiment would show it?
+# and just above) and at s = 3 · cap. What could go wrong in training with the colleague's version,
+# and what experiment would show it?
 #
 # ### BEGIN MARK SCHEME
 # | points | for |
@@ -428,20 +436,20 @@ print(f"row {row}: {gap[row]:.2f} below ln {seen[row].sum()}, scores {scores[row
 # %% [markdown] manual="cost" points=3
 # **a.** My n is 1,989. Causal: n(n + 1)/2 = 1,979,055 pairs. Window: row i (from 0) sees min(i + 1,
 # 64) keys of its window, and those of the first 4 that lie outside: none up to row 63, then i − 63,
-# at most 4. The first 64 rows have 2,080, the other 1,925 have 64 each and 4 more but for the first
-# three of them (1, 2, 3): 1,925 · 68 − 6 = 130,894. Together 132,974, a fifteenth. The mask saves
-# nothing, because `query @ key.T` computes all pairs first, and then most are overwritten. One has
-# to compute only the products within the window, block by block along the diagonal, and those with
-# the four first keys.
+# at most 4. The first 64 rows have 2,080, the other 1,925 have 64 each and 4 more, except the first
+# three of them, which have 1, 2 and 3 more: 1,925 · 68 − 6 = 130,894. Together 132,974, a
+# fifteenth. The mask saves nothing, because `query @ key.T` computes all pairs first, and then most
+# are overwritten. A program would have to compute only the products within the window, block by
+# block along the diagonal, and those with the four first keys.
 
 # %% [markdown] manual="cap" points=3
 # **b.** At 0 both are 0 with a gradient of 1. At s = cap, tanh gives 0.76 cap with a gradient of
 # 1 − 0.76² = 0.42; clamp gives cap, and its gradient is 1 below and 0 above. At 3 cap, tanh is at
 # 0.995 cap with a gradient of 0.01, clamp at cap with exactly 0. So with clamp a score that has
-# once gone beyond the cap gets no gradient any more and cannot come back by itself; with tanh it
+# once gone beyond the cap no longer gets a gradient and cannot come back by itself; with tanh it
 # gets a small one. I would train a small model with both, with a cap so low that many scores meet
 # it, five seeds each, and count at each step the share of scores beyond the cap, beside the loss.
 
 # %% [markdown]
-# Done? Run everything once from the top (*Restart Kernel and Run All Cells*), save, and let
-# `transformer-lib verify-submission attention.ipynb` look at the file before you hand it in.
+# Done? Run everything once from the top (*Restart Kernel and Run All Cells*), save, and run
+# `transformer-lib verify-submission attention.ipynb` before you hand in the file.

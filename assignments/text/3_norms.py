@@ -19,9 +19,9 @@
 # %% [markdown]
 # # Assignment 3 · Norms and residual connections
 #
-# Variants of what you built in chapters 8 and 9: layer norm in groups of channels, the backward
-# pass of RMSNorm, batch norm adapted to sentences, and two more places for a norm. Then you measure
-# what reaches the first layer, and plan an experiment. Allow about three hours.
+# Here you write variants of what you built in chapters 8 and 9: layer norm in groups of channels,
+# the backward pass of RMSNorm, batch norm adapted to sentences, and two more places for a norm.
+# Then you measure what reaches the first layer, and plan an experiment. Allow about three hours.
 #
 # | task | what | points |
 # |---|---|---|
@@ -32,14 +32,14 @@
 # | 5 | what reaches the first layer | 6 |
 # | 6 | plan an experiment | 4 |
 #
-# **How it works.** Write your code where it says `# your code`. Run the cell below it: `check(…)`
-# tries your function on new numbers each time and tells you what is wrong, if something is. Where
-# there is no `check`, the visible test looks at a few things only: add tests of your own. The
-# grader runs the same and more.
+# **How it works.** Write your code where it says `# your code`. Then run the cell below it:
+# `check(…)` tries your function on new numbers each time and tells you what is wrong, if anything
+# is. Where there is no `check`, the visible test looks at a few things only, so add tests of your
+# own. The grader runs the same tests and more.
 #
-# Use `torch`'s basic operations, not its ready-made norms; the grader notes those that you call.
-# Hand in this one notebook, and do not rename it; `transformer-lib verify-submission norms.ipynb`
-# says whether it can be graded.
+# Use `torch`'s basic operations, not its ready-made norms. The grader notes any call of a
+# ready-made one. Hand in this one notebook, and do not rename it; `transformer-lib
+# verify-submission norms.ipynb` says whether it can be graded.
 
 # %%
 import torch
@@ -51,8 +51,8 @@ from transformer_lib.plots.measurements import lines
 from transformer_lib.plots.notebook import show
 
 # %% [markdown]
-# Some tasks are about numbers of your own. They come from your user name, the one under which you
-# hand in: put it between the quotes. (Working by yourself? Any name will do.)
+# Some tasks use numbers of your own, which are computed from your user name: the one under which
+# you hand in. Put it between the quotes. (If you work by yourself, any name will do.)
 
 # %% personal=true
 COHORT = "self-study"
@@ -66,8 +66,8 @@ NUMBER
 # The channels of each position are divided into `num_groups` groups of neighbors, and each group is
 # normalized by its own mean and biased variance. `scale` and `shift` have one number per channel,
 # as in layer norm; `x` is (batch, length, d_model), and `eps` is added to the variance. (The group
-# norm of images, which chapter 8 mentions, also averages over the positions. Here each position
-# stands alone, as in layer norm, so that none sees another.)
+# norm of images, which chapter 8 mentions, also averages over the positions. Here each position is
+# normalized by itself, as in layer norm, so that none sees another.)
 
 # %% answer="group_norm" ready_made="group_norm layer_norm batch_norm rms_norm"
 def group_norm(x, scale, shift, num_groups, eps):
@@ -96,10 +96,12 @@ expect(got, expected, "not what PyTorch's group_norm gives", atol=1e-2)
 # %% [markdown]
 # ## 2 · The backward pass of RMSNorm (6 points)
 #
-# $y = \gamma\, x / r$ with $r = \sqrt{\frac1d \sum_i x_i^2 + \varepsilon}$; `scale` is $\gamma$,
-# and `upstream` is $\partial L/\partial y$; like `x` it is (batch, length, d_model). Return the
-# gradients with respect to `x`, of its shape, and to `scale`, (d_model,), without autograd, which
-# is off while your function runs; do not turn it on.
+# RMSNorm computes $y = \gamma\, x / r$ with $r = \sqrt{\frac1d \sum_i x_i^2 + \varepsilon}$.
+# `scale` is $\gamma$, and `upstream` is $\partial L/\partial y$, which is (batch, length, d_model)
+# like `x`.
+#
+# Return two gradients: with respect to `x`, of the shape of `x`, and with respect to `scale`,
+# (d_model,). Do not use autograd: it is off while your function runs, and must stay off.
 
 # %% answer="rms_norm_backward" ready_made="rms_norm layer_norm"
 def rms_norm_backward(x, upstream, scale, eps):
@@ -132,10 +134,13 @@ expect(got, expected, "not the gradients of PyTorch's rms_norm", atol=1e-4)
 # `real`, (batch, length), is True where a position is not padding. Each channel is normalized by
 # the mean and the biased variance over the *real* positions of the batch, ε = 10⁻⁵, then scaled and
 # shifted by the parameters `scale` and `shift`. The output at padding is ignored. Gradients flow
-# through mean and variance, as in every batch norm. In training it keeps `running = 0.9 · running +
-# 0.1 · batch`, of the mean (from 0) and of the *unbiased* variance (from 1), over real positions
-# again; in evaluation it uses these and does not change them. They are kept as numbers only: no
-# gradient flows back through them to earlier batches, or every batch so far would stay in memory.
+# through mean and variance, as in every batch norm.
+#
+# In training, the module keeps running averages, `running = 0.9 · running + 0.1 · batch`, of the
+# mean (starting at 0) and of the *unbiased* variance (starting at 1), again over real positions. In
+# evaluation it uses these averages and does not change them. Keep them as plain numbers: if
+# gradients could flow back through them to earlier batches, every batch so far would stay in
+# memory.
 
 # %% answer="MaskedBatchNorm" ready_made="batch_norm layer_norm instance_norm"
 class MaskedBatchNorm(nn.Module):
@@ -239,7 +244,7 @@ for says in (
 # %% [markdown]
 # ## 4 · Scaled post-norm, and a sandwich (4 points)
 #
-# `sublayer`, `norm` and `dropout` are functions of one tensor. DeepNorm (Wang et al. 2022) is
+# `sublayer`, `norm` and `dropout` are functions of one tensor. DeepNorm (Wang et al. 2022) is a
 # post-norm in which the residual path counts more: LayerNorm(α·x + dropout(Sublayer(x))).
 
 # %% answer="scaled_post_norm"
@@ -256,8 +261,8 @@ verdict
 ### END HIDDEN TESTS
 
 # %% [markdown]
-# Gemma 2 has two norms per sublayer: `norm_in` before it, `norm_out` on its output, both on the
-# branch. Dropout comes last on the branch. The residual path is free.
+# Gemma 2 has two norms per sublayer, both on the branch: `norm_in` before the sublayer and
+# `norm_out` on its output. Dropout comes last on the branch. There is no norm on the residual path.
 
 # %% answer="sandwich"
 def sandwich(x, sublayer, norm_in, norm_out, dropout):
@@ -275,25 +280,35 @@ verdict
 # %% [markdown] question="q_gradient"
 # ## 5 · What reaches the first layer (6 points, graded by hand)
 #
-# Build stacks of N = 2, 4, 8, 16 and 32 sublayers, each a linear layer of width 64 without bias
-# (weights by `nn.init.xavier_uniform_`) and a ReLU. Combine them in three ways: one after the other
-# without a residual connection; with your `scaled_post_norm` and α = 1; and with it and α = N^¼,
-# which is DeepNorm's α for N sublayers (its smaller weights are left out here). Use `nn.LayerNorm`
-# and no dropout. Send one random batch of 32 vectors through, take the mean squared difference to
-# random targets as the loss (batch, targets and weights are the same for the three ways), run the
-# backward pass, and note the norms of the gradients at the **first** sublayer's weights and at the
-# **last** one's. Repeat this with three seeds, the first of which is your `NUMBER`, and draw the
-# mean of the first sublayer's norm over the depth, one line for each way of combining, both axes
-# logarithmic (`show(lines(series, labels, "xy"), "…")` helps, where `series` is `{name: (xs, ys)}`,
-# with a sentence that replaces the picture). Below, give your seed and, for the three ways at 32
-# sublayers, both norms as means over the seeds.
+# **Measure.** Build stacks of N = 2, 4, 8, 16 and 32 sublayers, each a linear layer of width 64
+# without bias (weights by `nn.init.xavier_uniform_`) and a ReLU. Combine them in three ways:
 #
-# What does the figure show, and why? Without a residual connection, is the gradient small at the
-# first sublayer only? In chapter 9 post-norm gave the *top* layer more; here it is the other way
-# round: what do these sublayers do that those did not? (What have their outputs in common, and what
-# becomes of it in the norm?) The authors say that α and the smaller weights together bound how much a
-# training step changes what the stack returns. What does α alone do to the gradients here, and why
-# can your numbers not say whether it would be enough for training?
+# - one after the other, without a residual connection;
+# - with your `scaled_post_norm` and α = 1;
+# - with your `scaled_post_norm` and α = N^¼, which is DeepNorm's α for N sublayers (DeepNorm's
+#   smaller weights are left out here).
+#
+# Use `nn.LayerNorm` and no dropout. Send one random batch of 32 vectors through the stack, and take
+# as the loss the mean squared difference between the output and random targets (batch, targets and
+# weights are the same for the three ways). Run the backward pass, and note the norms of the
+# gradients at the **first** sublayer's weights and at the **last** one's. Repeat this with three
+# seeds, the first of which is your `NUMBER`.
+#
+# **Draw** the mean of the first sublayer's norm over the depth, one line for each way of combining,
+# both axes logarithmic (`show(lines(series, labels, "xy"), "…")` helps, where `series` is `{name:
+# (xs, ys)}`, and `"…"` is a sentence that describes the picture).
+#
+# **Report** in the text cell below your seed and, for the three ways at 32 sublayers, both norms as
+# means over the seeds. Then answer:
+#
+# - What does the figure show, and why?
+# - Without a residual connection, is the gradient small at the first sublayer only?
+# - In chapter 9 post-norm gave the *top* layer more; here it is the other way around. What do these
+#   sublayers do that those did not? (What do their outputs have in common, and what becomes of it
+#   in the norm?)
+# - The authors say that α and the smaller weights together bound how much a training step changes
+#   what the stack returns. What does α alone do to the gradients here, and why can your numbers not
+#   say whether it would be enough for training?
 #
 # ### BEGIN MARK SCHEME
 # | points | for |
@@ -351,7 +366,8 @@ show(
 # the seeds, 4.0e-06 and 1.6e-06 without a residual connection, 1.2 and 0.21 with post-norm, and
 # 0.15 and 0.10 with α. Without a residual connection the gradient at the first of 32 sublayers is a
 # few millionths, but it is as small at the last one. A linear layer with these weights and a ReLU
-# makes a vector smaller by about 1/√2, forward and backward: at the last sublayer the *state* that
+# makes a vector smaller by a factor of about 1/√2, forward and backward: at the last sublayer the
+# *state* that
 # its weights are multiplied by is tiny, at the first one the *gradient* that comes back is. The
 # product of both has 31 such factors everywhere.
 #
@@ -359,13 +375,13 @@ show(
 # sublayer more the deeper the stack is, about six times what the last one gets at 32, with all
 # three seeds. Each sublayer adds a ReLU's output, of mean square ½, to a vector of size 1. On the
 # way back the square of the gradient grows by 1.5; the norm divides by the variance of the sum, and
-# since the ReLU's outputs have a mean of 0.4, which the norm takes off, that is only 1.34. So the
+# since the ReLU's outputs have a mean of 0.4, which the norm removes, that is only 1.34. So the
 # gradient grows by √(1.5/1.34) = 1.06 per sublayer, 5.7 times in 31. In chapter 9 the sublayers
 # ended in a linear layer, whose outputs have no mean. With α, what a sublayer adds is a small part
 # of the sum, so this factor is near 1: the norm stays near 0.1 from 2 to 32 sublayers, and both
-# ends get about the same. Whether that would be enough for training it cannot say: nothing was trained
-# here, a step changes all sublayers at once, and how much that changes the output depends on the
-# size of their weights, too, which DeepNorm makes smaller.
+# ends get about the same. My figure cannot say whether that would be enough for training: nothing
+# was trained here, a step changes all sublayers at once, and how much that changes the output
+# depends on the size of their weights, too, which DeepNorm makes smaller.
 
 # %% [markdown] question="q_plan"
 # ## 6 · Plan an experiment (4 points, graded by hand)
@@ -373,9 +389,15 @@ show(
 # In chapter 8 batch norm hurt the decoder and hardly affected the encoder: in evaluation mode on
 # batches of similar lengths, and even more in training mode on mixed ones. Two explanations suggest
 # themselves: in the decoder the statistics contain the *future*; or *padding* is to blame after
-# all. Plan an experiment that tells them apart, for either loss. Which cases, which batches, how
-# many seeds, which measure, what does each explanation predict, and which result would convince you
-# that both are wrong? Your task 3 may be of use.
+# all. Plan an experiment that tells them apart, both for the damage in evaluation mode and for that
+# in training mode. Say
+#
+# - which cases you compare, and on which batches;
+# - how many seeds you run, and what you measure;
+# - what each explanation predicts for each case;
+# - which result would convince you that both explanations are wrong.
+#
+# Your task 3 may be of use.
 #
 # ### BEGIN MARK SCHEME
 # | points | for |
@@ -392,14 +414,14 @@ show(
 # (`MaskedBatchNorm`); and with statistics of each position by itself, over the real tokens of the
 # batch there, which cannot contain the future. Five seeds each, and two differences: the loss in
 # evaluation mode minus that in training mode on batches of similar lengths, and in training mode
-# that on mixed batches minus that on similar ones. In batches of similar lengths there is hardly any
-# padding, so it cannot explain the first difference, whatever the case. If it explains the second,
-# the second case has (nearly) none of it; if the future explains either, the third case has none of
-# it. I call two cases different if their means differ by more than twice the standard error of the
-# difference. If the first difference stays in the third case, too, neither explanation is enough.
-# Then I would look at the loss by the place in the sentence: perhaps sentences of one length in a
-# batch let its statistics tell when the sentence ends.
+# that on mixed batches minus that on similar ones. In batches of similar lengths there is hardly
+# any padding, so it cannot explain the first difference, whatever the case. If it explains the
+# second, the second case has (nearly) none of it; if the future explains either, the third case has
+# none of it. I call two cases different if their means differ by more than twice the standard error
+# of the difference. If the first difference stays in the third case, too, neither explanation is
+# enough. Then I would look at the loss by the place in the sentence: perhaps sentences of one
+# length in a batch let its statistics tell when the sentence ends.
 
 # %% [markdown]
-# Done? Run everything once from the top (*Restart Kernel and Run All Cells*), save, and let
-# `transformer-lib verify-submission norms.ipynb` look at the file before you hand it in.
+# Done? Run everything once from the top (*Restart Kernel and Run All Cells*), save, and run
+# `transformer-lib verify-submission norms.ipynb` before you hand in the file.

@@ -25,9 +25,9 @@
 # %% [markdown]
 # # Assignment 4 · A translator, from end to end
 #
-# You put layers together, train the whole with teacher forcing, and let it speak, word by word. At
-# the end it has learned a secret language that the grader makes up, and some German. Chapters 10 to
-# 12 are what you need. Plan four hours.
+# You put layers together, train the whole model with teacher forcing, and let it translate word by
+# word. At the end it has learned a secret language that the grader makes up, and some German. You
+# need chapters 10 to 12. Allow about four hours.
 #
 # | task | what | points |
 # |---|---|---|
@@ -40,13 +40,15 @@
 # | 7 | learning | 7 |
 # | 8 | some German | 8 |
 #
-# **How it works.** Write your code where it says `# your code`. Run the cell below it: `check(…)`
-# tries your function on new numbers each time and tells you what is wrong, if something is. The
-# grader does the same and tries a few things more. A task that builds on an earlier one is graded
-# with a right answer to the earlier one, so a mistake costs you only once; use what you have
-# written as its task describes it, without arguments or methods of your own. Task 8 is not run
-# again: what you see when you hand in is what is graded. Write the loss of task 4 with basic
-# operations; the grader notes it if you call a ready-made one.
+# **How it works.** Write your code where it says `# your code`. Then run the cell below it:
+# `check(…)` tries your function on new numbers each time and tells you what is wrong, if anything
+# is. The grader does the same and tries a few more things.
+#
+# - A task that builds on an earlier one is graded with a correct answer to the earlier one, so a
+#   mistake costs you points only once. For this to work, use your earlier functions exactly as
+#   their tasks describe them, without extra arguments or methods.
+# - Write the loss of task 4 with basic operations. The grader notes any call of a ready-made one.
+# - Task 8 is not run again: what you see when you hand in is what is graded.
 #
 # Hand in this one notebook, and do not rename it; `transformer-lib verify-submission
 # translator.ipynb` says whether it can be graded.
@@ -94,9 +96,9 @@ def positional_encoding(length, d_model):
 # %% [markdown]
 # ## 1 · A layer of the encoder (4 points)
 #
-# Self-attention, then the feed-forward network, each with a residual connection and a norm after
-# the sum (post-norm, without dropout). All parts are functions: `self_attention(x, memory, mask)`,
-# `feed_forward(x)`, `norm1(x)`, `norm2(x)`.
+# The layer has self-attention, then the feed-forward network, each with a residual connection and a
+# norm after the sum (post-norm, without dropout). All parts are given as functions:
+# `self_attention(x, memory, mask)`, `feed_forward(x)`, `norm1(x)`, `norm2(x)`.
 
 # %% answer="encoder_layer"
 def encoder_layer(x, mask, self_attention, feed_forward, norm1, norm2):
@@ -115,10 +117,10 @@ verdict
 # %% [markdown]
 # ## 2 · A layer of the decoder (4 points)
 #
-# Three sublayers, each with a residual connection and its own of the three `norms` after the sum,
-# as in task 1: self-attention under `tgt_mask`, attention to `memory` under `memory_mask`, the
-# feed-forward network. `attention` and `cross` are called as in task 1, as `cross(x, memory,
-# mask)`.
+# There are three sublayers, each with a residual connection and, after the sum, its own one of the
+# three `norms`, as in task 1: self-attention under `tgt_mask`, attention to `memory` under
+# `memory_mask`, and the feed-forward network. `attention` and `cross` are called as in task 1, as
+# `cross(x, memory, mask)`.
 
 # %% answer="decoder_layer"
 def decoder_layer(x, memory, tgt_mask, memory_mask, attention, cross, feed_forward, norms):
@@ -138,11 +140,16 @@ verdict
 # %% [markdown]
 # ## 3 · From tokens to logits (5 points)
 #
-# `transformer` gets the tokens of both sides, two embedding functions, which return (batch, length,
-# d_model) with positions added, two lists of layers, called as `layer(x, mask)` and `layer(x,
-# memory, tgt_mask, memory_mask)`, and the matrix of the output, (vocab_size, d_model). Padding of
-# the source (`PAD`) must not be looked at, nor anything later in the target. Masks are `True` where
-# one may look, with shapes (batch, 1, 1, src_len) and (length, length).
+# `transformer` gets
+#
+# - the tokens of both sides;
+# - two embedding functions, which return (batch, length, d_model) with positions added;
+# - two lists of layers, called as `layer(x, mask)` and `layer(x, memory, tgt_mask, memory_mask)`;
+# - the matrix of the output, (vocab_size, d_model).
+#
+# Return the logits, (batch, length, vocab_size). No position may look at padding of the source
+# (`PAD`), nor at anything later in the target. Masks are `True` where a position may look, with
+# shapes (batch, 1, 1, src_len) for the source and (length, length) for the target.
 
 # %% answer="transformer"
 def transformer(
@@ -171,12 +178,13 @@ verdict
 # %% [markdown]
 # ## 4 · A loss that is not too sure (4 points)
 #
-# In chapter 11 all V words share ε, the right one and padding as well. The Annotated Transformer
-# smooths differently, and so do you: q is 1 − ε for the label, 0 for padding, which is never right,
-# and the V − 2 words that are left share ε evenly.
-# `smooth_among_others(logits, labels, smoothing)`, for logits (tokens, vocab_size), returns the
-# mean, over tokens whose label is not `PAD`, of −Σ q(v)·log p(v): a tensor of the logits' type,
-# through which a gradient can flow, because you will train with it.
+# With the label smoothing of chapter 11, all V words share ε, including the right one and padding.
+# The Annotated Transformer smooths differently, and so do you: the target q is 1 − ε for the label,
+# 0 for padding, which is never right, and the remaining V − 2 words share ε evenly.
+#
+# Write `smooth_among_others(logits, labels, smoothing)`. For logits (tokens, vocab_size), it
+# returns the mean, over tokens whose label is not `PAD`, of −Σ q(v)·log p(v): a tensor of the
+# logits' type, through which a gradient can flow, because you will train with it.
 
 # %% answer="smooth_among_others" ready_made="cross_entropy kl_div nll_loss"
 def smooth_among_others(logits, labels, smoothing):
@@ -208,10 +216,12 @@ expect(smooth_among_others(logits, labels, 0.1), expected, "not what PyTorch's c
 #
 # In chapter 1 one sentence was decoded at a time. Here `next_logits(tokens)` takes a tensor of
 # tokens, (batch, length), each row of which begins with `BOS`, and gives the logits of the next
-# token of each row, (batch, vocab_size). `greedy_decode_batch(next_logits, batch_size, max_len)`
-# takes the most likely token of each row, again and again, and returns a list for each row: its
-# tokens up to its own `EOS`, or `max_len` of them, without `BOS` and `EOS`. A row that has ended
-# stays in the batch, whatever is in it then, until all have ended.
+# token of each row, (batch, vocab_size).
+#
+# Write `greedy_decode_batch(next_logits, batch_size, max_len)`. It appends the most likely token to
+# each row, again and again, and returns a list for each row: its tokens up to its own `EOS`, or
+# `max_len` of them, without `BOS` and `EOS`. A row that has ended stays in the batch until all have
+# ended; what is appended to it then does not matter.
 
 # %% answer="greedy_decode_batch"
 def greedy_decode_batch(next_logits, batch_size, max_len):
@@ -268,13 +278,16 @@ class DecoderLayer(nn.Module):
         return decoder_layer(x, memory, tgt_mask, memory_mask, *parts)
 
 # %% [markdown]
-# Write `Translator(vocab_size, d_model, num_heads, num_layers)`: one `nn.Parameter` called `table`
-# (no `nn.Embedding`), (vocab_size, d_model), for the source, the target and the output (times
-# √d_model where it embeds, plus positions), and `num_layers` layers on each side, in two
-# `nn.ModuleList`s called `encoder` and `decoder`, so that the grader can load weights into your
-# model. The table starts normally distributed with the standard deviation 1/√d_model (chapter 10):
-# with larger ones the model hardly learns. `model(src, tgt_input)` returns the logits (batch,
-# length, vocab_size). The test below is only a start: what else would a wrong model show?
+# Write `Translator(vocab_size, d_model, num_heads, num_layers)`. It has these parts, with these
+# names, so that the grader can load weights into your model:
+#
+# - `table`, one `nn.Parameter` (no `nn.Embedding`), (vocab_size, d_model), for the source, the
+#   target and the output. Where it embeds, multiply by √d_model and add positions.
+# - `encoder` and `decoder`, two `nn.ModuleList`s of `num_layers` layers each.
+#
+# The table starts normally distributed with a standard deviation of 1/√d_model (chapter 10): with a
+# larger one the model hardly learns. `model(src, tgt_input)` returns the logits (batch, length,
+# vocab_size). The test below is only a start: what else would a wrong model show?
 
 # %% answer="Translator"
 class Translator(nn.Module):
@@ -354,15 +367,20 @@ expect(model(src, tgt), expected, "with the grader's weights, not its logits", a
 # returns the translations of `new_sources`, by `greedy_decode_batch`. Token numbers are below 30;
 # sentences have up to eight tokens, and `BOS` and `EOS` are not among them.
 #
-# The grader makes up a language: every word has a secret counterpart, and the order changes by one
-# rule for all sentences, which is simple and secret as well. It shows you 2,000 pairs, gives you
-# 400 steps and 100 new sentences, and counts the translations that are right to the last token.
-# Eighty of them give all seven points, fewer give their share, and fewer than ten give none. You
-# have three minutes on one core. A warm-up does no harm here, and deeper models need it. It must be
-# the training that does it: after 20 steps, few translations should be right yet. Luck plays a
-# part: when fewer than 80 are right, the grader tries again with new languages, three in all, and
-# the best one counts. The test below only looks at the form of what you return: make up a language
-# of your own (reverse the words, for example), and count.
+# The grader makes up a language: every word has a secret counterpart, and one simple rule, also
+# secret, changes the order of the words in all sentences. It gives you 2,000 pairs, 400 steps and
+# 100 new sentences, and counts the translations that are right to the last token.
+#
+# - Eighty right translations give all seven points, fewer give their share, and fewer than ten give
+#   none.
+# - You have three minutes on one core.
+# - The model must owe its answers to the training: after 20 steps, few translations should be right
+#   yet.
+# - Luck plays a part. If fewer than 80 are right, the grader tries again with new languages, three
+#   in all, and the best result counts.
+#
+# A warm-up does no harm here, and deeper models need it. The test below only looks at the form of
+# what you return. So make up a language of your own (reverse the words, for example), and count.
 
 # %% answer="learn"
 def learn(sources, targets, steps, new_sources):
@@ -451,11 +469,15 @@ short = [(a.lower().split(), b.lower().split()) for a, b in pairs if len(a.split
 short[:3], len(short)
 
 # %% [markdown] question="q_german_task"
-# Train a `Translator` on a few thousand of the short ones, for a minute or two: make a vocabulary
-# of the words of both sides (leave out pairs with rare ones), draw the loss over the steps, and
-# print ten translations of sentences that it was **not** trained on, beside the reference. Then
-# describe in a few sentences what it has learned and what not, with examples. What happens to a
-# word that is not in your vocabulary, and what would a better tokenizer change?
+# Train a translator on the short pairs:
+#
+# 1. Make a vocabulary of the words of both sides (leave out pairs with rare words).
+# 2. Train a `Translator` on a few thousand of the short pairs, for a minute or two, and draw the
+#    loss over the steps.
+# 3. Print ten translations of sentences that it was **not** trained on, each beside its reference.
+# 4. In the text cell below, describe in a few sentences what the model has learned and what it has
+#    not, with examples. What happens to a word that is not in your vocabulary, and what would a
+#    better tokenizer change?
 #
 # ### BEGIN MARK SCHEME
 # | points | for |
@@ -517,16 +539,16 @@ for (english, german), row in zip(new[:10], said, strict=True):
 ### END SOLUTION
 
 # %% [markdown] manual="german_words" points=4
-# (About 800 steps, half a minute; the cell above stops after 120.) It has learned which words belong
-# together and where the verb goes, and whole phrases that occur often: *we're alone* is *wir sind
-# allein* and *i saw tom* is *ich habe tom gesehen*, as in the reference. What is rarer it replaces
-# by something frequent of the same form: *i use this* became *ich habe das geschrieben*. It takes
-# phrases word for word or half: *turn it up* became *mach es ein*, *i'm not ok* became *mir geht es
-# nicht in ordnung*, which mixes two ways to say it. A word that is not in the vocabulary cannot be
-# read or said at all, which is why pairs with rare words had to go. Pieces of words (BPE) would cure
-# this: every word is made of known pieces, and *gehe*, *gehst* and *geht* share their stem instead
-# of being three strangers.
+# (About 800 steps, half a minute; the cell above stops after 120.) It has learned which words
+# belong together and where the verb goes, and whole phrases that occur often: *we're alone* is *wir
+# sind allein* and *i saw tom* is *ich habe tom gesehen*, as in the reference. It replaces rarer
+# words by frequent ones of the same form: *i use this* became *ich habe das geschrieben*. It
+# translates idioms word for word, or half of them: *turn it up* became *mach es ein*, *i'm not ok*
+# became *mir geht es nicht in ordnung*, which mixes two ways to say it. A word that is not in the
+# vocabulary cannot be read or said at all, which is why pairs with rare words had to go. Pieces of
+# words (BPE) would cure this: every word is made of known pieces, and *gehe*, *gehst* and *geht*
+# share their stem instead of being three strangers.
 
 # %% [markdown]
-# Done? Run everything once from the top (*Restart Kernel and Run All Cells*), save, and let
-# `transformer-lib verify-submission translator.ipynb` look at the file before you hand it in.
+# Done? Run everything once from the top (*Restart Kernel and Run All Cells*), save, and run
+# `transformer-lib verify-submission translator.ipynb` before you hand in the file.

@@ -36,10 +36,10 @@
 # %% [markdown]
 # # Assignment 5 · Transformer against RNN, English to German
 #
-# The final. You train the model of 2017 and the one it replaced on the same text under the same
-# budget, ask whether the difference in BLEU means anything, let people judge blindly, and explain
-# what came out, whoever wins. Chapters 13 and 15 are what you need. Allow a day, for most of which
-# the machine works on its own.
+# This is the final assignment. You train the model of 2017 and the one it replaced on the same text
+# under the same budget, ask whether the difference in BLEU means anything, let people judge
+# blindly, and explain what came out, whichever wins. You need chapters 13 and 15. Allow
+# five hours of work, spread over a day because the machine trains in between.
 #
 # | task | what | points |
 # |---|---|---|
@@ -52,15 +52,16 @@
 #
 # **How it works.** Tasks 1 to 3 are functions, as in the other assignments: write your code where
 # it says `# your code`, and `check(…)` tells you what is wrong. In tasks 1 and 2 you may not call
-# ready-made scores and tests, such as sacreBLEU's; the grader notices it if you do. Tasks 4 to 6
-# are graded by hand. They are not run again: what you see when you hand in is what is graded.
+# ready-made scores or significance tests, such as sacreBLEU's; the grader notes any such call.
+# Tasks 4 to 6 are graded by hand. They are not run again: what you see when you hand in is what is
+# graded.
 #
-# **Without a GPU** you use the bundled corpus and some minutes for each model; that is enough for a
-# real result. **With a GPU**, take WMT14 and more time: write `wmt14_base_fast` and `wmt14_rnn`
-# into `CONFIGS` in task 4. A step of the first has 100,000 source tokens and one of the second
-# 25,000, so hold tokens or minutes equal, not steps (the page “Run it on your GPU”, `docs/gpu.md`
-# of the course, says what it takes). `transformer-lib train --help` names the configurations that
-# there are, and one of your own is a small file.
+# **Without a GPU** you use the bundled corpus and a few minutes for each model; that is enough for
+# a real result. **With a GPU**, take WMT14 and more time: write `wmt14_base_fast` and `wmt14_rnn`
+# into `CONFIGS` in task 4. A step of `wmt14_base_fast` has 100,000 source tokens and a step of
+# `wmt14_rnn` has 25,000, so hold tokens or minutes equal, not steps. (The page “Run it on your
+# GPU”, `docs/gpu.md` of the course, says what this takes.) `transformer-lib train --help` lists the
+# configurations; to make one of your own, write a small file.
 #
 # Hand in this one notebook, and do not rename it; `transformer-lib verify-submission
 # experiment.ipynb` says whether it can be graded.
@@ -87,14 +88,19 @@ from transformer_lib.training.metrics import read_metrics
 # ## 1 · BLEU with several references (5 points)
 #
 # A reference is one right translation of many. Where there are several references, BLEU can be
-# fairer. `multi_bleu(hypotheses, references)` gets a list of sentences, each a list of tokens, and
-# for each of them a list of one or more references, which are lists of tokens as well. BLEU is that
-# of chapter 13, 100 times the geometric mean of the four n-gram precisions, counted over the whole
-# corpus, times exp(1 − r/h) if the output of length *h* is shorter than *r*; without a single match
-# for some *n* it is 0. What differs is that an n-gram of the output counts as right at most as
-# often as it occurs in the one reference that has it most often, and that *r* is the sum of the
-# lengths of those references that are closest in length to their output (of two that are equally
-# close, the shorter one). Return a number, not a tensor.
+# fairer. Write `multi_bleu(hypotheses, references)`. It gets a list of sentences, each a list of
+# tokens, and for each sentence a list of one or more references, which are lists of tokens as well.
+#
+# BLEU is defined as in chapter 13: 100 times the geometric mean of the four n-gram precisions,
+# counted over the whole corpus, times exp(1 − r/h) if the output of length *h* is shorter than *r*.
+# If there is not a single match for some *n*, it is 0. Two things are different:
+#
+# - An n-gram of the output counts as right at most as often as it occurs in the one reference that
+#   has it most often.
+# - *r* is a sum over the sentences: for each, the length of the reference that is closest in length
+#   to the output (of two that are equally close, the shorter one).
+#
+# Return a number, not a tensor.
 
 # %% answer="multi_bleu" ready_made="sacrebleu nltk torchmetrics evaluate"
 def multi_bleu(hypotheses, references):
@@ -146,9 +152,11 @@ expect(got, expected, "not what sacreBLEU gives")
 # The bootstrap of chapter 13 draws sentences anew. Here is another test, **approximate
 # randomization**: if the two systems were equally good, it would not matter which of them wrote
 # which translation. So let them exchange their scores in about half of the sentences, drawn at
-# random, and see how far apart their means are then. `randomization_p_value(scores_a, scores_b,
-# swapped)` gets two tensors with a score for each sentence, and a boolean tensor with a row for
-# each draw and a column for each sentence, True where the two are exchanged. Let c be the number of
+# random, and see how far apart their means are then.
+#
+# Write `randomization_p_value(scores_a, scores_b, swapped)`. It gets two tensors with a score for
+# each sentence, and a boolean tensor with a row for each draw and a column for each sentence, True
+# where the two scores are exchanged. Let c be the number of
 # draws in which the means are at least as far apart as they are without any exchange, whichever
 # system is ahead. Return the p-value, (c + 1) / (draws + 1), as a number.
 
@@ -171,12 +179,16 @@ verdict
 # %% [markdown]
 # ## 3 · Where two curves cross (5 points)
 #
-# “Under the same budget” hides a question: which budget? Often one system is ahead early and the
-# other one late. `crossing(budgets, scores_a, scores_b)` gets rising budgets and the scores of both
-# systems at each, as lists. It returns the budget from which A is ahead of B **for good**: between
-# two measured points by linear interpolation of both curves, the first budget if A is ahead at all
-# of them, `None` if A is not ahead at the end. Ahead means strictly above; at the crossing itself
-# they are equal.
+# “Under the same budget” hides a question: how large a budget? Often one system is ahead early and
+# the other one late. Write `crossing(budgets, scores_a, scores_b)`. It gets a list of rising
+# budgets, and the scores of both systems at each of them, as lists. It returns the budget from
+# which A is ahead of B **for good**:
+#
+# - between two measured points, by linear interpolation of both curves;
+# - the first budget, if A is ahead at all of them;
+# - `None`, if A is not ahead at the end.
+#
+# Ahead means strictly above; at the crossing itself the two are equal.
 
 # %% answer="crossing"
 def crossing(budgets, scores_a, scores_b):
@@ -224,18 +236,25 @@ for budgets, ours, theirs, expected, says in (
 # %% [markdown] question="q_experiment"
 # ## 4 · The experiment (10 points, graded by hand)
 #
-# Train a Transformer and an RNN with attention under the same budget; say which one you hold equal
-# (minutes, tokens or FLOPs), and make it equal. Show the learning curves of both, their BLEU on the
-# test set with the signature, and whether the difference is significant. Use your `crossing` on the
-# validation scores, at budgets that both have. Keep the folders of the runs: `transformer-lib
-# compare` writes a full report of them.
+# Train a Transformer and an RNN with attention under the same budget. Say which kind of budget you
+# hold equal (minutes, tokens or FLOPs), and make it equal. Then show
 #
-# This is what you need. `train(load_config(name, ["training.steps=2000"]), folder)` trains into a
-# folder, and `read_metrics(folder)` are its records, with `step`, `seconds`, `tokens` and `flops`,
-# and `bleu` where it was validated. `learning_curves({name: records, …})` draws them.
-# `compare_runs(run_a, run_b)` compares two of what `load_run(folder)` gives: `as_text()` has
-# scores, signatures and p-value, `test_set` the sources and references, and
-# `evaluations[0].hypotheses` the translations of the first.
+# 1. the learning curves of both;
+# 2. their BLEU on the test set, with the signature;
+# 3. whether the difference is significant;
+# 4. where they cross: use your `crossing` on the validation scores, at budgets that both have.
+#
+# Keep the folders of the runs: `transformer-lib compare` writes a full report on them.
+#
+# These functions do the work:
+#
+# - `train(load_config(name, ["training.steps=2000"]), folder)` trains into a folder.
+# - `read_metrics(folder)` returns the records of the training, with `step`, `seconds`, `tokens` and
+#   `flops`, and with `bleu` where the model was validated.
+# - `learning_curves({name: records, …})` draws them.
+# - `compare_runs(run_a, run_b)` compares two runs that `load_run(folder)` has loaded. Of its
+#   result, `as_text()` has scores, signatures and p-value, `test_set` the sources and references,
+#   and `evaluations[0].hypotheses` the translations of the first run.
 #
 # ### BEGIN MARK SCHEME
 # | points | for |
@@ -243,7 +262,7 @@ for budgets, ours, theirs, expected, says in (
 # | 3 | cell 1: both trained on the same data and vocabulary, one budget held equal and named |
 # | 2 | cell 1: learning curves over the budget |
 # | 2 | cell 2: BLEU of both with signature |
-# | 2 | cell 2: significance, read rightly |
+# | 2 | cell 2: significance, interpreted correctly |
 # | 1 | cell 2: where they cross, or that they do not |
 # ### END MARK SCHEME
 
@@ -278,23 +297,30 @@ assert len(comparison.evaluations[0].hypotheses) == 1000
 # %% [markdown] question="q_people"
 # ## 5 · What people say (8 points, graded by hand)
 #
-# Draw twenty sentences or more with `make_sheet`, have at least one person judge them blindly
-# (`rating_form` here, or the page that `transformer-lib rate make` writes), and show the report.
-# Say how well the rater did on the control items, whether the judgment agrees with BLEU, and how
-# many more judgments would be needed for a sure answer.
+# 1. Draw twenty sentences or more with `make_sheet`.
+# 2. Have at least one person judge them blindly, with `rating_form` here or on the page that
+#    `transformer-lib rate make` writes.
+# 3. Show the report.
+# 4. In the text cell below, say how well the rater did on the control items (items that are
+#    repeated or damaged on purpose), whether the judgment agrees with BLEU, and how many more
+#    judgments would be needed for a certain answer.
 #
-# `make_sheet(sources, {name: translations, …}, "pairwise", sentences=20, references=references)`
-# returns a sheet and its key. `rating_form(sheet, rater, path)`, as the last line of a cell, asks and
-# keeps the answers in a file; `read_ratings(path, sheet)` reads it, and `report(sheet, key, [ratings,
-# …])` sums up; `as_text()` is for printing.
+# These functions do the work:
+#
+# - `make_sheet(sources, {name: translations, …}, "pairwise", sentences=20, references=references)`
+#   returns a sheet and its key.
+# - `rating_form(sheet, rater, path)`, as the last line of a cell, asks the questions and keeps the
+#   answers in a file.
+# - `read_ratings(path, sheet)` reads that file.
+# - `report(sheet, key, [ratings, …])` sums up; print its `as_text()`.
 #
 # ### BEGIN MARK SCHEME
 # | points | for |
 # |---|---|
 # | 3 | cell 1: a blind judgment of twenty sentences or more, with its report |
 # | 1 | cell 1: the control items are looked at |
-# | 2 | the p-value or interval is read rightly; agreement with BLEU |
-# | 2 | how many more: the interval shrinks with the root of the number |
+# | 2 | the p-value or interval is interpreted correctly; agreement with BLEU |
+# | 2 | how many more: the interval shrinks with the square root of the number |
 # ### END MARK SCHEME
 
 # %% manual="people_report" points=4 tags=["nbval-ignore-output"]
@@ -325,24 +351,29 @@ assert judged.sentences == 20
 # The stand-in answers repeated items alike, as a program must, but may overlook a damaged one: it
 # only counts letters. A human who did so would not be counted, and this judgment is worth no more
 # than its rater. Twenty sentences give an interval of about ± 0.3 around the difference in
-# preference, so only a large difference could be sure. The interval shrinks with the root of the
-# number: half the width takes four times as many judgments. For a difference of 0.1 to be sure, ± 0.3
-# must become ± 0.1: nine times as many, 180 sentences. The correlation with sentence BLEU is
-# weak: on single sentences BLEU says little, above all where the reference says the same in other
-# words.
+# preference, so only a large difference could be certain. The interval shrinks with the square root
+# of the number: half the width takes four times as many judgments. For a difference of 0.1 to be
+# certain, ± 0.3 must become ± 0.1: nine times as many, 180 sentences. The correlation with sentence
+# BLEU is weak: on single sentences BLEU says little, above all where the reference says the same
+# thing differently.
 
 # %% [markdown] question="q_explanation"
 # ## 6 · The explanation (12 points, graded by hand)
 #
-# On one page: what did you do, what came out, and **why**? `explain(run)` of
-# `transformer_lib.evaluation.explain`, or `transformer-lib evaluate RUN --explain`, measures what
-# counting and searching do to your BLEU, and says where the training departs from the paper.
-# Consider how many tokens, minutes and FLOPs each model used, the shape of the curves, how long the
-# sentences are, and what the machine is good at. Then argue against yourself: name at least three
-# things that could be wrong with your result (threats to validity: seeds, tuning, test set,
-# metric), and what each could change. And say what you would expect on the 4.5 million pairs of
-# WMT14, where the paper reports 27.3 BLEU for the base model against 24.6 for GNMT, a deep RNN, and
-# 26.0 for an RNN with a mixture of experts.
+# Write one page:
+#
+# 1. What did you do, what came out, and **why**? Consider how many tokens, minutes and FLOPs each
+#    model used, the shape of the curves, how long the sentences are, and what the machine is good
+#    at.
+# 2. Argue against yourself: name at least three things that could be wrong with your result
+#    (threats to validity: seeds, tuning, test set, metric), and what each could change.
+# 3. Say what you would expect on the 4.5 million pairs of WMT14, where the paper reports 27.3 BLEU
+#    for the base model against 24.6 for GNMT, a deep RNN, and 26.0 for an RNN with a mixture of
+#    experts.
+#
+# `explain(run)` of `transformer_lib.evaluation.explain`, or `transformer-lib evaluate RUN
+# --explain`, helps with the first: it measures how much the way of counting and the search change
+# your BLEU, and says where the training departs from the paper.
 #
 # ### BEGIN MARK SCHEME
 # | points | for |
@@ -355,15 +386,16 @@ assert judged.sentences == 20
 
 # %% [markdown] manual="explanation" points=12
 # Both models were trained on the same sentences and pieces for three minutes each, on two cores of
-# an AMD EPYC (`make train-demo`; the cells above train twenty steps only). The Transformer comes to
-# 54.0 BLEU and the RNN to 53.0, all references counted; the difference of 1.0 points is within what
-# chance does with 1,000 sentences (p = 0.22). In this time the RNN sees 6.7 million tokens and the
-# Transformer 5.0. Only a part of that is because the RNN needs a tenth fewer operations per token (6.8
-# million against 7.5); the rest must be in how fast this machine runs the operations of each. And
-# the RNN needs less to begin: the order of words is built into it, and short sentences are easy for
-# it. After half a minute it is ahead, 34 to 30 on the validation sentences. The Transformer must
-# first learn from its positions what an order is, but gains more from each token: attention reaches
-# any word in one step. With ten minutes and more I expect it clearly ahead, as in chapter 15.
+# an AMD EPYC (`make train-demo`; the cells above train twenty steps only). The Transformer reaches
+# 54.0 BLEU and the RNN 53.0, with all references; the difference of 1.0 points is within what
+# chance gives with 1,000 sentences (p = 0.22). In this time the RNN sees 6.7 million tokens and the
+# Transformer 5.0. Only a part of that is because the RNN needs a tenth fewer operations per token
+# (6.8 million against 7.5); the rest must be in how fast this machine runs the operations of each.
+# And the RNN needs less to begin: the order of words is built into it, and short sentences are easy
+# for it. After half a minute it is ahead, 34 to 30 on the validation sentences. The Transformer
+# must first learn from its positions what word order is, but gains more from each token: attention
+# reaches any word in one step. With ten minutes and more I expect it clearly ahead, as in chapter
+# 15.
 #
 # What could be wrong: one seed each, and single runs differ by a point or two; the learning rates
 # were tuned by the course, more for one than for the other, perhaps; the test sentences come from
@@ -378,13 +410,13 @@ assert judged.sentences == 20
 # ## If you want to go on: the best translator in three minutes
 #
 # For no points, but for a place in a table: the leaderboard (`leaderboard/README.md` of the course)
-# gives every entry the time of 2,000 steps on its machine, three seeds, and the same test set.
-# `cpu_tatoeba_transformer` is in it, and above it `cpu_tatoeba_fast`: the same sizes, matrices that
-# learn by Muon, and word tables that start from counts of which words occur together in sentence
-# pairs, and that weight decay keeps small. In first place is a program that adds nothing to that
-# training: it keeps the training text at hand while it translates. What else helps? Change one
-# thing, run three seeds, and keep it only if they say so.
+# gives every entry the time of 2,000 reference steps on its machine, three seeds, and the same test
+# set. `cpu_tatoeba_transformer` is in the table. Above it is `cpu_tatoeba_fast`, with the same
+# sizes, but with matrices trained by Muon, and with word tables that start from counts of the words
+# that occur together in sentence pairs and are kept small by weight decay. In first place is a
+# program that changes nothing in this training, but looks things up in the training text while it
+# translates. What else helps? Change one thing, run three seeds, and keep it only if they say so.
 
 # %% [markdown]
-# Done? Save, and let `transformer-lib verify-submission experiment.ipynb` look at the file before
-# you hand it in.
+# Done? Save, and run `transformer-lib verify-submission experiment.ipynb` before you hand in the
+# file.

@@ -21,6 +21,10 @@ class DecoderLayer(nn.Module):
     for every sentence, in consecutive rows. The hypotheses of a sentence share one cache, to which
     each call appends a position per hypothesis; ``tgt_mask`` says which positions belong to which
     hypothesis. So one hypothesis can continue in two ways without a copy of its keys and values.
+
+    Raises:
+        ValueError: several positions at once continue a cache, and no ``tgt_mask`` says what each
+            of them may see.
     """
 
     def __init__(
@@ -49,6 +53,8 @@ class DecoderLayer(nn.Module):
         own, cross = cache or (None, None)
         # A step that continues a cache is one position, which may see all that came before.
         is_causal = own is None or own.is_empty
+        if not is_causal and tgt_mask is None and x.size(1) > 1:
+            raise ValueError("a cache is continued by one position at a time, or with a tgt_mask")
 
         def attend_to_target(x: Tensor) -> Tensor:
             queries = x if own is None else _by_sentence(x, memory)
