@@ -23,7 +23,7 @@
 # - say what the final norm is for, and which forms need none,
 # - rescue a stack of 32 layers that does not train.
 #
-# Reading takes about thirty minutes, running the cells about one.
+# Reading takes about forty minutes, running the cells about one.
 #
 # **Predict first.** Four encoders of sixteen layers differ only in where the norm is placed. Each
 # is trained twice: with a learning rate that starts low (warm-up) and with one that starts at its

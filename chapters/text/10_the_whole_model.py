@@ -23,7 +23,7 @@
 # - compute the number of parameters in your head, and say where they are,
 # - choose the size of random weights, and predict what happens if you choose badly.
 #
-# Reading takes about forty minutes, running the cells about one.
+# Reading takes about fifty minutes, running the cells about one.
 #
 # **Predict first.** “Attention is all you need”, says the paper. Its base model has about 65
 # million parameters, in three groups: embeddings, attention, feed-forward networks. What share

@@ -24,7 +24,7 @@
 # - recognize overfitting, and say what dropout and averaged checkpoints do about it,
 # - make batches that waste little, and compute in bfloat16.
 #
-# Reading takes about fifty minutes, running the cells about one.
+# Reading takes about an hour, running the cells about one.
 #
 # **Predict first.** Five programs are each wrong in one place: the target is not shifted; the
 # decoder sees the future; there are no positions; the decoder cannot look at the source; the

@@ -23,7 +23,7 @@
 # - spread a batch over several devices and get the same gradient, and add gradients up in a ring,
 # - set up the WMT14 experiment.
 #
-# Reading takes about thirty minutes, running the cells less than one. Assignment 5 follows this chapter.
+# Reading takes about forty minutes, running the cells less than one. Assignment 5 follows this chapter.
 #
 # **Predict first.** A Transformer and an RNN of the same width are trained on the same text. Which
 # is ahead after the same number of tokens? After the same time? After the same number of
