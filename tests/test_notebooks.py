@@ -269,3 +269,20 @@ def test_links_of_the_readme_resolve():
     for link in re.findall(r"\]\(([^)#]+)", text):
         if not link.startswith(("http://", "https://")):
             assert (root / link).exists(), link
+
+
+def test_what_the_plan_for_lectures_shows_is_in_its_chapters():
+    """Each quoted name in a session's row is a heading of one of the chapters of that row."""
+    text = (CHAPTERS.parent / "docs" / "teaching.md").read_text(encoding="utf-8")
+    sessions = re.findall(r"^\| \d+ \| ([\d and]+) \| (.+) \|$", text, re.MULTILINE)
+    assert {number for chapters, _ in sessions for number in chapters.split(" and ")} == {
+        str(number) for number in range(17)
+    }
+    for chapters, row in sessions:
+        headings = set()
+        for number in chapters.split(" and "):
+            (twin,) = (CHAPTERS / "text").glob(f"{int(number):02}_*.py")
+            prose = twin.read_text(encoding="utf-8").replace("“", "‘").replace("”", "’")
+            headings |= set(re.findall(r"^# #+ (.+)$", prose, re.MULTILINE))
+        assert (quoted := re.findall(r"“([^”]+)”", row))
+        assert set(quoted) <= headings, set(quoted) - headings

@@ -159,7 +159,7 @@ Markdown(timetable())
 # hours in all. At four hours per week the course fills a semester. A plan for eight weeks: chapters
 # 1–2, 3–4, 5–6, 7–8, 9–10, 11–12, 13–14, 15–16. A long weekend is enough for chapters 1, 5, 7, 10
 # and 11; the course provides what they use from the others. What instructors need is in
-# `docs/grading.md`.
+# `docs/teaching.md` and `docs/grading.md`.
 #
 # All exercises, with the purpose of each, are listed in [docs/exercises.md](../docs/exercises.md).
 # Your own progress is here:
