@@ -21,6 +21,7 @@ from transformer_lib.instructor.grading import exchange as exchanging
 from transformer_lib.instructor.grading.class_list import enter_class_list, read_class_list
 from transformer_lib.instructor.grading.collect import collect, collected
 from transformer_lib.instructor.grading.course import Course
+from transformer_lib.instructor.grading.feedback import pack_for_moodle
 from transformer_lib.instructor.grading.hand_ins import Entry, record, recorded
 from transformer_lib.instructor.grading.term import (
     policy_of,
@@ -413,6 +414,45 @@ def test_the_archives_of_moodle_and_canvas(course, name):
     assert text.splitlines()[-1].startswith("3 hand-ins, 3 of them new; nothing from 1: cy")
     assert not any(one.is_new for one in collect(course, "small", path))
     assert recorded_times(course, "small"), "what is known stays so"
+
+
+@pytest.mark.parametrize("name", ["moodle with folders", "moodle flat"])
+def test_pages_go_back_under_the_names_by_which_moodle_knows_its_participants(course, name):
+    people = "id,first_name,last_name\nada,Ada,Lovelace\nben,Ben,Bit\ncy,Cy,X\n"
+    enter_class_list(course, read_class_list(class_file(course.folder, people)))
+    for student in ("ada", "ben", "cy"):
+        folder = course.folder / "feedback" / student / "small"
+        folder.mkdir(parents=True)
+        (folder / "small.html").write_text(f"of {student}")
+        (folder / "submission_secret.txt").write_text("secret")
+    out = course.folder / "feedback" / "small.zip"
+    hand_ins = zipped(course.folder, ARCHIVES[name])
+    assert pack_for_moodle(course, "small", hand_ins, out) == ["cy"]
+    with zipfile.ZipFile(out) as pages:
+        assert {page: pages.read(page) for page in pages.namelist()} == {
+            "Ada Lovelace_41_assignsubmission_file_/small.html": b"of ada",
+            "Ben Bit_42_assignsubmission_file_/small.html"
+            if "folders" in name
+            else "Bit Ben_42_assignsubmission_file_/small.html": b"of ben",
+        }
+
+
+def test_pages_go_back_to_nobody_in_doubt_and_only_to_moodle(course):
+    people = "id,first_name,last_name\nada,Ada,Lovelace\nada2,Ada,Lovelace\n"
+    enter_class_list(course, read_class_list(class_file(course.folder, people)))
+    page = course.folder / "feedback/ada/small/small.html"
+    page.parent.mkdir(parents=True)
+    page.write_text("of ada")
+    out = course.folder / "feedback/small.zip"
+    twice = zipped(course.folder, {"Ada Lovelace_41_assignsubmission_file_/small.ipynb": "a"})
+    assert pack_for_moodle(course, "small", twice, out) == ["ada"]
+    with zipfile.ZipFile(out) as pages:
+        assert pages.namelist() == []
+    with pytest.raises(UserError, match="no archive of hand-ins as Moodle makes it"):
+        pack_for_moodle(course, "small", zipped(course.folder, ARCHIVES["canvas"]), out)
+    (course.folder / "no.zip").write_text("text")
+    with pytest.raises(UserError, match="cannot be read as a zip file"):
+        pack_for_moodle(course, "small", course.folder / "no.zip", out)
 
 
 def test_a_file_of_canvas_may_be_called_like_one_of_moodle(course):

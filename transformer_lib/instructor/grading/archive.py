@@ -59,7 +59,49 @@ def from_archive(path: Path, people: Sequence[Person]) -> list[HandIn]:
     )
 
 
+def moodle_folders(path: Path, people: Sequence[Person]) -> dict[str, str]:
+    """The name of each student's folder in an archive of Moodle's, which takes feedback by it.
+
+    Raises:
+        UserError: it is no archive of Moodle's.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()[:MAX_ENTRIES]
+    except UNPACKING as error:
+        raise UserError(f"{path} cannot be read as a zip file: {error}") from error
+    matches = [match for name in names if (match := MOODLE.fullmatch(name))]
+    if not matches:
+        raise UserError(
+            f"{path} is no archive of hand-ins as Moodle makes it: nothing in it is called like "
+            "“Ada Lovelace_123_assignsubmission_file_/…”, without a folder before it"
+        )
+    owner = _sure_owner(matches, _of_moodle, people)
+    return {
+        student: f"{match['name']}_{match['number']}_assignsubmission_file_"
+        for match in matches
+        if (student := owner(match))
+    }
+
+
 Owners = Callable[[re.Match[str], Sequence[Person]], list[str]]
+
+
+def _sure_owner(
+    matches: Sequence[re.Match[str]], owners: Owners, people: Sequence[Person]
+) -> Callable[[re.Match[str]], str | None]:
+    """Says whose a file is, where only one student can be meant."""
+    # The system's numbers of those whom we take for this student: with two, it could be either.
+    numbers: dict[str, set[str]] = defaultdict(set)
+    for match in matches:
+        for student in owners(match, people):
+            numbers[student].add(match["number"])
+
+    def owner(match: re.Match[str]) -> str | None:
+        known = owners(match, people)
+        return known[0] if len(known) == 1 and len(numbers[known[0]]) == 1 else None
+
+    return owner
 
 
 def _hand_ins(
@@ -68,21 +110,16 @@ def _hand_ins(
     owners: Owners,
     people: Sequence[Person],
 ) -> list[HandIn]:
-    # The system's numbers of those whom we take for this student: with two, it could be either.
-    numbers: dict[str, set[str]] = defaultdict(set)
-    for match, _ in matches:
-        for student in owners(match, people):
-            numbers[student].add(match["number"])
+    owner = _sure_owner([match for match, _ in matches], owners, people)
     found: dict[str, HandIn] = {}
     # What lies at the top comes first, before a file of the same name in a folder.
     for match, entry in sorted(matches, key=lambda pair: pair[0]["file"].count("/")):
-        known = owners(match, people)
-        is_sure = len(known) == 1 and len(numbers[known[0]]) == 1
-        student = known[0] if is_sure else safe_name(f"{match['name']} {match['number']}")
+        known = owner(match)
+        student = known or safe_name(f"{match['name']} {match['number']}")
         one = found.setdefault(student, HandIn(student))
-        if not is_sure and not one.remarks:
+        if not known and not one.remarks:
             hint = "two have this name: give the number of each as lms_user_id in the class list"
-            one.remarks.append(hint if known else "not in the class list")
+            one.remarks.append(hint if owners(match, people) else "not in the class list")
         if match.groupdict().get("late") and "marked as late" not in one.remarks:
             one.remarks.append("marked as late")
         if match.groupdict().get("kind") == "onlinetext":

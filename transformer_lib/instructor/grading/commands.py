@@ -221,15 +221,20 @@ def feedback(
     unfinished: Annotated[
         bool, typer.Option("--unfinished", help="also where answers wait for a human")
     ] = False,
+    moodle: Annotated[
+        Path | None,
+        typer.Option(metavar="ZIP", help="Moodle's archive of hand-ins: pack the pages for Moodle"),
+    ] = None,
 ) -> None:
     """Make a page for each student whose work is graded, with nbgrader's generate_feedback.
 
     \b
     Examples:
       transformer-lib feedback 2_attention
+      transformer-lib feedback 2_attention --moodle hand-ins.zip
     """
     course = _opened(folder)
-    from transformer_lib.instructor.grading.feedback import make_feedback
+    from transformer_lib.instructor.grading.feedback import make_feedback, pack_for_moodle
 
     pages = make_feedback(course, assignment, unfinished)
     typer.echo(f"pages in {folder / 'feedback'}: {pages.made}")
@@ -242,6 +247,12 @@ def feedback(
             f"! no page could be made for these, grade them again (see {course.log}): {names}",
             err=True,
         )
+    if moodle:
+        out = folder / "feedback" / f"{assignment}.zip"
+        unknown = pack_for_moodle(course, assignment, moodle, out)
+        typer.echo(f"for Moodle's “Upload multiple feedback files in a zip”: {out}")
+        if unknown:
+            typer.echo(f"! not in {moodle}: {', '.join(unknown)}", err=True)
 
 
 def verify_submission(

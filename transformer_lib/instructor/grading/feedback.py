@@ -2,6 +2,7 @@
 
 import html
 import shutil
+import zipfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,7 +10,9 @@ from nbgrader.converters import GenerateFeedback
 from nbgrader.converters.base import NbGraderException
 from tqdm import tqdm
 
-from transformer_lib.files import write_text
+from transformer_lib.files import atomic_path, write_text
+from transformer_lib.instructor.grading.archive import moodle_folders
+from transformer_lib.instructor.grading.class_list import known_people
 from transformer_lib.instructor.grading.course import Course, nbgrader_steps
 from transformer_lib.instructor.grading.late import LatePolicy
 from transformer_lib.instructor.grading.term import Standing, lateness, policy_of, shown, standings
@@ -56,6 +59,34 @@ def make_feedback(course: Course, assignment: str, unfinished: bool = False) -> 
         else:
             _add_notes(pages[one.student], one, policy)
     return Pages(len(done) - len(failed), len(there) - len(done), failed)
+
+
+def pack_for_moodle(course: Course, assignment: str, hand_ins: Path, out: Path) -> list[str]:
+    """Write the pages into one zip file, as Moodle takes feedback for several students.
+
+    Args:
+        hand_ins: the archive downloaded from Moodle; by the names of its folders Moodle knows whose
+            a page is.
+
+    Returns:
+        The students who have a page, but no folder in that archive.
+
+    Raises:
+        UserError: it is no archive of Moodle's, or the file cannot be written.
+    """
+    folders, unknown = moodle_folders(hand_ins, known_people(course)), []
+    with (
+        atomic_path(out) as temporary,
+        zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as zipped,
+    ):
+        for pages in sorted((course.folder / "feedback").glob(f"*/{assignment}")):
+            student = pages.parent.name
+            if student not in folders:
+                unknown.append(student)
+                continue
+            for page in sorted(pages.glob("*.html")):
+                zipped.write(page, f"{folders[student]}/{page.name}")
+    return unknown
 
 
 def _add_notes(pages: Path, one: Standing, policy: LatePolicy) -> None:
