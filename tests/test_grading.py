@@ -290,14 +290,14 @@ def test_a_verdict_is_the_same_from_outside():
             with sandbox.open() as connection:
                 connection.ask("run", find)
                 connection.ask("run", f"answer = EXERCISES[{name!r}].reference")
-                here = judge_exercise(exercise.reference, exercise, trial)
-                there = judge_exercise(remote(connection, "answer"), exercise, trial)
+                here = judge_exercise(exercise.reference, trial)
+                there = judge_exercise(remote(connection, "answer"), trial)
                 assert repr(there) == repr(here)
                 for mistake in wrong_answers(name):
                     code = f"answer = MISTAKES[{mistake.id!r}].answers[{name!r}]"
                     connection.ask("run", code)
-                    here = judge_exercise(mistake.answers[name], exercise, trial)
-                    there = judge_exercise(remote(connection, "answer"), exercise, trial)
+                    here = judge_exercise(mistake.answers[name], trial)
+                    there = judge_exercise(remote(connection, "answer"), trial)
                     assert there.mistakes == here.mistakes == (mistake.id,)
                     if "repeatable" not in [f.name for f in here.findings if f.status == "failed"]:
                         assert repr(there) == repr(here)
