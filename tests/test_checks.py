@@ -447,4 +447,4 @@ def test_a_test_that_is_right_by_luck_does_not_pass():
     for seed in range(10):
         verdict = check(ignores_order, seed=seed)
         assert not verdict.passed
-        assert "of 30 calls with the same program" in str(verdict)
+        assert "of 30 calls" in str(verdict)

@@ -259,7 +259,7 @@ def _each_time(answer: Callable) -> Callable:
         said = [answer(attend) for _ in range(30)]
         true = sum(one is True for one in said)
         if 0 < true < 30:
-            raise ValueError(f"of 30 calls with the same program {true} returned True, others False")
+            raise ValueError(f"of 30 calls {true} returned True, the others False")
         return said[0]
 
     return verdict
