@@ -12,7 +12,7 @@ help:
 	@echo "make test-all      the same, and the tests that take long"
 	@echo "make test-browser  every chapter in a real JupyterLab and Chromium, without a network"
 	@echo "make train-demo    train a Transformer and an RNN on the bundled text and compare them"
-	@echo "make trained       train the two models that come with the course anew (about an hour)"
+	@echo "make trained       train the three models that come with the course anew (about an hour)"
 	@echo "make notebooks     run the chapters anew from chapters/text and store their outputs"
 	@echo "make results       the same, with the trainings over seeds measured anew (half an hour)"
 	@echo "make variants      train forms of the course's Transformer, three seeds each (two hours)"
@@ -93,6 +93,7 @@ train-demo: $(READY)
 
 trained: $(READY)
 	$(BIN)/python scripts/trained.py
+	$(BIN)/python scripts/language_model.py
 
 mutation: $(READY)
 	$(BIN)/python -m transformer_lib.course.checks.mutation docs/mutation.md

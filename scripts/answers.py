@@ -50,6 +50,10 @@ that a later round met better checks.
 - Round 13 was about a new exercise, `mixture_of_experts`, and one whose check had been extended,
   `mended_block`. One author wrote, and its verdicts were put into classes by whoever wrote the
   check.
+- Round 14 was about the seven exercises of chapter 17, five wrong answers and two right ones to
+  each by two authors, who were shown the chapter without its results. Its verdicts, too, were put
+  into classes by whoever wrote the checks. (In seven answers of one author a part was made a
+  module, as chapter 10 has it, before they were judged.)
 
 In rounds 3 and 5 mistakes were asked for that a check is likely to miss: right in ordinary cases,
 or not the first that comes to mind. The same was asked of every third mistake in round 8 and of
@@ -58,7 +62,7 @@ round 8 and to one in round 9 had been given only half of the text, and these an
 aside. In four answers of round 8 the call of `self_attention`, which the text should have
 described, was corrected before they were judged.)
 
-Of {late} wrong answers in rounds 8 to 13 {named} ({share:.0%}) were named and {leads} led there;
+Of {late} wrong answers in rounds 8 to 14 {named} ({share:.0%}) were named and {leads} led there;
 {misleads} misled, {nothing} were of no help, and {accepted} were accepted. The sums below include
 round 5, whose mistakes were chosen to be missed.
 
@@ -66,8 +70,8 @@ One answer of round 4 ended the kernel that its check ran in, since one of the c
 a check looks for the faulty place made it crash. It is counted as no help; on Linux without a
 GPU, changed programs now run in a process of their own.
 
-Four answers that their authors meant to be wrong are right by the wording of the exercise, and
-one that was meant to be right is wrong; they are counted as what they are. The classes were given
+Five answers that their authors meant to be wrong are right by the wording of the exercise, and
+two that were meant to be right are wrong; they are counted as what they are. The classes were given
 by language models alone. The answers with their classes are in `tests/answers.jsonl`; a test
 tries all of them with today's checks and demands that every right one passes and no wrong one
 does. All {checks} checks of functions and classes were tried in this way; those of the three

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import jupytext
 
-from transformer_lib.course.own.chapters import MARKS, Task
+from transformer_lib.course.chapters import MARKS, Task
 from transformer_lib.course.own.record import solutions
 from transformer_lib.files import write_text
 
 ROOT = Path(__file__).parent.parent
 TEXT = ROOT / "chapters" / "text"
-STORED = ROOT / "transformer_lib" / "course" / "own" / "chapters.json"
+STORED = ROOT / "transformer_lib" / "course" / "chapters.json"
 PAGE = ROOT / "docs" / "exercises.md"
 CHECK = re.compile(r"^check(?:_experiment)?\(\"?(\w+)[\")]", re.MULTILINE)
 MARK = re.compile(r"^### (.+)\n\n(●[●○]{2}) · (\d+) minutes · (.+)$", re.MULTILINE)

@@ -77,8 +77,10 @@ def test_commands_of_the_readme_are_in_the_makefile():
         ("transformer_lib.data.bundled", "README.md"),
         ("transformer_lib.experiment.configs", "cpu_tatoeba_transformer.toml"),
         ("transformer_lib.evaluation", "comparison.html"),
+        ("transformer_lib.course", "chapters.json"),
         ("transformer_lib.course.trained", "transformer/model.safetensors"),
         ("transformer_lib.course.trained", "rnn/tokenizer.model"),
+        ("transformer_lib.course.trained", "language_model/model.safetensors"),
     ],
 )
 def test_files_travel_with_the_package(package, name):

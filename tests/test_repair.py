@@ -49,11 +49,11 @@ def answer(source, file="<a cell>"):
         ),
         (
             """
-            def append_to_cache(cached, new):
-                return torch.cat([cached, new], dim=1)
+            def merge_heads(x):
+                return x.transpose(1, 3).flatten(2)
             """,
-            "line 2, `1` in `return torch.cat([cached, new], dim=1)`: everything passes with "
-            "another number",
+            "line 2, `3` in `return x.transpose(1, 3).flatten(2)`: everything passes with another "
+            "number",
         ),
         (
             """
@@ -205,6 +205,19 @@ def test_the_place_is_named(source, said):
     verdict = check(answer(source), seed=1)
     assert not verdict.passed
     assert any(note.startswith(said) for note in verdict.notes), verdict.notes
+
+
+def test_of_a_graded_task_only_the_place_is_said():
+    wrong = """
+        def relative_scores(query, key, table):
+            length, reach = query.size(2), table.size(0) // 2
+            place = torch.arange(length)
+            offset = (place[None, :] - place[:, None]).clamp(-reach, reach - 1) + reach
+            relative = torch.einsum("bhqd,qkd->bhqk", query, table[offset])
+            return (query @ key.mT + relative) / math.sqrt(query.size(-1))
+        """
+    verdict = check(answer(wrong), seed=1)
+    assert verdict.notes == ("line 4, `reach - 1`: everything passes with one change here",)
 
 
 def test_the_other_mistake_is_named_too():

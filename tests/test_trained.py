@@ -1,4 +1,4 @@
-"""The two models that come trained with the course."""
+"""The two translators that come trained with the course."""
 
 import pytest
 

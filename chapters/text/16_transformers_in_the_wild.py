@@ -809,7 +809,7 @@ translator = {name: mine(name) for name in PARTS}
 so_far = progress()
 done = {number: so_far.share(file.removesuffix(".ipynb")) for number, file in NOTEBOOKS.items()}
 show(course_map(done), ALTERNATIVE)
-assert len(done) == 16, "not as on this page: restart the kernel and run all cells"
+assert len(done) == 17, "not as on this page: restart the kernel and run all cells"
 print(so_far.summary)
 
 # %% [markdown]
@@ -837,3 +837,5 @@ for sentence in ("I wrote this myself.", "Nobody helped me.", "That is all."):
 #
 # **In the paper:** compare its own sections 3.1 and 5.4 with its program, tensor2tensor. **Read
 # on:** the code of a library that you use; now you can.
+#
+# **Next:** [17 · A language model of your own](17_a_language_model.ipynb)

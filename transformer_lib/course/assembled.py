@@ -1,7 +1,8 @@
-"""A Transformer as the student assembles it in chapter 10, from the parts of the chapters before.
+"""The models that the student assembles from the parts of the chapters before, as forms to read.
 
-It computes what :class:`transformer_lib.model.Transformer` computes with pre-norm and one table for
-everything, in fewer lines and without a cache: the form to read.
+:class:`Transformer` (chapter 10) computes what :class:`transformer_lib.model.Transformer` computes
+with pre-norm and one table for everything, in fewer lines and without a cache.
+:class:`LanguageModel` (chapter 17) is its decoder alone, which is its encoder with another mask.
 """
 
 import math
@@ -175,3 +176,47 @@ class Transformer(nn.Module):
         self, src: Int[Tensor, "batch src_len"], tgt_input: Int[Tensor, "batch tgt_len"]
     ) -> Float[Tensor, "batch tgt_len vocab_size"]:
         return self.decode(tgt_input, self.encode(src), padding_mask(src))
+
+
+class LanguageModel(nn.Module):
+    """The next token of a text: a stack of encoder layers in which no position sees the future.
+
+    One table for input and output, pre-norm, a norm after the last layer, as in GPT-2 but for its
+    positions (Radford et al. 2019).
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        d_model: int,
+        d_ff: int,
+        num_heads: int,
+        num_layers: int,
+        dropout: float,
+    ):
+        super().__init__()
+        self.embed_tokens = nn.Embedding(vocab_size, d_model)
+        nn.init.normal_(self.embed_tokens.weight, std=d_model**-0.5)
+        self.dropout = nn.Dropout(dropout)
+        self.layers = nn.ModuleList(
+            EncoderLayer(
+                MultiHeadAttention(d_model, num_heads),
+                FeedForward(d_model, d_ff),
+                LayerNorm(d_model),
+                LayerNorm(d_model),
+                nn.Dropout(dropout),
+            )
+            for _ in range(num_layers)
+        )
+        self.norm = LayerNorm(d_model)
+
+    def forward(
+        self, tokens: Int[Tensor, "batch length"]
+    ) -> Float[Tensor, "batch length vocab_size"]:
+        d_model = self.embed_tokens.embedding_dim
+        positions = sinusoidal_positions(tokens.size(1), d_model)
+        x = self.dropout(self.embed_tokens(tokens) * math.sqrt(d_model) + positions)
+        mask = causal_mask(tokens.size(1))
+        for layer in self.layers:
+            x = layer(x, mask)
+        return self.norm(x) @ self.embed_tokens.weight.T

@@ -5,7 +5,7 @@ import json
 import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -120,6 +120,27 @@ def training_pairs(config: DataConfig, files: Path | None = None) -> list[Pair]:
     """
     splits = load_corpus(config, files)
     return list(cleaner_of(config, splits)(splits.train))
+
+
+def single_sentences(config: DataConfig, files: Path | None = None) -> tuple[list[str], list[str]]:
+    """The sentences of both languages, each once: to train a language model, and held out.
+
+    Those to train with are the sides of :func:`training_pairs` without any that is held out as a
+    reference; those held out are the sources of the test set and their first references.
+
+    Raises:
+        UserError: the text cannot be had or read.
+    """
+    splits = load_corpus(config, files)
+    held_out = {
+        sentence_key(sentence)
+        for part in (splits.valid, splits.test)
+        for sentence in chain(part.sources, *part.references)
+    }
+    pairs = cleaner_of(config, splits)(splits.train)
+    training = set(chain.from_iterable(pairs))
+    test = {*splits.test.sources, *(first for first, *_ in splits.test.references)}
+    return sorted(s for s in training if sentence_key(s) not in held_out), sorted(test)
 
 
 def _make(config: DataConfig, splits: Splits, folder: Path) -> None:

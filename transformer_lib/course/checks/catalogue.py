@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
+from transformer_lib.course.chapters import tasks, title
 from transformer_lib.course.checks.diagnosis import Trial, draw_trial, find_exercise, judge
 from transformer_lib.course.checks.verdict import Verdict
 from transformer_lib.course.misconceptions.bank import Misconception, bank, wrong_answers
-from transformer_lib.course.own.chapters import tasks, title
 from transformer_lib.errors import UserError
 
 ASSIGNMENTS = "Assignments"  # which comes after all names of chapters, 01_… to 16_…

@@ -103,6 +103,9 @@ EQUIVALENT = (
     ("same = torch.allclose(", "the two are equal, or far apart"),
     ("normed.flatten(+2)", "axis 2 of four is axis −2"),
     ("scatter(+1, tokens", "axis 1 of two is the last one"),
+    ("start = cache[-1][0].size(2)", "all layers have as many tokens"),
+    ("start = cache[0][1].size(2)", "there are as many values as keys"),
+    ("start = cache[0][-1].size(2)", "there are as many values as keys"),
 )
 """Survivors that compute the same: a part of the changed line, and why."""
 

@@ -1,6 +1,7 @@
 """Which one change would make a student's code right: the line, the place and the kind of change.
 
-It does not say what to write there: finding that is the exercise.
+It does not say what to write there: finding that is the exercise. In a graded task, which is no
+exercise of a chapter, it does not even say what kind of change it is.
 """
 
 import ast
@@ -17,6 +18,7 @@ from itertools import islice
 from types import CodeType, FrameType
 from typing import Any
 
+from transformer_lib.course.chapters import order
 from transformer_lib.course.checks.apart import apart
 from transformer_lib.course.checks.compare import compare
 from transformer_lib.course.checks.edits import LETTERS, Definition, Edit, edits
@@ -37,6 +39,7 @@ MOST = 2500  # edits that are tried
 SECONDS = 10  # after which the search gives up
 EACH = 2  # seconds for one edit, which mostly takes milliseconds
 FILE = "<a changed answer>"
+A_CHANGE = "with one change here"
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,7 @@ class Workshop:
         failed: list[str],
     ):
         self.exercise, self.cases, self.failed, self.label = exercise, cases, failed, failed[0]
+        self.is_graded = exercise.name not in order()  # of which only the place is said
         self.tree, self.source = definition_of(candidate)
         self.environment: dict[str, Any] = getattr(_function(candidate), "__globals__", {})
         self.most_lines = 0
@@ -103,14 +107,14 @@ class Workshop:
         self.left = time_left(SECONDS)  # of the thread that searches
         half, nearly = [], None
         for edit, reached, but in self._edits_that_reach({"": right, **wrong}):
-            place = self._place(edit)
+            place, change = self._place(edit), A_CHANGE if self.is_graded else edit.said
             if but:
-                said = f"{place}: everything but “{but}” passes {edit.said}"
+                said = f"{place}: everything but “{but}” passes {change}"
                 nearly = nearly or Repair(said, is_whole=False)
             elif not reached:
-                return Repair(f"{place}: everything passes {edit.said}")
+                return Repair(f"{place}: everything passes {change}")
             elif edit.takes_away:  # another number here might bring in the known mistake
-                said = f"{place}: one thing is put right {edit.said}"
+                said = f"{place}: one thing is put right {change}"
                 half.append((edit, Repair(said, left=reached, is_whole=False)))
         for edit, repair in half[:3]:
             if edit.said == LETTERS:  # which brings nothing in

@@ -27,6 +27,7 @@ CHAPTERS: dict[int, tuple[str, str, float, float]] = {  # title, color, place
     14: ("What did\nit learn?", PINK, 2, 0),
     15: ("Scaling up,\nTransformer or RNN", PINK, 1, 0),
     16: ("Transformers\nin the wild", PINK, 3, 0),
+    17: ("A language\nmodel", PINK, 4, 0),
 }
 NOTEBOOKS = {
     1: "01_a_translator_in_minutes.ipynb",
@@ -45,17 +46,18 @@ NOTEBOOKS = {
     14: "14_what_did_it_learn.ipynb",
     15: "15_scaling_up.ipynb",
     16: "16_transformers_in_the_wild.ipynb",
+    17: "17_a_language_model.ipynb",
 }
 NEXT = (
     (1, 2), (1, 3), (2, 5), (3, 4), (4, 6), (5, 6), (6, 7), (7, 8), (8, 9), (9, 10), (10, 11),
-    (11, 12), (12, 13), (13, 15), (10, 14), (14, 16), (11, 15),
+    (11, 12), (12, 13), (13, 15), (10, 14), (14, 16), (11, 15), (16, 17),
 )  # fmt: skip
 ALTERNATIVE = (
     "Map of the course. Chapter 1 leads to 2 (RNN to attention) and 3 (tokens); 3 leads to 4 "
     "(positions), 2 to 5 (attention), both to 6 (multi-head), then 7 (masks), 8 (norms), 9 "
     "(residuals) and 10 (the whole model). From there 11 (training), 12 (decoding), 13 "
     "(evaluation) and 15 (scaling); 14 (what it learned) needs only 10; 16 (others' "
-    "code) is the last."
+    "code) and 17 (a language model) are the last two."
 )
 
 

@@ -3,7 +3,7 @@
 ``mine("attention")`` is your function once it has passed its check, and the course's until then.
 """
 
-from transformer_lib.course.own.chapters import timetable
+from transformer_lib.course.chapters import timetable
 from transformer_lib.course.own.keeping import mine, remember
 from transformer_lib.course.own.record import progress, solution
 

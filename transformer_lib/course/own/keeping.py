@@ -8,9 +8,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from transformer_lib.course.chapters import order
 from transformer_lib.course.checks import EXERCISES, Verdict, check, find_exercise
 from transformer_lib.course.own import module
-from transformer_lib.course.own.chapters import order
 from transformer_lib.course.own.record import Done, note_try, read_record
 from transformer_lib.course.own.source import NotKeptError, Part, definitions, part_from
 from transformer_lib.errors import UserError

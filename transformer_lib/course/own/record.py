@@ -10,9 +10,9 @@ from importlib import resources
 from itertools import groupby
 from pathlib import Path
 
+from transformer_lib.course.chapters import MARKS, Task, order, tasks, title
 from transformer_lib.course.checks import EXPERIMENTS, find_exercise
 from transformer_lib.course.own import module
-from transformer_lib.course.own.chapters import MARKS, Task, order, tasks, title
 from transformer_lib.errors import UserError
 from transformer_lib.files import write_text
 
