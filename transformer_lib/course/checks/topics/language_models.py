@@ -14,7 +14,7 @@ from transformer_lib.course.assembled import LanguageModel
 from transformer_lib.course.checks.compare import compare
 from transformer_lib.course.checks.exercise import exercise
 from transformer_lib.course.checks.observe import Case
-from transformer_lib.course.checks.topics.modules import VOCAB_SIZE, fill
+from transformer_lib.course.checks.topics.modules import VOCAB_SIZE, fill, table_starts_well
 from transformer_lib.model.masks import causal_mask
 from transformer_lib.model.multi_head import merge_heads, split_heads
 from transformer_lib.model.positional_encoding import sinusoidal_positions
@@ -146,16 +146,15 @@ def _use_model(module: Callable[..., nn.Module]) -> Callable[..., Any]:
     ]:
         sizes = vocab_size, d_model, d_ff, num_heads, num_layers
         new = module(*sizes, 1.0)  # all is dropped that can be, in training
-        table = getattr(module(2000, d_model, d_ff, num_heads, 1, 1.0), "embed_tokens", None)
-        at_first = table.weight.square().mean().item() * d_model if table is not None else 0.0
+        starts_well = table_starts_well(module, d_model, d_ff, num_heads, 1)
         model = fill(new, LanguageModel(*sizes, 1.0))
         dropped = model.train()(tokens)
         logits = model.eval()(tokens)
         table = model.get_parameter("embed_tokens.weight")
         if not logits.requires_grad:
-            return logits, 0.4 < at_first < 2.0, dropped, torch.zeros_like(table)
+            return logits, starts_well, dropped, torch.zeros_like(table)
         (gradient,) = torch.autograd.grad(logits.square().mean(), table)
-        return logits, 0.4 < at_first < 2.0, dropped, gradient
+        return logits, starts_well, dropped, gradient
 
     return use
 

@@ -246,6 +246,12 @@ def _model_cases(random: torch.Generator) -> dict[str, Case]:
     }
 
 
+def table_starts_well(module: Callable[..., nn.Module], d_model: int, *sizes: int) -> bool:
+    """Whether the table of a new model has a standard deviation of about 1/√d_model."""
+    table = getattr(module(2000, d_model, *sizes, 1.0), "embed_tokens", None)
+    return table is not None and 0.4 < table.weight.square().mean().item() * d_model < 2.0
+
+
 def _use_transformer(module: Callable[..., nn.Module]) -> Callable[..., Any]:
     def use(
         src: Int[Tensor, "batch src_len"],
@@ -265,8 +271,7 @@ def _use_transformer(module: Callable[..., nn.Module]) -> Callable[..., Any]:
     ]:
         sizes = vocab_size, d_model, d_ff, num_heads, num_layers
         new = module(*sizes, 1.0)  # all is dropped that can be, in training
-        table = getattr(module(2000, d_model, d_ff, num_heads, 1, 1.0), "embed_tokens", None)
-        at_first = table.weight.square().mean().item() * d_model if table is not None else 0.0
+        starts_well = table_starts_well(module, d_model, d_ff, num_heads, 1)
         model = fill(new, Transformer(*sizes, 1.0))
         dropped = model.train()(src, tgt_input)
         memory_dropped = model.encode(src)  # type: ignore[operator]
@@ -274,7 +279,7 @@ def _use_transformer(module: Callable[..., nn.Module]) -> Callable[..., Any]:
         model.encode(src.flip(0))  # type: ignore[operator]
         decoded = model.decode(tgt_input, memory, padding_mask(src))  # type: ignore[operator]
         of_words = memory * (src != PAD)[..., None]  # the padding is nobody's business
-        return logits, of_words, decoded, 0.4 < at_first < 2.0, dropped, memory_dropped
+        return logits, of_words, decoded, starts_well, dropped, memory_dropped
 
     return use
 
