@@ -20,10 +20,10 @@
 # - measure a language model so that models with other tokenizers can be compared with it, and know
 #   what counting alone achieves,
 # - build a decoder-only model, train it and let it write, with a cache of your own,
-# - fine-tune it on pairs of a question and an answer, all of it or a small part,
+# - fine-tune it on pairs of a question and an answer, with all of its parameters or with few,
 # - say what it gains from having read before, and what it loses without an encoder.
 #
-# Reading takes about forty minutes, running the cells about two.
+# Reading takes about forty minutes, running the cells about one.
 #
 # **Predict first.** Two translators have the same number of parameters, see the same sentence pairs
 # and take the same number of steps. One has an encoder and a decoder. The other is a decoder alone,
@@ -57,9 +57,8 @@ from transformer_lib.vocabulary import BOS, EOS, PAD
 #
 # A translator is trained with pairs. A language model needs nothing but text, and predicts each
 # token from those before it: $p(x) = \prod_t p(x_t \mid x_{<t})$. Our text is the two sides of the
-# bundled pairs, each sentence once, English and German mixed; one `</s>` stands before, between and
-# after the sentences. (No sentence of the test set is among them, neither as a source nor as a
-# reference.)
+# bundled pairs, each sentence once, English and German mixed; there is a `</s>` before the first
+# sentence and after each one. (No source or reference of the test set is among them.)
 
 # %%
 tokenizer = load_trained("transformer").tokenizer
@@ -129,16 +128,16 @@ for name, some_row in {"reads": inputs[0], "predicts": labels[0]}.items():
 # number for one tokenizer only: with longer pieces there are fewer guesses, and each is harder. Two
 # models with different pieces can be compared by what both have to say in the end, the characters.
 # A text costs $-\log_2 p$ **bits**, which is also its length in a file if an ideal program
-# compresses it with the model; divided by the number of characters, these are **bits per
+# compresses it with the model; divided by the number of characters, it gives **bits per
 # character**.
 #
 # ### Bits per character
 #
 # ●○○ · 10 minutes · a measure that does not depend on the tokenizer
 #
-# `logits` are (batch, length, vocab_size), and `labels`, (batch, length), are the tokens that should
-# have been predicted. Labels that are `PAD` do not count. Return the sum of the bits, divided by
-# `characters`, as a number.
+# `logits` are (batch, length, vocab_size), and `labels`, (batch, length), are the tokens that
+# should have been predicted. Labels that are `PAD` do not count. Return the sum of the bits,
+# divided by `characters`, as a number.
 
 # %%
 def bits_per_character(logits, labels, characters):
@@ -154,7 +153,7 @@ check(bits_per_character)
 #
 # </details>
 #
-# Which number is good? One can guess that all pieces are equally likely, or go by their
+# What is a good number? One can guess that all pieces are equally likely, or go by their
 # frequencies:
 
 # %%
@@ -196,19 +195,19 @@ print(*(f"{name}: {number:.2f} bits per character" for name, number in cost.item
 # Which simpler distribution? Frequencies are a bad choice. *Francisco* is frequent in American
 # newspapers, but only after *San*; in a place where something never seen must follow, it is an
 # unlikely guess. [Kneser and Ney 1995](https://doi.org/10.1109/ICASSP.1995.479394) therefore count
-# *kinds*: $k(w)$, the number of different tokens after which $w$ has occurred. These counts are
-# discounted in the same way, and what is taken from them goes to all $V$ tokens alike:
+# *kinds*: $k(w)$, the number of different tokens after which $w$ has occurred. Here these counts
+# are discounted in the same way, and what is taken from them goes to all $V$ tokens alike:
 #
-# $$p_1(w) = \frac{\max(k(w) - D, 0) + D \cdot n_1 / V}{\sum_{w'} k(w')}$$
+# $$p_1(w) = \frac{\max(k(w) - D, 0) + D \cdot K / V}{\sum_{w'} k(w')}$$
 #
-# where $n_1$ is the number of tokens with $k > 0$.
+# where $K$ is the number of tokens with $k > 0$.
 #
 # ### Kneser–Ney
 #
 # ●●○ · 30 minutes · the model that a neural network has to beat
 #
-# Return the table of all $p(w \mid v)$, (vocab_size, vocab_size), with $v$ as its row. `tokens` is
-# one long row, (tokens,), and `discount` is $D$, which is at most 1.
+# Return the table of all $p(w \mid v)$, (vocab_size, vocab_size), with a row for each $v$. `tokens`
+# is one long row, (tokens,), and `discount` is $D$, which is at most 1.
 
 # %%
 def kneser_ney(tokens, vocab_size, discount):
@@ -235,8 +234,8 @@ cost["pairs (Kneser–Ney)"] = bits(lambda x: pairs[x])
 print(f"pairs: {cost['pairs (Kneser–Ney)']:.2f} bits per character")
 
 # %% [markdown]
-# Knowing one token saves two fifths of the cost. Tables of longer contexts go further, if the
-# text is long enough to fill them; ours is short. Now for a model that reads everything before.
+# Knowing one token saves two fifths of the cost. Tables of longer contexts go further; triples are
+# worth a try. Now for a model that reads everything before.
 #
 # ## The model
 #
@@ -251,11 +250,11 @@ print(f"pairs: {cost['pairs (Kneser–Ney)']:.2f} bits per character")
 #
 # `LanguageModel(vocab_size, d_model, d_ff, num_heads, num_layers, dropout)`, an `nn.Module`. It
 # begins as your Transformer does, with an embedding `embed_tokens` that starts at a standard
-# deviation of 1/√d_model, is multiplied by √d_model, gets sinusoids added and passes a `dropout`.
-# Then come `layers`, an `nn.ModuleList` of your `EncoderLayer` with all its parts, and a last
-# `norm`. The output's table is that of the input, and there are no parameters besides these, so that
-# the weights of others fit. `forward(tokens)` takes (batch, length) and returns logits, (batch,
-# length, vocab_size), of which none depends on a later token.
+# deviation of 1/√d_model; its vectors are multiplied by √d_model, sinusoids are added, and
+# `dropout` follows. Then come `layers`, an `nn.ModuleList` of your `EncoderLayer` with all its
+# parts, and a last `norm`. The output uses the table of the input, and nothing else is in the
+# `state_dict`, so that the weights of others fit. `forward(tokens)` takes rows of any length, (batch,
+# length), and returns logits, (batch, length, vocab_size), of which none depends on a later token.
 
 # %%
 EncoderLayer, MultiHeadAttention = mine("EncoderLayer"), mine("MultiHeadAttention")
@@ -279,12 +278,13 @@ check(LanguageModel)
 # <details><summary>Hint</summary>
 #
 # `EncoderLayer` takes its parts, all of them modules, in the order self-attention, feed-forward
-# network, two norms, dropout. Padding needs no mask here: a row is padded at its end, and nothing real looks there.
+# network, two norms, dropout. Padding needs no mask here: a row is padded at its end, and no real
+# token looks there.
 #
 # </details>
 #
-# Yours can be trained by your `training_step` of chapter 11, which calls a model with a source, an
-# input and labels. The source is not read:
+# Yours can be trained with your `training_step` of chapter 11, which takes a source, an input and
+# labels. The source is not read:
 
 # %%
 LanguageModel, training_step = mine("LanguageModel"), mine("training_step")
@@ -313,9 +313,9 @@ def learn(model, draw, steps, peak, warmup=50):
     model.eval()
 
 # %% [markdown]
-# A small one learns for 200 steps. The course brings a larger one, which has been trained for 4,000
-# steps (`make trained`) from the same text, and which your class can load, since all its parts have
-# the names that yours have:
+# A small one learns for 200 steps. The course comes with a larger one, trained for 4,000 steps
+# with the same text (`make trained`). Your class can load it, since all its parts have the names
+# that yours have:
 
 # %% tags=["nbval-ignore-output"]
 torch.manual_seed(0)
@@ -335,8 +335,8 @@ pd.DataFrame({"bits per character": cost}).round(2)
 
 # %% [markdown]
 # A short training does not beat a table: in 200 steps the small model has read less than a fifth of
-# the text, and the table all of it. How long does it take? Here are longer trainings of the small model, with
-# three seeds, beside the table:
+# the text, and the table all of it. How long must it train? Here are longer trainings of the small
+# model, with three seeds each, beside the table:
 
 # %%
 def bits_after(steps, seed):
@@ -362,31 +362,31 @@ show(
 mean_and_spread(longer)
 
 # %% [markdown]
-# Between 800 and 1,600 steps the network passes the table, when it has read about as much as the table
-# has: the whole text, once. From then on it profits from contexts that are longer than one token, and
-# the course's model, larger and trained on seven times the text, needs 1.44 bits. A baseline that costs
-# a second of computing is worth having. Without it, 2.18 bits would have looked like progress.
+# Between 800 and 1,600 steps the network passes the table, when it has read about as much as the
+# table has: the whole text, once. The table sees one token, the network all that came before. The
+# course's model, which is larger and has read the text seven times, needs 1.44 bits. A baseline
+# that costs a second of computing is worth having. Without it, 2.2 bits would have looked good.
 #
 # ## Let it write
 #
-# To write, a model draws a token from its distribution, appends it, and reads everything again. With
-# the cache of chapter 12 it reads only what is new. There a decoder went on token by token. A chat
-# program does two more things: it reads a whole prompt at once, and it reads more text after a while,
-# when the user has answered. Both are calls with *several* new tokens, before or after which there is
-# something in the cache, and now the mask matters.
+# To write, a model draws a token from its distribution, appends it, and reads everything again.
+# With the cache of chapter 12 it reads only what is new. In that chapter a decoder went on token by
+# token. A chat program does two more things: it reads a whole prompt at once, and it reads more
+# text after a while, when the user has answered. Both are calls with *several* new tokens, the
+# second with a cache that is not empty, and now the mask matters.
 #
 # ### With a cache
 #
 # ●●● · 60 minutes · how a chat program writes
 #
 # `model` is a `LanguageModel`, yours or the course's, without dropout. `tokens`, (batch, length),
-# follow what is in `cache`: a list with one pair for each layer, keys and values, each (batch, heads,
-# so far, d_k), or an empty list at the beginning of a text. Return the logits of these tokens,
-# (batch, length, vocab_size), and a new cache, which holds their keys and values as well. Compute
-# nothing for tokens that are in the cache, and leave the given cache as it is, even an empty one: a
-# search may go on from it more than once. The layers have pre-norm, and the parts have the names
-# above and those of chapter 10: `layer.norm1`, `layer.self_attention` with `q_proj`, `k_proj`,
-# `v_proj`, `out_proj` and `num_heads`, `layer.norm2`, `layer.feed_forward`.
+# follow what is in `cache`: a list with one pair for each layer, keys and values, each (batch,
+# heads, so far, d_k), or an empty list at the beginning of a text. Return the logits of these
+# tokens, (batch, length, vocab_size), and a new cache, which holds their keys and values as well.
+# Compute nothing for tokens that are in the cache, and leave the given cache as it is, even an
+# empty one: a search may go on from it more than once. The layers have pre-norm, and the parts have
+# the names above and those of chapter 10: `layer.norm1`, `layer.self_attention` with `q_proj`,
+# `k_proj`, `v_proj`, `out_proj` and `num_heads`, `layer.norm2`, `layer.feed_forward`.
 
 # %%
 attention, split_heads, merge_heads = mine("attention"), mine("split_heads"), mine("merge_heads")
@@ -401,9 +401,9 @@ check(cached_logits)
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Write the model's `forward` once more, with a layer's three lines in the loop. Two things depend on
-# how much is in the cache: the positions of the new tokens, and the mask, whose rows are the last
-# ones of a larger triangle. Which axis of keys and values grows?
+# Write the model's `forward` once more, with a layer's three lines in the loop. Two things depend
+# on how much is in the cache: the positions of the new tokens, and the mask. Which axis of keys and
+# values grows?
 #
 # </details>
 #
@@ -428,12 +428,12 @@ for sizes in ([32], [1] * 32, [20, 1, 1, 1, 9]):
     found = in_pieces(test_inputs[:4, :32], sizes)
     torch.testing.assert_close(found, read_at_once, atol=1e-4, rtol=1e-4)
     again = sum(sum(sizes[: n + 1]) for n in range(len(sizes)))
-    print(f"calls: {len(sizes):2}, the same logits, without a cache {again} positions and not 32")
+    print(f"calls: {len(sizes):2}, the same logits, 32 positions computed; without a cache {again}")
 
 # %% [markdown]
 # Now it writes. A temperature $T$ divides the logits before the softmax: below 1 the likely tokens
-# become likelier. `nucleus` is yours, of chapter 12. Beside the model writes the table of pairs, with
-# the same text behind it:
+# become likelier. `nucleus` is yours, from chapter 12. The table of pairs, counted in the same
+# text, writes too:
 
 # %%
 nucleus = mine("nucleus")
@@ -463,17 +463,17 @@ def sampled(temperature, p=1.0):
     return choose
 
 # %% tags=["nbval-ignore-output"]
-def pairs_go_on(number, limit=40):
+def pairs_go_on(number, temperature, limit=40):
     token, said = torch.full((number,), EOS), []
     for _ in range(limit):
-        token = torch.multinomial(pairs[token].exp(), 1)[:, 0]
+        token = sampled(temperature)(pairs[token])
         said.append(token)
     return up_to_the_end(torch.stack(said, dim=1).tolist())
 
 
 torch.manual_seed(0)
 NUMBER = 200
-written = {"pairs": pairs_go_on(NUMBER)}
+written = {f"pairs, T = {t}": pairs_go_on(NUMBER, t) for t in (1.0, 0.5)}
 for temperature, p in ((1.0, 1.0), (1.0, 0.9), (0.5, 1.0)):
     name = f"T = {temperature}, p = {p}"
     written[name] = go_on(model, torch.full((NUMBER, 1), EOS), sampled(temperature, p))
@@ -492,17 +492,16 @@ shares = {
 }
 counted = pd.DataFrame(shares, index=["word for word in the text", "different from each other"]).T
 first = counted["word for word in the text"]
-assert first["pairs"] < first["T = 1.0, p = 1.0"] < first["T = 0.5, p = 1.0"], (
+assert first["pairs, T = 1.0"] < first["T = 1.0, p = 1.0"] < first["T = 0.5, p = 1.0"], (
     "not as on our machines: restart the kernel and run all cells"
 )
 counted.map("{:.0%}".format)
 
 # %% [markdown]
-# At temperature 1 one sentence in ten is a quotation, at 0.5 four in ten, and only two in a hundred
-# with the pairs. A low temperature makes a model recite: the likeliest sentences are those that it has
-# read. (The sentences of the training text are short, and many are alike, so part of this is chance:
-# the share to compare it with is that of the pairs, which know no sentence.) The table of pairs also
-# changes the language in the middle of a sentence, which the model rarely does.
+# At temperature 1, 6% of the model's sentences are quotations, at 0.5 36%. For the pairs, which
+# know no sentence, it is 2% and 8%. (With 200 sentences each, a share is uncertain by up to seven
+# points.) A low temperature makes a model recite: the likeliest sentences are those that it has
+# read. The table of pairs also changes language in mid-sentence, which the model rarely does.
 #
 # ## From going on to answering
 #
@@ -517,10 +516,10 @@ counted.map("{:.0%}".format)
 # ●○○ · 15 minutes · fine-tuning on answers
 #
 # The model reads everything, but it should learn only to answer: users write their questions
-# themselves. `rows`, (batch, length), are such rows, with `PAD` at their end. Return the inputs, all
-# columns but the last one, and the labels, (batch, length − 1): the token that follows, where the
-# model has to say it, and `PAD`, which no loss counts, everywhere else. The end of the answer is to
-# be said, too.
+# themselves. `rows`, (batch, length), are such rows, with `PAD` at their end. Return the inputs,
+# all columns but the last one, and the labels, (batch, length − 1): the token that follows, where
+# the model has to say it, and `PAD`, which no loss counts, everywhere else. The end of the answer
+# is to be said, too.
 
 # %%
 def answer_labels(rows):
@@ -532,8 +531,8 @@ check(answer_labels)
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Which input stands where the first token of the answer is to be said? `cumsum` tells what is
-# behind it.
+# Which input stands where the first token of the answer is to be said? `cumsum` tells what comes
+# after it.
 #
 # </details>
 #
@@ -608,8 +607,8 @@ def nats_per_piece(model):
 
 
 # %% [markdown]
-# Does it answer after a hundred steps with 2,000 pairs? Beside it a model of the same size learns
-# that has read nothing before:
+# Does it answer after a hundred steps with 2,000 pairs? A model of the same size that has read
+# nothing before learns beside it:
 
 # %% tags=["nbval-ignore-output"]
 few = random.Random(0).sample(all_pairs, 2000)
@@ -627,23 +626,24 @@ assert after["pretrained"] < after["from nothing"] - 0.5, (
 )
 
 # %% [markdown]
-# The model that has read before writes correct German that has nothing to do with the question. What
-# it has brought along is the language. That the question matters, and which word answers which, it
-# must still learn from the pairs, and a hundred steps are not enough. (An answer that is fluent and
-# wrong: remember where it comes from when you meet one in a larger model.)
+# The model that has read before writes correct German that has little to do with the question. What
+# it has brought along is the language. Which word answers which it must still learn from the pairs,
+# and a hundred steps are not enough. (An answer that is fluent and wrong: remember where it comes
+# from when you meet one in a larger model.)
 #
 # ### LoRA
 #
 # ●●○ · 20 minutes · fine-tuning a large model with little memory
 #
-# Fine-tuning all parameters of a large model takes as much memory as training it, and gives a second
-# large model to keep. **Low-rank adaptation** ([Hu et al. 2021](https://arxiv.org/abs/2106.09685))
-# leaves each matrix as it is and learns a change to it that is the product of two narrow ones: $y =
-# Wx + b + s \cdot BAx$, where $A$ is (rank, d_in) and $B$ is (d_out, rank). Write it as a module
-# around an `nn.Linear`: `LoRA(linear, rank, scale)`. Keep the layer as `linear`, and take care that
-# its parameters are trained no more, while gradients still pass through it to $x$. The parameters are `down`, which is $A$ and starts with random
-# numbers of standard deviation 1/√d_in, and `up`, which is $B$ and starts at 0, so that the model is
-# at first what it was. `scale` is $s$.
+# Fine-tuning all parameters of a large model takes as much memory as training it, and gives a
+# second large model to keep. **Low-rank adaptation** ([Hu et al.
+# 2021](https://arxiv.org/abs/2106.09685)) leaves each matrix as it is and learns a change to it
+# that is the product of two narrow ones: $y = Wx + b + s \cdot BAx$, where $A$ is (rank, d_in) and
+# $B$ is (d_out, rank). Write it as a module around an `nn.Linear`: `LoRA(linear, rank, scale)`.
+# Keep the layer as `linear`, and take care that its parameters are no longer trained, while
+# gradients still pass through it to $x$. The parameters are `down`, which is $A$ and starts with
+# random numbers of standard deviation 1/√d_in, and `up`, which is $B$ and starts at 0, so that at
+# first the model is unchanged. `scale` is $s$.
 
 # %%
 class LoRA(nn.Module):
@@ -661,11 +661,11 @@ check(LoRA)
 # <details><summary>Hint</summary>
 #
 # `requires_grad_(False)` on a module freezes all of its parameters. The product of the two matrices
-# need not be computed: `x` can pass the narrow one first.
+# need not be computed: `x` can go through `down` first.
 #
 # </details>
 #
-# Put around every matrix of every layer, how many parameters is it?
+# How many parameters are that, around every matrix of every layer?
 
 # %%
 LoRA = mine("LoRA")
@@ -690,10 +690,10 @@ print(f"{learned:,} parameters learn, {learned / num_parameters(model):.0%} of t
 # %% [markdown]
 # ## What has it gained from reading?
 #
-# Six times as many steps, with 64 pairs in each, and three seeds: from nothing and pretrained, with
-# 32,000 pairs; pretrained with 2,000, each of which comes up nineteen times; and LoRA with 32,000. LoRA
-# usually wants a higher rate, and gets twice that of the others; none of the rates was searched for
-# with care.
+# Now six times as many steps, with 64 pairs in each, and three seeds: with 32,000 pairs from
+# nothing, pretrained, and pretrained with LoRA; and pretrained with 2,000 pairs, each of which
+# comes up nineteen times. LoRA usually wants a higher rate, and gets twice that of the others; none
+# of the rates was tuned with care.
 
 # %%
 def fine_tuned(start, number, peak, seed, steps=600):
@@ -718,24 +718,26 @@ tuned = over_seeds(fine_tuned, starts, "17_fine_tuned", seeds=3)
 mean_and_spread(tuned)
 
 # %% [markdown]
-# Reading before is worth a great deal. With the same pairs and steps the pretrained model reaches
-# nearly twice the BLEU, and with 2,000 pairs it is ahead of a model that had sixteen times as many
-# and no other text. Look at that row again, though: its BLEU is higher, and its loss is *worse*. Pairs
-# that come up nineteen times are memorized, and the model becomes too sure of itself where a
-# new sentence differs, which costs nats and not always words. The loss and the task are two measures.
+# Reading before is worth a great deal. With the same pairs and the same steps of fine-tuning the
+# pretrained model reaches nearly twice the BLEU, and with 2,000 pairs it is ahead of a model that
+# had sixteen times as many and no other text. Look at that row again, though: its BLEU is higher,
+# and its loss is *worse*. Probably pairs that come up nineteen times are memorized, and the model
+# becomes too sure of itself where a new sentence differs, which costs nats and not always words.
+# The loss and the task are two measures.
 #
 # LoRA, which often does as well as full fine-tuning ([Hu et al.
-# 2021](https://arxiv.org/abs/2106.09685), tables 2 to 4), does not here: a loss between the two others,
-# and fewer BLEU points than from nothing. In that paper large models learn tasks for which they have
-# nearly everything they need. Our small model has never seen a translation; it must learn to look up
-# words in the question, and the vector of `<s>`, which it has never read, is not trained. (Which of
-# these is the cause was not varied: try a higher rank, more steps, or let the table learn, too.)
+# 2021](https://arxiv.org/abs/2106.09685), tables 2 to 4), does not here: its loss lies between
+# those of the other two with 32,000 pairs, and its BLEU is below that from nothing. In that paper
+# large models learn tasks for which they have nearly everything they need. Our small model has
+# never seen a translation; it must learn to look up words in the question, and the vector of `<s>`,
+# which it has never read, is not trained. (None of these was varied, so the cause is open: try a
+# higher rank, more steps, or let the table learn, too.)
 #
 # ## Without an encoder
 #
-# Back to the opening question: your Transformer of chapter 10, with two layers on each side, beside a
-# decoder alone with four. The decoder's feed-forward networks are somewhat wider, so that both have
-# the same number of parameters:
+# Back to the opening question: your Transformer of chapter 10, with two layers on each side, beside
+# a decoder alone with four. The decoder's feed-forward networks are somewhat wider, so that both
+# have the same number of parameters:
 
 # %%
 translators = {
@@ -752,9 +754,10 @@ ratio = layers["decoder only"] / layers["encoder and decoder"]
 print(f"for a token on each side the decoder alone computes {ratio:.1f} times as much")
 
 # %% [markdown]
-# The parameters are the same, the work is not. In the one model a source token passes the two layers
-# of the encoder, and a target token the two of the decoder; in the other both pass all four layers.
-# So the table below has a third row, in which the model with an encoder takes twice as many steps:
+# The parameters are the same, the work is not. In the one model a source token passes the two
+# layers of the encoder, and a target token the two of the decoder; in the other both pass all four
+# layers. So the table below has a third row, in which the model with an encoder takes twice as many
+# steps:
 
 # %%
 Transformer, padding_mask = mine("Transformer"), mine("padding_mask")
@@ -810,24 +813,26 @@ compared = over_seeds(from_nothing, forms, "17_without_an_encoder", seeds=3)
 mean_and_spread(compared, digits=1)
 
 # %% [markdown]
-# With equal parameters and equal steps the decoder alone is behind by two points, which its three seeds
-# do not tell apart from the spread (one of them is much worse than the others). But it needs twice the
-# work for that. With as much work the model with an encoder is more than twelve points ahead. Why? The
-# decoder alone uses the same layers to read English and to write German, and its mask keeps it from
-# looking ahead in the question, which it knows from the first to the last token. (A **prefix** mask,
-# as in chapter 7, would allow that. Whether it is the mask that costs most, this experiment does not
-# say: nothing but the form as a whole was varied.)
+# With equal parameters and equal steps the decoder alone is behind by two points, no more than the
+# spread of its three seeds (one of them is much worse than the others). But it needs twice the work
+# for that. With as much work the model with an encoder is more than twelve points ahead, most of
+# them from its second thousand steps. What else may count: the decoder alone uses the same layers
+# to read English and to write German, and its mask keeps it from looking ahead in the question,
+# although it is given all of it. (A **prefix** mask, as in chapter 7, would allow that. Whether it
+# is the mask that costs most, this experiment does not say: only the form as a whole was varied, at
+# one learning rate.)
 #
 # So why have decoders alone won? Not because they translate better from the same pairs. They learn
-# from every token of any text, while pairs are rare; and one model, one loss and one cache do for
-# all tasks. [Raffel et al. 2020](https://arxiv.org/abs/1910.10683), who compared the forms in large
-# models, also found the encoder and decoder ahead, in section 3.2.
+# from every token of any text, while pairs are rare; and one model, one loss and one cache serve
+# all tasks. [Raffel et al. 2020](https://arxiv.org/abs/1910.10683), who first trained all forms on
+# text without pairs, also found the encoder and decoder ahead, in section 3.2.
 #
 # ## Common mistakes
 #
-# **A cache that is nearly right.** With one new token at a time, a missing mask makes no difference;
-# with several it shows the future. Three known mistakes with `cached_logits` (the [list of
-# mistakes](../docs/misconceptions.md) has more), each reading the same held-out text in two ways:
+# **A cache that is nearly right.** With one new token at a time, a missing mask makes no
+# difference; with several it shows the future. Three known mistakes with `cached_logits` (the [list
+# of mistakes](../docs/misconceptions.md) has more), each reading the same held-out text in two
+# ways:
 
 # %% tags=["nbval-ignore-output"]
 @torch.no_grad()
@@ -853,12 +858,11 @@ assert costs["right"][0] < min(one[0] for name, one in costs.items() if name != 
 pd.DataFrame(costs, index=columns).T.round(2)
 
 # %% [markdown]
-# Without a mask (M881) all is well as long as the tokens come one by one, and that is how most people
-# test. In two halves the model sees the future, and does *worse* for it: it was trained without such
-# keys and does not know what to do with them. (A leak in training would have made the cost too low,
-# as in chapter 7.) With M880 and M882 it is the other way around: the more pieces, the worse. Every one
-# of them writes sentences that look like German. These are the masks, with four tokens in the cache and
-# three new ones:
+# Without a mask (M881) all is well as long as the tokens come one by one, and that is how most
+# people test. In two halves the model sees the future, and does *worse* for it: it was trained
+# without such keys and does not know what to do with them. (A leak in *training* makes the cost too
+# low, as in chapter 7.) With M880 and M882 it is the other way around: the more pieces, the worse.
+# These are the masks (that of M880 is right), with four tokens in the cache and three new ones:
 
 # %%
 seen = {  # four tokens in the cache, three new ones: a row for each of these
@@ -871,26 +875,26 @@ for mask_rows in zip(*(as_text(mask).splitlines() for mask in seen.values())):
     print("   ".join(mask_rows))
 
 # %% [markdown]
-# Other mistakes: **labels that are the inputs** (the loss goes to zero, and the model writes the same
-# token for ever); **perplexities compared across tokenizers**; **a test text that was in the training
-# text**, which is easily overlooked with text from the web; **a prompt that is padded on the left**,
-# without telling the positions (chapter 7).
+# Other mistakes: **labels that are the inputs** (the loss goes to zero, and the model repeats one
+# token for ever); **perplexities compared across tokenizers**; **a test text that was in the
+# training text**, which is easily overlooked with text from the web; **a prompt that is padded on
+# the left**, with positions and mask unchanged (chapter 7).
 #
 # ## Summary
 #
-# 1. A decoder-only model is an encoder with a causal mask. Your parts and your training step need no
-#    change.
-# 2. Bits per character compare models whose tokenizers differ. Count pairs before you train: a short
-#    training of a network can be worse.
+# 1. A decoder-only model is an encoder with a causal mask. Your parts and your training step need
+#    no change.
+# 2. Bits per character compare models whose tokenizers differ. Count pairs before you train: a
+#    short training of a network can be worse.
 # 3. A cache needs the right positions and the right part of the mask as soon as several tokens come
 #    at once.
 # 4. Fine-tuning is training on rows in which only the answer counts. What was read before replaces
-#    many pairs. LoRA is no substitute where a small model has to learn a new task.
-# 5. With equal work an encoder and a decoder translate better from pairs than a decoder alone. What
-#    speaks for the decoder is all the text without pairs.
+#    many pairs. LoRA was no substitute here, where a small model had to learn a new task.
+# 5. With equal work an encoder and a decoder translated better than a decoder alone, after short
+#    trainings from pairs. What speaks for the decoder is all the text without pairs.
 #
-# **In the paper:** it has no language model; its decoder is one, given a source. **Read on:** [Radford
-# et al.
+# **In the paper:** there is no language model, but the decoder is one, given a source. **Read on:**
+# [Radford et al.
 # 2019](https://cdn.openai.com/better-language-models/language_models_are_unsupervised_multitask_learners.pdf)
-# (GPT-2); [Chen and Goodman 1999](https://doi.org/10.1006/csla.1999.0128) on counting; [Ouyang et al.
-# 2022](https://arxiv.org/abs/2203.02155) on what follows fine-tuning.
+# (GPT-2); [Chen and Goodman 1999](https://doi.org/10.1006/csla.1999.0128) on counting; [Ouyang et
+# al. 2022](https://arxiv.org/abs/2203.02155) on what follows fine-tuning.
