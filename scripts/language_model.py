@@ -38,7 +38,7 @@ def main() -> None:
     order = torch.randperm(len(inputs)).split(BATCH)
     steps = trange(1, STEPS + 1)
     for step in steps:
-        batch = order[step % len(order)]
+        batch = order[step % len(order)]  # of each order the first one comes last
         if step % len(order) == 0:
             order = torch.randperm(len(inputs)).split(BATCH)
         optimizer.param_groups[0]["lr"] = PEAK * min(

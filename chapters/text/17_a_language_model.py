@@ -318,13 +318,18 @@ def learn(model, draw, steps, peak, warmup=50):
 # that yours have:
 
 # %% tags=["nbval-ignore-output"]
+def pretrained(dropout=0.1):
+    model = LanguageModel(*LANGUAGE_MODEL, dropout)
+    model.load_state_dict(load_language_model().state_dict())
+    return model
+
+
 torch.manual_seed(0)
 small = LanguageModel(VOCABULARY, d_model=96, d_ff=256, num_heads=4, num_layers=2, dropout=0.0)
 drawn = ((inputs[i], inputs[i], labels[i]) for i in batches(len(inputs), 8, seed=0))
 learn(WithoutSource(small), drawn, steps=200, peak=6e-3)
 
-model = LanguageModel(*LANGUAGE_MODEL, dropout=0.0).eval()
-model.load_state_dict(load_language_model().state_dict())
+model = pretrained(dropout=0.0).eval()
 cost["small, after 200 steps"], cost["the course's"] = bits(small), bits(model)
 millions = {"small": num_parameters(small) / 1e6, "the course's": num_parameters(model) / 1e6}
 print(*(f"{name}: {number:.1f} million parameters" for name, number in millions.items()), sep="\n")
@@ -586,12 +591,6 @@ def answers(model, questions):
 def likeliest(logits):
     return logits.argmax(dim=-1)
 
-
-def pretrained(dropout=0.1):
-    model = LanguageModel(*LANGUAGE_MODEL, dropout)
-    model.load_state_dict(load_language_model().state_dict())
-    return model
-
 # %%
 def from_scratch():
     return LanguageModel(*LANGUAGE_MODEL, dropout=0.1)
@@ -740,8 +739,9 @@ mean_and_spread(tuned)
 # have the same number of parameters:
 
 # %%
+Transformer, padding_mask = mine("Transformer"), mine("padding_mask")
 translators = {
-    "encoder and decoder": mine("Transformer")(VOCABULARY, 128, 512, 4, 2, dropout=0.1),
+    "encoder and decoder": Transformer(VOCABULARY, 128, 512, 4, 2, dropout=0.1),
     "decoder only": LanguageModel(*LANGUAGE_MODEL, dropout=0.1),
 }
 for name, form in translators.items():
@@ -760,9 +760,6 @@ print(f"for a token on each side the decoder alone computes {ratio:.1f} times as
 # steps:
 
 # %%
-Transformer, padding_mask = mine("Transformer"), mine("padding_mask")
-
-
 def sentence_batches(pairs, seed, size):
     """Endless batches for a model with an encoder."""
     made = [([*english, EOS], [BOS, *german, EOS]) for english, german in encoded(pairs)]

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from transformer_lib.course.assembled import LanguageModel
 from transformer_lib.course.checks.topics.language_models import LoRA
 from transformer_lib.course.misconceptions.bank import also, misconception
-from transformer_lib.model.masks import causal_mask
+from transformer_lib.model.masks import causal_mask, padding_mask
 from transformer_lib.model.multi_head import merge_heads, split_heads
 from transformer_lib.model.positional_encoding import sinusoidal_positions
 from transformer_lib.model.scaled_dot_product import attention
@@ -203,6 +203,12 @@ def _before(counts):
     return (counts > 0).sum(dim=0).float()
 
 
+def _both_levels(tokens, vocab_size, discount):
+    """The counts of the pairs, and the right distribution below them."""
+    counts = _counts(tokens, vocab_size)
+    return counts, _discounted(_before(counts), _uniform(vocab_size), discount)
+
+
 @misconception(
     "M855",
     "kneser_ney",
@@ -228,8 +234,7 @@ def frequencies_below(tokens, vocab_size, discount):
     "lower distribution.",
 )
 def nothing_given_back(tokens, vocab_size, discount):
-    counts = _counts(tokens, vocab_size)
-    lower = _discounted(_before(counts), _uniform(vocab_size), discount)
+    counts, lower = _both_levels(tokens, vocab_size, discount)
     return _discounted(counts, lower, discount, lambda kinds, total: 0.0 * kinds)
 
 
@@ -243,8 +248,7 @@ def nothing_given_back(tokens, vocab_size, discount):
     "the token that has been read?",
 )
 def backward(tokens, vocab_size, discount):
-    counts = _counts(tokens.flip(0), vocab_size)
-    lower = _discounted(_before(counts), _uniform(vocab_size), discount)
+    counts, lower = _both_levels(tokens.flip(0), vocab_size, discount)
     return _discounted(counts, lower, discount)
 
 
@@ -300,8 +304,7 @@ def followers(tokens, vocab_size, discount):
     "count?",
 )
 def nothing_follows(tokens, vocab_size, discount):
-    counts = _counts(tokens, vocab_size)
-    lower = _discounted(_before(counts), _uniform(vocab_size), discount)
+    counts, lower = _both_levels(tokens, vocab_size, discount)
     total, kinds = counts.sum(dim=-1, keepdim=True), (counts > 0).sum(dim=-1, keepdim=True)
     return ((counts - discount).clamp(min=0.0) + discount * kinds * lower) / total
 
@@ -315,8 +318,7 @@ def nothing_follows(tokens, vocab_size, discount):
     hint="After a token without a successor your row is all zeros. Which distribution is left?",
 )
 def zeros_follow(tokens, vocab_size, discount):
-    counts = _counts(tokens, vocab_size)
-    lower = _discounted(_before(counts), _uniform(vocab_size), discount)
+    counts, lower = _both_levels(tokens, vocab_size, discount)
     total = counts.sum(dim=-1, keepdim=True).clamp(min=1.0)
     kinds = (counts > 0).sum(dim=-1, keepdim=True)
     return ((counts - discount).clamp(min=0.0) + discount * kinds * lower) / total
@@ -331,8 +333,7 @@ def zeros_follow(tokens, vocab_size, discount):
     hint="Pairs that were never seen have probability 0 in yours. Where does the discount come in?",
 )
 def plain_counts(tokens, vocab_size, discount):
-    counts = _counts(tokens, vocab_size)
-    lower = _discounted(_before(counts), _uniform(vocab_size), discount)
+    counts, lower = _both_levels(tokens, vocab_size, discount)
     total = counts.sum(dim=-1, keepdim=True)
     return torch.where(total > 0, counts / total, lower)
 
@@ -346,8 +347,7 @@ def plain_counts(tokens, vocab_size, discount):
     hint="Your lower distribution weighs the same in each row. How much has been taken away there?",
 )
 def fixed_weight(tokens, vocab_size, discount):
-    counts = _counts(tokens, vocab_size)
-    lower = _discounted(_before(counts), _uniform(vocab_size), discount)
+    counts, lower = _both_levels(tokens, vocab_size, discount)
     return _discounted(counts, lower, discount, lambda kinds, total: total)
 
 
@@ -360,8 +360,7 @@ def fixed_weight(tokens, vocab_size, discount):
     hint="Some of your probabilities are negative. What is left of a count of 0?",
 )
 def never_cut_off(tokens, vocab_size, discount):
-    counts = _counts(tokens, vocab_size)
-    lower = _discounted(_before(counts), _uniform(vocab_size), discount)
+    counts, lower = _both_levels(tokens, vocab_size, discount)
     return _discounted(counts, lower, discount, least=-discount)
 
 
@@ -374,8 +373,7 @@ def never_cut_off(tokens, vocab_size, discount):
     hint="The row of the last token of the text does not add up to 1. By what did you divide it?",
 )
 def last_token_counts(tokens, vocab_size, discount):
-    counts = _counts(tokens, vocab_size)
-    lower = _discounted(_before(counts), _uniform(vocab_size), discount)
+    counts, lower = _both_levels(tokens, vocab_size, discount)
     total = tokens.bincount(minlength=vocab_size)[:, None].float()
     kinds = (counts > 0).sum(dim=-1, keepdim=True)
     kept = (counts - discount).clamp(min=0.0)
@@ -404,9 +402,8 @@ def as_a_ring(tokens, vocab_size, discount):
     "there twice?",
 )
 def counted_once(tokens, vocab_size, discount):
-    counts = (_counts(tokens, vocab_size) > 0).float()
-    lower = _discounted(_before(counts), _uniform(vocab_size), discount)
-    return _discounted(counts, lower, discount)
+    counts, lower = _both_levels(tokens, vocab_size, discount)
+    return _discounted((counts > 0).float(), lower, discount)
 
 
 @misconception(
@@ -418,8 +415,7 @@ def counted_once(tokens, vocab_size, discount):
     hint="Your rows do not add up to 1. Is n(v) a number of the row, or of the column?",
 )
 def given_back_by_column(tokens, vocab_size, discount):
-    counts = _counts(tokens, vocab_size)
-    lower = _discounted(_before(counts), _uniform(vocab_size), discount)
+    counts, lower = _both_levels(tokens, vocab_size, discount)
     return _discounted(counts, lower, discount, lambda kinds, total: _before(counts))
 
 
@@ -433,8 +429,7 @@ def given_back_by_column(tokens, vocab_size, discount):
     "else known?",
 )
 def all_alike_at_the_end(tokens, vocab_size, discount):
-    counts = _counts(tokens, vocab_size)
-    lower = _discounted(_before(counts), _uniform(vocab_size), discount)
+    counts, lower = _both_levels(tokens, vocab_size, discount)
     table = _discounted(counts, lower, discount)
     return torch.where(counts.sum(dim=-1, keepdim=True) > 0, table, 1 / vocab_size)
 
@@ -442,23 +437,28 @@ def all_alike_at_the_end(tokens, vocab_size, discount):
 # ---- The model ----
 
 
-def _through(model, tokens, mask=None, scale=True, positions=True, norm=True):
+def _embedded(model, tokens, scale=True, positions=True):
     x = model.embed_tokens(tokens)
     if scale:
         x = x * math.sqrt(x.size(-1))
-    if positions:
-        x = x + sinusoidal_positions(tokens.size(1), x.size(-1))
+    return x + sinusoidal_positions(*x.shape[1:]) if positions else x
+
+
+def _through(model, x, mask=None, after_each=lambda x: x, norm=True, table=None):
+    """From the embedded tokens to the logits, as it should be but for what is switched."""
     x = model.dropout(x)
-    mask = causal_mask(tokens.size(1)) if mask is None else mask
+    mask = causal_mask(x.size(1)) if mask is None else mask
     for layer in model.layers:
-        x = layer(x, mask)
-    return (model.norm(x) if norm else x) @ model.embed_tokens.weight.T
+        x = after_each(layer(x, mask))
+    return (model.norm(x) if norm else x) @ (
+        model.embed_tokens.weight if table is None else table
+    ).T
 
 
 @also("M100", "LanguageModel")
 class SeesTheFuture(LanguageModel):
     def forward(self, tokens):
-        return _through(self, tokens, (tokens != PAD)[:, None, None, :])
+        return _through(self, _embedded(self, tokens), padding_mask(tokens))
 
 
 @misconception(
@@ -472,7 +472,7 @@ class SeesTheFuture(LanguageModel):
 )
 class UpsideDown(LanguageModel):
     def forward(self, tokens):
-        return _through(self, tokens, ~causal_mask(tokens.size(1)))
+        return _through(self, _embedded(self, tokens), ~causal_mask(tokens.size(1)))
 
 
 @also("M81", "LanguageModel")
@@ -484,7 +484,7 @@ class ReturnsProbabilities(LanguageModel):
 @also("M26", "LanguageModel")
 class EmbeddingNotScaled(LanguageModel):
     def forward(self, tokens):
-        return _through(self, tokens, scale=False)
+        return _through(self, _embedded(self, tokens, scale=False))
 
 
 @misconception(
@@ -498,7 +498,7 @@ class EmbeddingNotScaled(LanguageModel):
 )
 class NoPositions(LanguageModel):
     def forward(self, tokens):
-        return _through(self, tokens, positions=False)
+        return _through(self, _embedded(self, tokens, positions=False))
 
 
 @misconception(
@@ -511,17 +511,13 @@ class NoPositions(LanguageModel):
 )
 class NoFinalNorm(LanguageModel):
     def forward(self, tokens):
-        return _through(self, tokens, norm=False)
+        return _through(self, _embedded(self, tokens), norm=False)
 
 
 @also("M517", "LanguageModel")
 class FinalNormInTheLoop(LanguageModel):
     def forward(self, tokens):
-        x = self.embed_tokens(tokens) * math.sqrt(self.embed_tokens.embedding_dim)
-        x = self.dropout(x + sinusoidal_positions(*x.shape[1:]))
-        for layer in self.layers:
-            x = self.norm(layer(x, causal_mask(x.size(1))))
-        return x @ self.embed_tokens.weight.T
+        return _through(self, _embedded(self, tokens), after_each=self.norm, norm=False)
 
 
 @also("M316", "LanguageModel")
@@ -562,12 +558,8 @@ class OneLayer(LanguageModel):
 )
 class PositionsScaled(LanguageModel):
     def forward(self, tokens):
-        root = math.sqrt(self.embed_tokens.embedding_dim)
-        x = self.embed_tokens(tokens) + sinusoidal_positions(tokens.size(1), int(root**2 + 0.5))
-        x = self.dropout(x * root)
-        for layer in self.layers:
-            x = layer(x, causal_mask(x.size(1)))
-        return self.norm(x) @ self.embed_tokens.weight.T
+        x = _embedded(self, tokens, scale=False)
+        return _through(self, x * math.sqrt(x.size(-1)))
 
 
 @misconception(
@@ -598,11 +590,7 @@ class AlwaysDrops(LanguageModel):
 )
 class OutputWithoutGradient(LanguageModel):
     def forward(self, tokens):
-        x = self.embed_tokens(tokens) * math.sqrt(self.embed_tokens.embedding_dim)
-        x = self.dropout(x + sinusoidal_positions(*x.shape[1:]))
-        for layer in self.layers:
-            x = layer(x, causal_mask(x.size(1)))
-        return self.norm(x) @ self.embed_tokens.weight.detach().T
+        return _through(self, _embedded(self, tokens), table=self.embed_tokens.weight.detach())
 
 
 # ---- Its text ----

@@ -242,9 +242,8 @@ def _use_cached(answer: Callable[..., Any]) -> Callable[..., Any]:
                 logits, cache = result
                 found.append(logits)
                 is_left = is_left and not compare(as_it_was, before, tolerance=0.0)
-            again, _ = answer(
-                model, VOCAB_SIZE + 3 - chunks[-1], before
-            )  # another text after the same
+            others = VOCAB_SIZE + 3 - chunks[-1]
+            again, _ = answer(model, others, before)
         if not isinstance(cache, list | tuple) or any(len(layer) != 2 for layer in cache):
             raise TypeError("the cache is a list with a pair for each layer: keys, values")
         keys, values = (torch.stack(list(parts)) for parts in zip(*cache, strict=True))
