@@ -1,14 +1,13 @@
 """The checks: right answers pass, wrong ones fail and hear why."""
 
-import functools
 import importlib.util
 import itertools
-import random
 import signal
 import subprocess
 import sys
 import time
 import types
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,9 +15,9 @@ import torch
 from torch import nn
 
 from transformer_lib.course.assembled import Transformer
-from transformer_lib.course.checks import EXERCISES, check
+from transformer_lib.course.checks import EXERCISES, catalogue, check
 from transformer_lib.course.checks.compare import compare
-from transformer_lib.course.checks.diagnosis import draw_trial, judge
+from transformer_lib.course.checks.diagnosis import judge
 from transformer_lib.course.checks.observe import NoEndError, ends_after
 from transformer_lib.course.misconceptions.bank import bank, wrong_answers
 from transformer_lib.vocabulary import BOS, EOS
@@ -36,19 +35,37 @@ def test_the_right_answer_passes_whatever_the_numbers(name):
         assert not verdict.mistakes
 
 
-@functools.cache
-def trial(name):
-    return draw_trial(EXERCISES[name], random.randrange(2**31))
+def without_what_is_seen(page):
+    """The lines of the page of known mistakes but for their last column, and that column."""
+    parts = [line.rpartition("| `") for line in page.splitlines()]
+    return [before or after for before, _, after in parts], {
+        before.split()[1]: f"`{after}".removesuffix(" |").split("<br>")
+        for before, _, after in parts
+        if before
+    }
+
+
+PAGE = (Path(__file__).parent.parent / "docs" / "misconceptions.md").read_text(encoding="utf-8")
+LINES, SEEN = without_what_is_seen(PAGE)
 
 
 @pytest.mark.parametrize(("id", "name"), ANSWERS)
 def test_each_known_mistake_gets_its_own_diagnosis(id, name):
     """So every pair of the exercise's answers, right and wrong, is told apart."""
     (mistake,) = [mistake for mistake in wrong_answers(name) if mistake.id == id]
-    verdict = judge(mistake.answers[name], trial(name))
+    verdict = judge(mistake.answers[name], catalogue.trial(name))
     assert not verdict.passed
     assert verdict.mistakes == (id,)
     assert verdict.hints == (f"{id}: {mistake.hint}",)
+    assert catalogue.seen_in(verdict) in SEEN[id], "run `make docs`"
+
+
+def test_the_page_of_known_mistakes_is_current(monkeypatch):
+    """The rest of it: what the checks see is compared above."""
+    monkeypatch.setattr(catalogue, "judge", lambda *_: None)
+    monkeypatch.setattr(catalogue, "seen_in", lambda _: "`")
+    assert without_what_is_seen(catalogue.as_markdown())[0] == LINES, "run `make docs`"
+    assert {id: len(seen) for id, seen in SEEN.items()} == {m.id: len(m.answers) for m in bank()}
 
 
 def test_the_bank_is_complete():
@@ -416,7 +433,7 @@ def test_autograd_in_another_process_is_said_to_be_off():
             error.explanation = f"line 3: {error}"
             raise error
 
-    verdict = repr(judge(Elsewhere(), trial("rms_norm_backward")))
+    verdict = repr(judge(Elsewhere(), catalogue.trial("rms_norm_backward")))
     assert "autograd is off here: write the gradient as a formula" in verdict
     assert "not attempted" not in verdict
 

@@ -1,7 +1,5 @@
 """The checks are themselves checked: do they notice what is wrong, and do they say so?"""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -63,9 +61,3 @@ def test_what_is_in_a_function_in_a_function_is_changed_once():
 
     descriptions = [description for description, _ in mutants(outer)]
     assert len(descriptions) == len(set(descriptions)) == 3, descriptions
-
-
-def test_the_table_of_known_mistakes_is_current():
-    command = [sys.executable, "-m", "transformer_lib", "misconceptions", "--markdown"]
-    made = subprocess.run(command, capture_output=True, encoding="utf-8", check=True).stdout
-    assert made == (DOCS / "misconceptions.md").read_text(encoding="utf-8"), "run `make docs`"

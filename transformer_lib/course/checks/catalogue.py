@@ -59,11 +59,12 @@ def _source(answer: Callable[..., Any]) -> list[str]:
 
 
 def _verdict(mistake: Misconception, exercise: str, diagnose: bool = True) -> Verdict:
-    return judge(mistake.answers[exercise], _trial(exercise), diagnose)
+    return judge(mistake.answers[exercise], trial(exercise), diagnose)
 
 
 @cache
-def _trial(exercise: str) -> Trial:
+def trial(exercise: str) -> Trial:
+    """The inputs with which all mistakes of an exercise are shown."""
     return draw_trial(find_exercise(exercise), seed=1)
 
 
@@ -88,10 +89,12 @@ def as_markdown() -> str:
 
 
 def _row(mistake: Misconception) -> str:
-    seen = []
-    for exercise in mistake.answers:
-        findings = _verdict(mistake, exercise, diagnose=False).findings
-        failed = [finding.name for finding in findings if finding.status == "failed"]
-        seen.append(f"`{exercise}`: {', '.join(failed)}")
+    seen = (seen_in(_verdict(mistake, exercise, diagnose=False)) for exercise in mistake.answers)
     cells = (mistake.id, mistake.title, mistake.source, mistake.effect, "<br>".join(seen))
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def seen_in(verdict: Verdict) -> str:
+    """Where a mistake shows: the exercise, and the properties that failed."""
+    failed = [finding.name for finding in verdict.findings if finding.status == "failed"]
+    return f"`{verdict.exercise}`: {', '.join(failed)}"
