@@ -61,7 +61,7 @@ test: check
 
 # What `make test` leaves out.
 test-long: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --nbval tests assignments/source -n 2 --dist loadscope --all -m long
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --nbval tests assignments/source -n 3 --dist loadscope --no-loadscope-reorder --all -m long
 
 test-all: check
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --nbval -n 3 --dist loadscope --no-loadscope-reorder --all

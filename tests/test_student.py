@@ -5,14 +5,15 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import MappingProxyType
 
 import nbformat
 import pytest
 import torch
 from nbclient import NotebookClient
 
-from transformer_lib.course.chapters import tasks
-from transformer_lib.course.checks import EXERCISES
+from transformer_lib.course.chapters import order, tasks
+from transformer_lib.course.checks import EXERCISES, EXPERIMENTS
 from transformer_lib.course.misconceptions.bank import wrong_answers
 from transformer_lib.course.own.module import load
 from transformer_lib.course.own.record import solutions
@@ -22,33 +23,43 @@ from transformer_lib.data.corpora import load_corpus
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "scripts"))
 from exercises import CHECK, CODE
+from test_notebooks import bound_and_read
 
 pytestmark = pytest.mark.long
 
 CHAPTERS = Path(__file__).parent.parent / "chapters"
-USED_AT_ONCE = tuple(f"{n:02d}" for n in range(1, 18))  # their cells go on with what one wrote
+WITH_EXERCISES = sorted({task.chapter for task in tasks()})
 
 
-def run(chapter, folder, answer=None):
-    """Run a chapter in a folder, each stub's function replaced; returns what was printed."""
-    (path,) = CHAPTERS.glob(f"{chapter}_*.ipynb")
-    notebook = nbformat.read(path, as_version=4)
-    notebook.cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+def run(chapter, folder, answers=MappingProxyType({}), checks_alone=False):
+    """Run a chapter in a folder, the stubs replaced by answers; returns what was printed."""
+    notebook = nbformat.read(CHAPTERS / f"{chapter}.ipynb", as_version=4)
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    notebook.cells = [*what_checks_need(cells)] if checks_alone else cells
     for cell in notebook.cells:
         found = CHECK.search(cell.source)
-        if answer and found and found[1] in EXERCISES:
-            stub = re.compile(
-                rf"^(?:def|class) {found[1]}\(.*?(?=^check)", re.MULTILINE | re.DOTALL
-            )
-            cell.source = stub.sub(lambda _, name=found[1]: answer(name) + "\n\n\n", cell.source)
+        answer = answers.get(found[1]) if found else None
+        if answer and found[1] in EXPERIMENTS:
+            cell.source = answer
+        elif answer:
+            stub = rf"^(?:def|class) {found[1]}\(.*?(?=^check)"
+            end = f"{answer}\n\n\n"
+            cell.source = re.sub(stub, lambda _, a=end: a, cell.source, flags=re.M | re.S)
     resources = {"metadata": {"path": str(folder)}}
     NotebookClient(notebook, timeout=900, resources=resources).execute()
     outputs = [output for cell in notebook.cells for output in cell.outputs]
     return "\n".join(o.get("text") or o.get("data", {}).get("text/plain", "") for o in outputs)
 
 
-def right(name):
-    return "\n".join(CODE.findall(solutions()[name]))
+def what_checks_need(cells):
+    """The cells of exercises, and those that import or bind what these read."""
+    needed, read = [], set()
+    for cell in reversed(cells):
+        bound, its_own = bound_and_read(cell.source)
+        if CHECK.search(cell.source) or bound & read or "import " in cell.source:
+            needed.append(cell)
+            read |= its_own
+    return reversed(needed)
 
 
 def wrong(name):
@@ -60,29 +71,36 @@ def wrong(name):
     )
 
 
-@pytest.mark.parametrize("chapter", USED_AT_ONCE)
-def test_wrong_answers_stop_nothing_and_are_not_kept(chapter, tmp_path):
-    said = run(chapter, tmp_path, wrong)
-    assert "properties failed" in said
+RIGHT = {name: "\n".join(CODE.findall(text)) for name, text in solutions().items()}
+WRONG = {name: wrong(name) for name in order() if name in EXERCISES}
+
+
+@pytest.mark.parametrize("chapter", WITH_EXERCISES)
+def test_wrong_answers_are_said_to_be_wrong_and_not_kept(chapter, tmp_path):
+    """And no later cell uses them: tests/test_notebooks.py sees to that."""
+    said = run(chapter, tmp_path, WRONG, checks_alone=True)
+    found = re.findall(r"✗ (\w+): \d+ of \d+ properties failed", said)
+    assert found == [t.name for t in tasks() if t.chapter == chapter and t.name in EXERCISES]
     assert not (tmp_path / "my_transformer.py").exists()
 
 
 @pytest.fixture(scope="module")
 def grown(tmp_path_factory):
     """A folder in which a student has answered everything rightly, chapter after chapter."""
-    folder, names = tmp_path_factory.mktemp("student"), []
-    for chapter in USED_AT_ONCE:
-        said = run(chapter, folder, right)
+    folder, passed, kept = tmp_path_factory.mktemp("student"), [], []
+    for chapter in WITH_EXERCISES:
+        said = run(chapter, folder, RIGHT)
         assert "not kept" not in said
-        names += re.findall(r"✓ (\w+): passed\n  → kept in my_transformer.py", said)
-    return folder, names
+        passed += re.findall(r"✓ (\w+): passed", said)
+        kept += re.findall(r"✓ (\w+): passed\n  → kept in my_transformer.py", said)
+    return folder, passed, kept
 
 
 def test_right_answers_grow_into_a_module_that_runs(grown):
-    folder, names = grown
-    here = [task.name for task in tasks() if task.chapter[:2] in USED_AT_ONCE]
-    assert names == [name for name in here if name in EXERCISES]
-    for chapter in ("06", "10"):  # again, from the top
+    folder, passed, kept = grown
+    assert passed == order()
+    assert kept == [name for name in order() if name in EXERCISES]
+    for chapter in ("06_multi_head_attention", "10_the_whole_model"):  # again, from the top
         said = run(chapter, folder)
         assert ": yours, from my_transformer.py" in said
         assert "the one that passed before is still in my_transformer.py" in said
@@ -104,7 +122,7 @@ print(sorted(name for name in sys.modules if name.startswith("transformer_lib.")
 
 
 def test_the_students_module_translates_without_the_course(grown):
-    folder, _ = grown
+    folder, *_ = grown
     trained = load_trained("transformer")
     module = load(folder / "my_transformer.py")
     texts = load_corpus(DataConfig()).test.sources[:20]

@@ -221,6 +221,7 @@ def lies_about(name, is_class):
 
 
 @pytest.mark.sandbox
+@pytest.mark.usefixtures("unchecked_shapes")
 @pytest.mark.parametrize("path", MASTERS, ids=lambda path: path.stem)
 def test_no_adversary_has_points(path):
     """Every test of every assignment, with answers that are not right, some of them nearly so."""

@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from transformer_lib.course.checks.diagnosis import draw_trial, judge
+from transformer_lib.course.checks.catalogue import trial
+from transformer_lib.course.checks.diagnosis import judge
 from transformer_lib.course.checks.exercise import EXERCISES, Exercise
 from transformer_lib.course.misconceptions.bank import wrong_answers
 from transformer_lib.files import write_text
@@ -131,17 +132,22 @@ def reason(survivor: str) -> str | None:
     return next((why for part, why in EQUIVALENT if part in after), None)
 
 
-def score(exercise: Exercise, seed: int = 1) -> Score:
+def score(exercise: Exercise) -> Score:
     """Try everything that is known to be wrong on the exercise's check."""
-    result = Score(exercise.name)
-    trial = draw_trial(exercise, seed)
-    for mistake in wrong_answers(exercise.name):
-        verdict = judge(mistake.answers[exercise.name], trial)
-        result.bank += 1
+    known, result = wrong_answers(exercise.name), tried_mutants(exercise)
+    for mistake in known:
+        verdict = judge(mistake.answers[exercise.name], trial(exercise.name))
         result.diagnosed += not verdict.passed and verdict.mistakes == (mistake.id,)
+    result.bank = len(known)
+    return result
+
+
+def tried_mutants(exercise: Exercise) -> Score:
+    """Try mutants alone."""
+    result = Score(exercise.name)
     for description, mutant in mutants(exercise.reference):
         result.mutants += 1
-        if judge(mutant, trial, diagnose=False).passed:
+        if judge(mutant, trial(exercise.name), diagnose=False).passed:
             result.survivors.append(description)
     return result
 

@@ -40,6 +40,11 @@ class Case:
         """Which arguments are tensors that can have a gradient."""
         return [n for n, x in enumerate(self.args) if _is_float_tensor(x)]
 
+    def copied_args(self) -> list[Any]:
+        """Copies for one call, whatever it does to them; of plain tensors ten times as fast."""
+        plain = {id(x): x.clone() for x in self.args if _is_plain(x)}
+        return copy.deepcopy(list(self.args), plain)
+
 
 @dataclass
 class Outcome:
@@ -68,7 +73,7 @@ def observe(function: Callable[..., Any], case: Case, limited: bool = False) -> 
 
     ``limited`` ends it after :data:`SECONDS`.
     """
-    args = copy.deepcopy(case.args)
+    args: Sequence[Any] = case.copied_args()
     watched = getattr(function, "watched", None)  # a function of another process tells, if asked
     printed = io.StringIO()
     try:
@@ -76,8 +81,8 @@ def observe(function: Callable[..., Any], case: Case, limited: bool = False) -> 
             with redirect_stdout(printed):
                 value, args = watched(*args) if watched else (function(*args), args)
             value = _as_it_is(value)  # the next call may go on with the same one
-            again = function(*copy.deepcopy(case.args))
-            gradients = _gradients(function, copy.deepcopy(case.args)) if case.gradient else []
+            again = function(*case.copied_args())
+            gradients = _gradients(function, case.copied_args()) if case.gradient else []
         changed = [
             number
             for number, (before, after) in enumerate(zip(case.args, args, strict=True))
@@ -194,11 +199,15 @@ def _is_changed(before: Any, after: Any) -> bool:
     return isinstance(before, list) and len(before) != len(after)  # a list of parts
 
 
+def _is_plain(x: Any) -> bool:
+    return type(x) is Tensor and x.is_contiguous() and not x.requires_grad
+
+
 def _is_float_tensor(x: Any) -> bool:
     return isinstance(x, Tensor) and x.is_floating_point()
 
 
-def _gradients(function: Callable[..., Any], args: tuple[Any, ...]) -> list[Tensor | None]:
+def _gradients(function: Callable[..., Any], args: Sequence[Any]) -> list[Tensor | None]:
     leaves = {
         number: x.clone().requires_grad_() for number, x in enumerate(args) if _is_float_tensor(x)
     }

@@ -6,7 +6,6 @@ exercise of a chapter, it does not even say what kind of change it is.
 
 import ast
 import contextlib
-import copy
 import io
 import json
 import linecache
@@ -202,7 +201,7 @@ class Workshop:
         return namespace[self.tree.name]
 
     def _call(self, function: Callable[..., Any], case: Case) -> Any:
-        return self.exercise.use(function)(*copy.deepcopy(case.args))
+        return self.exercise.use(function)(*case.copied_args())
 
 
 class _Lines:

@@ -1,6 +1,5 @@
 """What the right answer would give for other arguments: “yours is what comes out if …”."""
 
-import copy
 import dis
 import inspect
 import math
@@ -63,9 +62,9 @@ def without_influence(
     """Numbers and masks among the arguments that change what is right, but not the candidate's."""
 
     def changes(function: Callable[..., Any], case: Case, place: int) -> bool:
-        before = function(*copy.deepcopy(case.args))
+        before = function(*case.copied_args())
         for other in _moved(case.args[place]):
-            arguments = copy.deepcopy(list(case.args))
+            arguments = case.copied_args()
             arguments[place] = other
             if compare(before, function(*arguments), tolerance=tolerance):
                 return True
@@ -117,7 +116,7 @@ def _explanations(
 
     def with_change(change: Change) -> Explanation:
         def explanation(case: Case, right: Outcome) -> Any:
-            arguments = copy.deepcopy(list(case.args))  # parts keep a log, and it must stay empty
+            arguments = case.copied_args()  # parts keep a log, and it must stay empty
             change(arguments)
             return reference(*arguments)
 
