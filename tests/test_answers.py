@@ -48,7 +48,7 @@ def defined(answer):
 @pytest.mark.long
 @pytest.mark.parametrize("name", EXERCISES)
 def test_wrong_answers_fail_and_right_ones_pass(name):
-    for seed in range(2):
+    for seed in range(3):
         trial = draw_trial(EXERCISES[name], seed)
         for answer in answers():
             if answer["exercise"] == name:

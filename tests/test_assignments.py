@@ -194,7 +194,7 @@ def checked_in_assignments():
     return sorted(set(re.findall(r"^verdict = check\((\w+)\)", texts, re.MULTILINE)))
 
 
-@pytest.mark.parametrize("draws", [range(5), pytest.param(range(5, 25), marks=pytest.mark.long)])
+@pytest.mark.parametrize("draws", [range(10), pytest.param(range(10, 50), marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", checked_in_assignments())
 def test_points_of_unchanged_work_never_change_with_the_draw(name, draws):
     """Right answers, every known wrong one, and constants: many draws, one share of the points."""

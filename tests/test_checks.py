@@ -17,7 +17,7 @@ from torch import nn
 from transformer_lib.course.assembled import Transformer
 from transformer_lib.course.checks import EXERCISES, catalogue, check
 from transformer_lib.course.checks.compare import compare
-from transformer_lib.course.checks.diagnosis import judge
+from transformer_lib.course.checks.diagnosis import draw_trial, judge
 from transformer_lib.course.checks.observe import NoEndError, ends_after
 from transformer_lib.course.misconceptions.bank import bank, wrong_answers
 from transformer_lib.vocabulary import BOS, EOS
@@ -58,6 +58,17 @@ def test_each_known_mistake_gets_its_own_diagnosis(id, name):
     assert verdict.mistakes == (id,)
     assert verdict.hints == (f"{id}: {mistake.hint}",)
     assert catalogue.seen_in(verdict) in SEEN[id], "run `make docs`"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", EXERCISES)
+def test_known_mistakes_are_named_whatever_the_numbers(name):
+    """With another draw than the page's."""
+    trial = draw_trial(EXERCISES[name], seed=2)
+    for mistake in wrong_answers(name):
+        verdict = judge(mistake.answers[name], trial)
+        assert not verdict.passed
+        assert verdict.mistakes == (mistake.id,)
 
 
 def test_the_page_of_known_mistakes_is_current(monkeypatch):

@@ -414,13 +414,13 @@ PLACES = range(len(DISTORTIONS))
     ("number", "turns"),
     [
         *((n, (0,)) for n in PLACES),
-        *(pytest.param(n, (1, 2), marks=pytest.mark.long) for n in PLACES),
+        *(pytest.param(n, (1, 2, 3, 4), marks=pytest.mark.long) for n in PLACES),
     ],
 )
 def test_any_wrong_numbers_can_be_explained(trials, number, turns):
     """Of every exercise, the right answer with its results distorted: never an error of ours.
 
-    Each exercise meets one of the distortions, with ``--all`` three of them.
+    Each exercise meets one of the distortions, with ``--all`` each of them.
     """
     wrong = list(DISTORTIONS.values())[number]
     for place, exercise in enumerate(EXERCISES.values()):

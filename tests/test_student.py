@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from types import MappingProxyType
 
 import nbformat
 import pytest
@@ -31,11 +30,11 @@ CHAPTERS = Path(__file__).parent.parent / "chapters"
 WITH_EXERCISES = sorted({task.chapter for task in tasks()})
 
 
-def run(chapter, folder, answers=MappingProxyType({}), checks_alone=False):
+def run(chapter, folder, answers, checks_alone=False):
     """Run a chapter in a folder, the stubs replaced by answers; returns what was printed."""
     notebook = nbformat.read(CHAPTERS / f"{chapter}.ipynb", as_version=4)
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    notebook.cells = [*what_checks_need(cells)] if checks_alone else cells
+    notebook.cells = what_checks_need(cells) if checks_alone else cells
     for cell in notebook.cells:
         found = CHECK.search(cell.source)
         answer = answers.get(found[1]) if found else None
@@ -59,7 +58,7 @@ def what_checks_need(cells):
         if CHECK.search(cell.source) or bound & read or "import " in cell.source:
             needed.append(cell)
             read |= its_own
-    return reversed(needed)
+    return needed[::-1]
 
 
 def wrong(name):
@@ -101,7 +100,7 @@ def test_right_answers_grow_into_a_module_that_runs(grown):
     assert passed == order()
     assert kept == [name for name in order() if name in EXERCISES]
     for chapter in ("06_multi_head_attention", "10_the_whole_model"):  # again, from the top
-        said = run(chapter, folder)
+        said = run(chapter, folder, {})
         assert ": yours, from my_transformer.py" in said
         assert "the one that passed before is still in my_transformer.py" in said
     text = (folder / "my_transformer.py").read_text(encoding="utf-8")
