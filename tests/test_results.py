@@ -9,7 +9,13 @@ import pytest
 import torch
 
 from transformer_lib.course import results
-from transformer_lib.course.results import budgets, mean_and_spread, over_seeds, variants
+from transformer_lib.course.results import (
+    budgets,
+    mean_and_spread,
+    over_seeds,
+    standard_errors_apart,
+    variants,
+)
 
 CHAPTERS = Path(__file__).parent.parent / "chapters"
 STORED = sorted(Path(results.__file__).parent.glob("[0-9]*.json"))
@@ -55,6 +61,14 @@ def test_the_mean_and_the_spread_are_numpys():
     table = mean_and_spread(runs, digits=3)
     assert table.loc["b", "loss"] == expected
     assert list(table.index) == ["a", "b"]
+
+
+def test_how_far_apart_two_cases_are_is_numpys():
+    runs = over_seeds(measure, CASES, "not stored", seeds=4).iloc[:-1]  # four seeds and three
+    a, b = (runs.loc[runs["case"] == case, "loss"].to_numpy() for case in "ab")
+    expected = (b.mean() - a.mean()) / np.sqrt(a.var(ddof=1) / 4 + b.var(ddof=1) / 3)
+    assert standard_errors_apart(runs, "b", "a")["loss"] == pytest.approx(expected)
+    assert standard_errors_apart(runs, "a", "b")["loss"] == pytest.approx(-expected)
 
 
 def test_a_stored_result_is_believed_for_the_same_program_only(storing, monkeypatch, capsys):

@@ -314,7 +314,7 @@ for length in range(len(beginning) + 1):
 #
 # `next_logits(tokens)` takes the list of all tokens so far, beginning with `BOS` (the number of
 # `<s>`), and returns a score for each piece of the vocabulary, as above. Append the likeliest piece
-# again and again. Stop at `EOS` (`</s>`), or when the translation has `max_len` tokens. Return the
+# again and again, which is called **greedy** decoding. Stop at `EOS` (`</s>`), or when the translation has `max_len` tokens. Return the
 # translation alone, a list of numbers without `BOS` and `EOS`.
 #
 # `check` tells you at once what it thinks of your function: which properties hold, where the first
@@ -339,7 +339,8 @@ check(greedy_decode)
 # largest number, as a tensor; `int(…)` turns it into an integer.
 #
 # </details>
-#
+
+# %% [markdown]
 # From here on the chapter uses your loop if it has passed its check, and the course's otherwise.
 # The line below the next cell says which.
 

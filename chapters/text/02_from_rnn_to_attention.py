@@ -102,7 +102,8 @@ check(lstm_step)
 # cuts it. $\odot$ is the product channel by channel. Which of the four gets a tanh?
 #
 # </details>
-#
+
+# %% [markdown]
 # A loop turns the step into a layer. With the matrices of PyTorch's own layer it must give the same
 # states:
 
@@ -166,7 +167,8 @@ check(seq2seq)
 # gives one position after another. Collect the decoder's `h` in a list; `torch.stack(…, dim=1)`.
 #
 # </details>
-#
+
+# %% [markdown]
 # ## The bottleneck
 #
 # Here is the same model as a module, with PyTorch's LSTM, whose loop runs in C++; `attention` is
@@ -334,7 +336,8 @@ check_experiment("reading_backwards", runs, conclusion)
 # `rows.append({"case": "backwards", "seed": seed, "accuracy": …})` and `pd.DataFrame(rows)`.
 #
 # </details>
-#
+
+# %% [markdown]
 # ## Attention
 #
 # A person who translates a long sentence does not memorize it. She looks at it again.
@@ -390,7 +393,8 @@ check(luong_attention)
 # padding no weight; it has to happen before the softmax.
 #
 # </details>
-#
+
+# %% [markdown]
 # ### Bahdanau
 #
 # ●○○ · 10 minutes · scores by a small network
@@ -412,7 +416,8 @@ check(bahdanau_attention)
 # Every query meets every key: (batch, queries, 1, hidden) + (batch, 1, keys, hidden).
 #
 # </details>
-#
+
+# %% [markdown]
 # ### The attentional state
 #
 # ●○○ · 10 minutes · where the context enters Luong's decoder
@@ -433,7 +438,8 @@ check(attentional_state)
 # `torch.cat` along the last axis. Which comes first?
 #
 # </details>
-#
+
+# %% [markdown]
 # The library's layers compute the same contexts, except that `LuongAttention` also divides the
 # scores by $\sqrt d$ (chapter 5 says why). Its `query.weight` holds $\sqrt d\,W^\top$: transposed,
 # because `nn.Linear` multiplies by the transpose of its weight, and times $\sqrt d$ to undo that
@@ -711,7 +717,8 @@ assert min(ratios) > 0, "nothing was measured: run this cell again"
 rows = []
 for length in (10, 100, 1000, 10_000):
     rows.append([f"{length:,}", f"{2 * 512:,}", f"{2 * 512 * length:,}"])
-pd.DataFrame(rows, columns=["tokens so far", "LSTM keeps", "self-attention keeps"])
+columns = ["tokens so far", "LSTM keeps", "self-attention keeps"]
+pd.DataFrame(rows, columns=columns).set_index("tokens so far")
 
 # %% [markdown]
 # Is the RNN also better where there is little time to train? That depends on the sizes of the

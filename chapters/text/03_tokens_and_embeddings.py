@@ -141,7 +141,8 @@ check(merge_pair)
 # `t`, `he`.
 #
 # </details>
-#
+
+# %% [markdown]
 # ### Learn the merges
 #
 # ●●○ · 30 minutes · the training of a tokenizer
@@ -173,7 +174,8 @@ check(learn_merges)
 # the pairs that have it.
 #
 # </details>
-#
+
+# %% [markdown]
 # ### Cut a word
 #
 # ●○○ · 10 minutes · your tokenizer cuts words
@@ -195,7 +197,8 @@ check(apply_merges)
 # merge that finds nothing is no reason to stop.
 #
 # </details>
-#
+
+# %% [markdown]
 # Now learn a hundred merges from the text, and watch the characters of a sentence grow together
 # (two spaces separate words):
 
@@ -288,7 +291,8 @@ check(byte_fallback)
 # `symbol.encode("utf-8")` is a sequence of numbers from 0 to 255. `f"{10:02X}"` is 0A.
 #
 # </details>
-#
+
+# %% [markdown]
 # ### A tokenizer of your own
 #
 # ●●● · 30 minutes · from text to pieces, with nothing but your own parts
@@ -315,7 +319,8 @@ check(tokenize)
 # `apply_merges`, and pass the result to `byte_fallback`.
 #
 # </details>
-#
+
+# %% [markdown]
 # **Your first milestone.** Does your tokenizer cut sentences as SentencePiece does? Both learn a
 # hundred merges from the same text and cut the 2,000 sentences of the test set:
 
@@ -464,7 +469,8 @@ check(embed)
 # `table[tokens]` has the shape (batch, length, d_model). One factor is missing.
 #
 # </details>
-#
+
+# %% [markdown]
 # Does the factor matter, or will training make up for it? To find out we need the text as batches
 # of token numbers, as chapter 1 prepared it:
 
@@ -688,7 +694,8 @@ check(teacher_forcing)
 # target has tokens. Which of the three occur in the input, and which in the labels?
 #
 # </details>
-#
+
+# %% [markdown]
 # A tutorial from which this course grew (chapter 16) shows the shift with two sentence pairs,
 # Chinese to English, in which `S`, `E` and `P` stand for `<s>`, `</s>` and `<pad>`:
 

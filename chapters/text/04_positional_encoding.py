@@ -175,7 +175,8 @@ check(positional_encoding)
 # `table[:, 0::2] = …` and the odd ones with `table[:, 1::2] = …`.
 #
 # </details>
-#
+
+# %% [markdown]
 # Does yours agree with the library's?
 
 # %%
@@ -242,7 +243,8 @@ check(shift_matrix)
 # over `range(0, d_model, 2)` runs over 2i.
 #
 # </details>
-#
+
+# %% [markdown]
 # Is one matrix right for all positions?
 
 # %%
@@ -297,7 +299,8 @@ check(positional_encoding_halves)
 # `torch.cat([a, b], dim=1)` puts two tables side by side.
 #
 # </details>
-#
+
+# %% [markdown]
 # Which channel has gone where?
 
 # %%
@@ -307,9 +310,9 @@ moved_to = [int((halves.mT - wave).abs().sum(dim=1).argmin()) for wave in interl
 print("channels 0, 1, 2, 3 … of the interleaved table are now", *moved_to[:6], "…")
 
 # %% [markdown]
-# Other programs, among them Tensor2Tensor, with which the paper's models were trained, have
-# $d_{model} - 2$ instead of $d_{model}$ in the exponent. Then the slowest wave is exactly $10000
-# \cdot 2\pi$ positions long, and no reordering makes the two tables equal:
+# Tensor2Tensor, with which the paper's models were trained, shares this order with Marian, but not
+# the numbers: it has $d_{model} - 2$ instead of $d_{model}$ in the exponent. Then the slowest wave
+# is exactly $10000 \cdot 2\pi$ positions long, and no reordering makes the two tables equal:
 
 # %%
 rows = []
@@ -318,8 +321,8 @@ for d_model in (8, 64, 512):
     ours, theirs = sinusoidal_positions(60, d_model, "halves"), timing_signal(60, d_model)
     difference = (ours - theirs).abs().max()
     rows.append([d_model, *(f"{wave:,.0f}" for wave in slowest), f"{difference:.2f}"])
-columns = ["d_model", "slowest wave", "with d_model − 2", "largest difference in 60 positions"]
-pd.DataFrame(rows, columns=columns)
+columns = ["positions per slowest wave", "with d_model − 2", "largest difference in 60 positions"]
+pd.DataFrame(rows, columns=["d_model", *columns]).set_index("d_model")
 
 # %% [markdown]
 # The two tables share only the fastest pair. With few channels the others differ by almost 2, which
@@ -359,7 +362,8 @@ check(rotary)
 # d_k / 2), broadcast to both. `torch.stack(…, dim=-1).flatten(-2)` interleaves them again.
 #
 # </details>
-#
+
+# %% [markdown]
 # Does only the distance between two positions matter? Here are one query and one key, moved along
 # together:
 
@@ -525,7 +529,7 @@ def by_start(kind, starts, seed):
 
 
 cases = {kind: [kind, 100] for kind in ("sinusoids", "learned")}
-cases["sinusoids, always from 0"] = ["sinusoids", 1]
+cases |= {f"{kind}, always from 0": [kind, 1] for kind in ("sinusoids", "ALiBi")}
 runs = over_seeds(by_start, cases, "04_trained_at_a_hundred_places")
 far = runs.groupby("case")["from 300"]
 assert far.min()["sinusoids"] > far.max()["learned"] + 0.3, (
@@ -540,10 +544,10 @@ mean_and_spread(runs)
 # works at most others.
 #
 # The longer training is not the reason. After as many steps that always begin at position 0,
-# sinusoids are right less than half of the time at every start (last row of the table; its first
+# sinusoids are right less than half of the time at every start (third row of the table; its first
 # number includes the trained positions, up to 15). Far out they are right more often than ALiBi,
-# which knows no more than *near* and reaches 25%. So perhaps something of the rotation has been
-# learned, but nothing reliable.
+# which knows no more than *near* (last row). So perhaps something of the rotation has been learned,
+# but nothing reliable.
 #
 # Had you trusted the folklore (“sinusoids extrapolate”) or the first experiment alone
 # (“they do not”), you would have been wrong either way.
@@ -578,7 +582,8 @@ check_experiment("rotary_beyond", runs, conclusion)
 # `accuracy(model, 32)[TRAINED - BACK :]`.
 #
 # </details>
-#
+
+# %% [markdown]
 # ## Where a word enters the model
 #
 # ### Embedding and position
@@ -605,7 +610,8 @@ check(embed_with_positions)
 # `tokens.size(1)` tokens?
 #
 # </details>
-#
+
+# %% [markdown]
 # ## Common mistakes
 #
 # The lecture that this course partly follows (chapter 16 introduces it) prints code for the formula

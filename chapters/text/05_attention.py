@@ -128,7 +128,8 @@ check(softmax)
 # subtracted from all scores of a row. Which one makes every exponent at most 0?
 #
 # </details>
-#
+
+# %% [markdown]
 # ### Attention weights
 #
 # ●○○ · 10 minutes · which word looks at which, for all words at once
@@ -154,7 +155,8 @@ check(attention_weights)
 # `key.transpose(-2, -1)` swaps the last two axes. Along which axis must the result add up to 1?
 #
 # </details>
-#
+
+# %% [markdown]
 # ## As matrices
 #
 # Here are three queries at once; the second is the one from above:
@@ -223,7 +225,8 @@ check(ignores_order)
 # digit: how do you compare?
 #
 # </details>
-#
+
+# %% [markdown]
 # ## Where do Q, K and V come from?
 #
 # So far we have chosen them ourselves. In a Transformer each word has one vector, a row of $x$, and
@@ -252,7 +255,8 @@ check(self_attention)
 # Three products first. Which width goes under the root: d_model or d_k?
 #
 # </details>
-#
+
+# %% [markdown]
 # Here is the path that your function takes, with the shape at each step:
 
 # %%
@@ -281,7 +285,7 @@ show(
 
 # %%
 def share_on_itself(same, length=10, d_model=64, d_k=16, draws=500):
-    """The mean weight that a random word gives itself, and how far from symmetric scores are."""
+    """The mean weight of a random word on itself; mean |s_ij − s_ji| over mean |s_ij|."""
     x = torch.randn(draws, length, d_model)
     w_q, w_k = torch.randn(2, draws, d_model, d_k) / math.sqrt(d_model)
     query, key = x @ w_q, x @ (w_q if same else w_k)
@@ -333,7 +337,8 @@ check(look_back)
 # multiplied by a number above 1.
 #
 # </details>
-#
+
+# %% [markdown]
 # That is one head, constructed by hand. Whether training finds such heads is a question that
 # chapters 6 and 14 put to a trained model.
 #
@@ -352,7 +357,7 @@ for d_k in (4, 16, 64, 256, 512):
     dots = (q * k).sum(dim=1)
     scaled = dots / math.sqrt(d_k)
     rows.append([d_k, round(dots.var().item()), f"{scaled.var():.2f}"])
-pd.DataFrame(rows, columns=["d_k", "variance", "variance after scaling"])
+pd.DataFrame(rows, columns=["d_k", "variance", "variance after scaling"]).set_index("d_k")
 
 # %% [markdown]
 # The variance is $d_k$, and division by $\sqrt{d_k}$ brings it back to 1, whatever the width. And
@@ -404,7 +409,8 @@ check(softmax_backward)
 # w_i/\partial s_j$: substitute the first into the second and take $w_j$ out of the sum.
 #
 # </details>
-#
+
+# %% [markdown]
 # When one weight is 1 and the others are 0, all these derivatives are 0: nothing that the loss says
 # reaches the scores. How much gets through for random queries and keys? With row *i* of the
 # identity as `upstream`, your function returns the derivatives of weight *i* with respect to all

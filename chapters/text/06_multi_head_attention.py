@@ -41,7 +41,12 @@ from transformer_lib.checks import check, mine, solution
 from transformer_lib.course.figures.heads import multi_head_flow
 from transformer_lib.data.corpora import DataConfig, load_corpus
 from transformer_lib.evaluation.alignment import encoder_attention
-from transformer_lib.course.results import mean_and_spread, over_seeds, variants
+from transformer_lib.course.results import (
+    mean_and_spread,
+    over_seeds,
+    standard_errors_apart,
+    variants,
+)
 from transformer_lib.model import Embedding, MultiHeadAttention, SinusoidalPositions
 from transformer_lib.model import attention, causal_mask, num_parameters
 from transformer_lib.plots.attention import SELF, attention_heads
@@ -107,7 +112,7 @@ def train(num_heads, seed, steps=250):
 HEADS = (1, 2, 4, 8)
 assert len({num_parameters(TwoQuestions(heads)) for heads in HEADS}) == 1, "they cost the same"
 runs = over_seeds(train, {str(heads): [heads] for heads in HEADS}, "06_two_questions")
-runs[["case", "2 back", "5 back"]].set_index("case").loc["1"].round(2)
+runs[runs["case"] == "1"].set_index("seed")[["2 back", "5 back"]].round(2)
 
 # %% [markdown]
 # The table shows the five seeds of the layer with one head. It does not get half of the answers to
@@ -122,7 +127,7 @@ show(
     bars(
         {name: shares[name]["mean"] for name in shares.columns.levels[0]},
         list(shares.index),
-        ("heads", "share of right answers (five seeds)"),
+        ("heads", "right answers (mean ± std, 5 seeds)"),
         {name: shares[name]["std"] for name in shares.columns.levels[0]},
     ),
     "Share of right answers to each question: one head answers one of them nearly always and the "
@@ -207,7 +212,8 @@ check(split_heads)
 # Which two axes change places, and when: before or after the channels are cut?
 #
 # </details>
-#
+
+# %% [markdown]
 # ### Merge
 #
 # ●○○ · 10 minutes · and back
@@ -228,7 +234,8 @@ check(merge_heads)
 # `reshape` and `flatten` copy where they must.
 #
 # </details>
-#
+
+# %% [markdown]
 # ### All of it
 #
 # ●●○ · 20 minutes · a sublayer of your Transformer
@@ -256,7 +263,8 @@ check(multi_head_attention)
 # Project, split, attend, merge, project. What comes from `x`, and what from `memory`?
 #
 # </details>
-#
+
+# %% [markdown]
 # Does yours do what the loop did? Here are the same numbers, with the small matrices side by side:
 
 # %%
@@ -360,7 +368,8 @@ check(unfuse)
 # does that mean for a matrix that was made for `x @ weight.T`?
 #
 # </details>
-#
+
+# %% [markdown]
 # Try it on PyTorch's own module:
 
 # %%
@@ -380,7 +389,7 @@ print("equal to nn.MultiheadAttention, with its weights")
 
 # %%
 rows = [[h, 512 // h, f"{num_parameters(MultiHeadAttention(512, h)):,}"] for h in (1, 8, 64)]
-pd.DataFrame(rows, columns=["heads", "d_k", "parameters, d_model = 512"])
+pd.DataFrame(rows, columns=["heads", "d_k", "parameters, d_model = 512"]).set_index("heads")
 
 # %% [markdown]
 # That is $4d^2 + 4d$ parameters: four square matrices and their biases. What grows with the number
@@ -397,14 +406,18 @@ pd.DataFrame(rows, columns=["heads", "d_k", "parameters, d_model = 512"])
 
 # %%
 heads = variants("1 head", "as it is", "8 heads").replace("as it is", "4 heads")
+for other in ("1 head", "8 heads"):
+    apart = standard_errors_apart(heads, other, "4 heads").round(1).to_dict()
+    print(f"{other} minus 4 heads, in standard errors:", apart)
 mean_and_spread(heads)
 
 # %% [markdown]
 # One head is behind four on both measures. In the loss the difference is three standard errors,
-# which is enough with three seeds (the limit is 2.8: chapter 2). In BLEU it is about a point, a
-# little more than two standard errors, which is only a hint. BLEU does not tell four heads from
-# eight; in the loss eight are a little better, by just over two standard errors, again only a hint.
-# And even a single head translates.
+# which is enough. In BLEU it is about a point, a little more than two: by the rule of thumb in
+# chapter 2 that tells them apart, but with three seeds two equal cases are that far apart about one
+# time in eight, so we take less than 2.8 standard errors for no more than a hint. BLEU does not
+# tell four heads from eight; in the loss eight are a little better, by just over two standard
+# errors, again only a hint. And even a single head translates.
 #
 # ### Fewer heads of keys than of queries
 #
@@ -436,7 +449,8 @@ check(grouped_query_attention)
 # (`repeat` or `repeat_interleave`?), or give the queries one more axis.
 #
 # </details>
-#
+
+# %% [markdown]
 # ## What W^O is for
 #
 # After attention, the heads' outputs lie side by side: the first d_k channels come from head 1, the
@@ -467,6 +481,8 @@ for name, matrix in {"without W^O": torch.eye(d_model), "with W^O": W_o}.items()
 
 # %%
 with_and_without = variants("as it is", "without W^O").replace("as it is", "with W^O")
+apart = standard_errors_apart(with_and_without, "without W^O", "with W^O").round(1).to_dict()
+print("without minus with, in standard errors:", apart)
 mean_and_spread(with_and_without)
 
 # %% [markdown]
@@ -518,7 +534,8 @@ check(offset_share)
 # after it. By what number do you divide?
 #
 # </details>
-#
+
+# %% [markdown]
 # Now for the first 500 test sentences. How much do the heads look at `</s>`?
 
 # %%
@@ -617,7 +634,7 @@ for weights, pieces in words:
         where = "first" if place == 0 else "later"
         gains[f"{what}, {where}"].append(weights[:, :, place].mean(dim=-1) * len(pieces))
         subjects[where][piece] += piece.title() in SUBJECTS
-print({kind: len(values) for kind, values in gains.items()})
+print(", ".join(f"{kind}: {len(values)}" for kind, values in gains.items()))
 print({where: counts.most_common(3) for where, counts in subjects.items()})
 mean_gains = {kind: torch.stack(values).mean(dim=0).numpy() for kind, values in gains.items()}
 pd.DataFrame(mean_gains, index=names)[sorted(mean_gains)].round(2)
@@ -706,7 +723,7 @@ for lines in zip(*kinds):
 #    Keys and values can be shared by several query heads, to save memory.
 # 4. W^O lets every head write into every channel; without it, each owns d_k of them.
 # 5. Whether heads specialize must be measured, against a baseline and with the right divisor; words
-#    and positions are confounded until one of them is held fixed.
+#    and positions cannot be told apart until one of them is held fixed.
 # 6. A wrong split has the right shape: test that the past does not change with the future.
 #
 # **Assignment 2**, after chapter 7, asks for a layer of such heads.

@@ -87,8 +87,10 @@ check(padding_mask)
 # `<s>`, `</s>` and `<unk>` as well?
 #
 # </details>
-#
-# Here is your mask on the three sentences (or the course's, until yours passes):
+
+# %% [markdown]
+# Here is your mask on the three sentences (or the course's, until yours passes). A × may be seen, a
+# dot may not:
 
 # %%
 padding_mask = mine("padding_mask")
@@ -375,7 +377,7 @@ for name, output in answers.items():
 # it spreads even if the loss does not use the row:
 
 # %%
-for name, fill in {"−∞": -torch.inf, "smallest number": torch.finfo(torch.float32).min}.items():
+for name, fill in {"−∞": -torch.inf, "lowest number": torch.finfo(torch.float32).min}.items():
     values = torch.ones(4, 3, requires_grad=True)
     where = torch.tensor([[False] * 4, [True] * 4])  # the second query may see nothing
     output = torch.zeros(2, 4).masked_fill(where, fill).softmax(dim=-1) @ values
@@ -438,7 +440,7 @@ print("weights", weights[0, 0, 0].tolist(), " output", output[0, 0, 0, :3].tolis
 #
 # One of the descriptions in chapter 16 adds its mask first and divides by √d_k afterwards. With −∞
 # this makes no difference. With a number that is not large enough it does: −10 becomes −10/8 at d_k =
-# 64, and a blocked key still gets e^−1.25 = 29% of what an allowed key with the same score gets:
+# 64, and a blocked key still gets $e^{-1.25} = 29\%$ of what an allowed key with the same score gets:
 
 # %%
 scores = torch.zeros(1, 4)
@@ -477,8 +479,8 @@ with torch.no_grad():
 # %% [markdown]
 # ### Masks of other models
 #
-# A Transformer for translation needs two masks. Later models use others, all made from the same two
-# shapes: a full block and the causal triangle. Each row is a query, and what it may see is blue:
+# A Transformer for translation needs two masks. Later models use others, nearly all made from the
+# same two shapes: a full block and the causal triangle. Each row is a query, and what it may see is blue:
 
 # %%
 show(mask_gallery(), ALTERNATIVE)
@@ -564,7 +566,8 @@ check(leaks)
 # rounding for a leak.
 #
 # </details>
-#
+
+# %% [markdown]
 # Now run the test on four models with the attention that you have written. They differ only in
 # their masks:
 

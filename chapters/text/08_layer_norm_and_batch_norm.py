@@ -30,6 +30,7 @@
 # which short and long sentences are mixed. Which of the nine losses will stand out?
 
 # %%
+from collections import defaultdict
 from functools import partial
 from itertools import islice
 
@@ -81,7 +82,8 @@ curves["1.25, with a norm"] = (depth, sizes(1.25, norm=True))
 show(
     lines(curves, ("layers", "root mean square"), logarithmic="y"),
     "Size of the numbers over thirty layers: without a norm they shrink or grow exponentially, or "
-    "stay about the same if the factor is 1; with a norm they stay whatever the factor.",
+    "stay about the same if the factor is 1; with a norm they stay the same even with the largest "
+    "factor.",
 )
 for name, (_, values) in curves.items():
     print(f"{name:18} after 30 layers {values[-1]:.3g}")
@@ -163,7 +165,8 @@ check(layer_norm)
 # digits.)
 #
 # </details>
-#
+
+# %% [markdown]
 # ### Batch norm
 #
 # ●○○ · 10 minutes · what the other one does differently
@@ -185,7 +188,8 @@ check(batch_norm)
 # `mean(dim=(0, 1))` averages over two axes at once.
 #
 # </details>
-#
+
+# %% [markdown]
 # Here are your norms on the lecture's table (in the code, each example is a row), checked against
 # PyTorch's:
 
@@ -225,7 +229,8 @@ check(LayerNorm)
 # `nn.Parameter(torch.ones(d_model))` is trained; a plain tensor is not.
 #
 # </details>
-#
+
+# %% [markdown]
 # ## What each averages over
 #
 # The states that a layer returns form a block, (batch, length, d_model). The numbers that share one
@@ -290,7 +295,8 @@ check(BatchNorm)
 # for later.
 #
 # </details>
-#
+
+# %% [markdown]
 # **Second: padding counts.** Sentences are padded, and padding is part of the block. Here is the
 # same sentence with more and more padding after it:
 
@@ -311,7 +317,7 @@ for padding in (0, 5, 45):
 torch.manual_seed(0)
 states = torch.randn(2, 6, 8)
 changed = states.clone()
-changed[:, -1] += 3.0
+changed[:, -1] += torch.randn(2, 8)
 for name, norm in {"layer norm": LayerNorm(8), "batch norm": BatchNorm(8)}.items():
     difference = (norm(states) - norm(changed)).abs().amax(dim=(0, 2))
     print(f"{name}: change at positions 0 to 5:", *[f"{d:.2f}" for d in difference.tolist()])
@@ -511,13 +517,13 @@ for name, x in {"constant": constant, "nearly constant": nearly}.items():
 
 # %%
 trained = load_trained("transformer")
-shares = {}
+shares = defaultdict(list)
 
 
 def note(name):
     def hook(module, inputs):
-        x = inputs[0].flatten(0, -2)
-        shares[name] = (x.mean(dim=-1).square() / x.square().mean(dim=-1)).mean().item()
+        x = inputs[0].flatten(0, -2)  # one row per token
+        shares[name] += (x.mean(dim=-1).square() / x.square().mean(dim=-1)).tolist()
 
     return hook
 
@@ -531,19 +537,20 @@ with torch.no_grad():
         trained.model.encode(torch.tensor([row]))
 for hook in hooks:
     hook.remove()
-for name, share in shares.items():
-    print(f"{name:40}{share:.1%}")
+for name, of_tokens in shares.items():
+    print(f"{name:40}{sum(of_tokens) / len(of_tokens):.1%}")
 print(f"{'random numbers of 192 channels':40}{1 / 192:.1%}")
 
 # %% [markdown]
-# Next to nothing: 1.5% at most, in the first layer, and afterwards less than random numbers have.
+# Next to nothing: 1.4% at most, in the first layer, and afterwards less than random numbers have.
 # (This model was trained with layer norms, for which the mean of the input makes no difference.)
 #
 # ### RMSNorm
 #
 # ●○○ · 5 minutes · the norm of T5, Llama and most open language models since
 #
-# Return the formula above; there is no shift.
+# Return the formula above for `x`, (batch, length, d_model), with the mean over the channels and
+# `scale` for γ, (d_model,); there is no shift.
 
 # %%
 def rms_norm(x, scale, eps):
@@ -558,13 +565,14 @@ check(rms_norm)
 # Square, then mean, then root: the name read backwards.
 #
 # </details>
-#
+
+# %% [markdown]
 # ## The way back
 #
 # A norm is a curious function: adding a constant to its input changes nothing, and neither does
 # scaling the input around its mean (apart from ε). So the gradient with respect to the input has no
 # component in either of these two directions: the mean of its components is 0, and its inner
-# product with x − μ is 0, too.
+# product with x − μ would be 0, too, without ε.
 #
 # ### The gradient by hand
 #
@@ -586,8 +594,8 @@ check(layer_norm_backward)
 # <details><summary>Hint</summary>
 #
 # Begin with $g = \gamma \cdot \partial L/\partial y$, the gradient with respect to $\hat x$. Then
-# go back through $\hat x = (x - \mu)/\sigma$ in three pieces: what reaches $x_i$ directly, through
-# $\mu$, and through $\sigma$. The last two become means over the row; no Jacobian is needed.
+# go back through $\hat x = (x - \mu)/s$, with $s = \sqrt{\sigma^2 + \varepsilon}$, in three pieces:
+# what reaches $x_i$ directly, through $\mu$, and through $s$. The last two become means over the row; no Jacobian is needed.
 #
 # </details>
 
@@ -627,9 +635,10 @@ for mistake in wrong_answers("layer_norm"):
     print(f"{mistake.title + ':':65} mixes {mixes}")
 
 # %% [markdown]
-# Those that mix nothing are harder to find. They need a reference, such as `nn.LayerNorm`, and
-# inputs on which the mistake shows: few channels, a constant row, a scale that is not 1. Each of
-# them is in the [list of mistakes](../docs/misconceptions.md).
+# Those that mix nothing are harder to find. Most need a reference, such as `nn.LayerNorm`, and
+# inputs on which the mistake shows: few channels, a constant row, a scale that is not 1. Two even
+# return the right numbers: to find these, compare the input before and after, and the gradients.
+# Each of them is in the [list of mistakes](../docs/misconceptions.md).
 #
 # ## Summary
 #

@@ -91,7 +91,8 @@ check(FeedForward)
 # One ReLU. Where in the formula is it, and what is inside it?
 #
 # </details>
-#
+
+# %% [markdown]
 # Which positions notice a change at position 2?
 
 # %%
@@ -145,11 +146,11 @@ show(
     bars(
         {name: shares.mean(dim=1) for name, shares in known.items()},
         [str(w) for w in WIDTHS],
-        ("hidden units d_ff", "share of facts known (3 seeds)"),
+        ("hidden units d_ff", "facts known (mean ± std, 3 seeds)"),
         {name: shares.std(dim=1) for name, shares in known.items()},
     ),
     "Share of a thousand facts known by number of hidden units: with ReLU it rises to all of them, "
-    "without ReLU it stays at a fifth.",
+    "without ReLU it never gets beyond a fifth.",
 )
 for name, shares in known.items():
     print(f"{name:13}", " ".join(f"{share:4.0%}" for share in shares.mean(dim=1).tolist()))
@@ -233,7 +234,8 @@ rows = [
     [unit, times[unit].item(), *(f"{piece} {share:.0%}" for piece, share in wakes[place][:3])]
     for place, unit in list(enumerate(often))[::20]
 ]
-pd.DataFrame(rows, columns=["unit", "positions", "first", "second", "third"]).fillna("")
+columns = ["unit", "positions", "first", "second", "third"]
+pd.DataFrame(rows, columns=columns).set_index("unit").fillna("")
 
 # %% [markdown]
 # Is that more than you would expect by chance? A frequent piece would lead by its frequency alone.
@@ -250,7 +252,8 @@ for name, found in {"as they stand": wakes, "shuffled": shuffled}.items():
 # %% [markdown]
 # Much of this memory is a dictionary. Nearly half of these units belong mainly to a single piece,
 # and hardly any do after shuffling. Others respond to a few pieces that have something in common:
-# *laughed, laugh*; *else, yet, still*. Some show no pattern (unit 419). More than a third of all
+# *laughed, laugh*; *else, yet, still*; single letters that begin a word (units 377 and 419). Some
+# show no pattern (unit 3). More than a third of all
 # units never wake on these sentences, and nearly all of those do not wake on a quarter of the
 # training text either. They seem to be **dead**: if the input of a ReLU is negative for every
 # sentence, neither an output nor a gradient gets through.
@@ -476,7 +479,8 @@ check(MultiHeadAttention)
 # get there?
 #
 # </details>
-#
+
+# %% [markdown]
 # ### A layer of the encoder
 #
 # ●●○ · 15 minutes · attention and a network, joined by residual connections
@@ -504,7 +508,8 @@ check(EncoderLayer)
 # the others. In self-attention, what is the memory?
 #
 # </details>
-#
+
+# %% [markdown]
 # ### A layer of the decoder
 #
 # ●●○ · 20 minutes · three sublayers, two masks
@@ -533,7 +538,8 @@ check(DecoderLayer)
 # Three sublayers. Which mask belongs to which?
 #
 # </details>
-#
+
+# %% [markdown]
 # From here on the modules are yours, or the course's where you have none yet, and so are the parts
 # from other chapters that the whole model needs:
 
@@ -594,7 +600,8 @@ check(Transformer)
 # transposed.
 #
 # </details>
-#
+
+# %% [markdown]
 # ## The weights of another program
 #
 # Your model begins with random weights. Training is the subject of the next chapter; for now the
@@ -617,8 +624,8 @@ for name, tensor in state.items():
 # - The layers and the norm after them are called `encoder.layers` and `encoder.final_norm`, and
 #   likewise in the decoder.
 # - Each norm is inside the residual connection of its sublayer.
-# - Queries, keys and values are projected by one matrix, with the rows of W^Q first, then those of
-#   W^K and W^V.
+# - Queries, keys and values are projected by one matrix, with the rows of $W^Q$ first, then those
+#   of $W^K$ and $W^V$.
 #
 # `output_weight` and both `embed_tokens` are one table.
 
@@ -637,7 +644,8 @@ check(convert)
 # `print(list(mine("Transformer")(9, 4, 4, 1, 1, 0.0).state_dict()))` shows the names of yours.
 #
 # </details>
-#
+
+# %% [markdown]
 # Now the moment of truth. If a shape does not fit, `load_state_dict` complains; and with the same
 # weights your model must return the same logits as the library's:
 
@@ -709,7 +717,7 @@ def shapes_of(model, *inputs):
 few_src, few_tgt = src_200[[7, 11], :9], tgt_200[[7, 11], :8]
 table = pd.DataFrame(shapes_of(built, few_src, few_tgt), columns=["module", "in", "out"])
 PARTS = r".*layers\.0(\.(self|cross)_attention|\.feed_forward.*|\.norm1)?|.*_norm|the model"
-table[table["module"].str.fullmatch(PARTS)]
+table[table["module"].str.fullmatch(PARTS)].set_index("module")
 
 # %% [markdown]
 # Read it from top to bottom. Whatever runs through the layers is (batch, length, 192), and every
@@ -746,7 +754,8 @@ check(count_parameters)
 # encoder layer, how many in a decoder layer? And how many norms are outside the layers?
 #
 # </details>
-#
+
+# %% [markdown]
 # Without biases and norms, the count becomes a rule worth remembering. With $d = d_{model}$ and the
 # usual $d_{ff} = 4d$, attention has four $d \times d$ matrices, that is, $4d^2$ parameters, and the
 # feed-forward network has $2 \cdot d \cdot 4d = 8d^2$. So an encoder layer has $12d^2$, a decoder
@@ -894,11 +903,11 @@ loss = runs.groupby("case", sort=False)["loss after 150 steps"].agg(["mean", "st
 figure = bars(
     {"loss": loss["mean"]},
     list(loss.index),
-    ("size at the start", "loss after 150 steps (5 seeds)"),
+    ("size at the start", "loss after 150 steps (mean ± std, 5 seeds)"),
     {"loss": loss["std"]},
 )
 figure.axes[0].axhline(unigram, linestyle="--", color="#888888")
-figure.axes[0].text(-0.4, unigram + 0.06, "unigram entropy", fontsize=8)
+figure.axes[0].text(-0.4, unigram + 0.1, "unigram entropy", fontsize=8)
 show(
     figure,
     "Loss after 150 steps by the size of the random weights, beside the unigram entropy: well "
@@ -911,8 +920,8 @@ assert loss["mean"].idxmin() == "1 ×" and loss["mean"]["10 ×"] > unigram - 0.3
 
 # %% [markdown]
 # Weights that are too small cost a lot, and so do weights that are too large. At zero a branch
-# never looks at its input: both of its matrices are zero, and since the library's biases start at
-# zero, too, neither gets a gradient. Only embeddings, norms and the last bias of each branch learn.
+# never looks at its input: all of its matrices are zero, and since the library's biases start at
+# zero, too, none of them gets a gradient. Only embeddings, norms and the last bias of each branch learn.
 # That is enough to learn which piece follows which, since the residual path leads from the piece
 # just read to the output table. With a tenth of the size the loss is no better, but look at the
 # spread: some seeds get going within 150 steps, others do not.
@@ -1038,8 +1047,9 @@ print("both at the embeddings:                            ", loss_with(bottom, b
 # %% [markdown]
 # The first mistake costs six pieces in a thousand. With two layers and six pieces per sentence
 # nobody would notice, and even without any layer of the encoder most of the next pieces are still
-# right. A result that looks reasonable proves nothing about the code. A comparison like the one
-# above does, and so does `check`, which tries three layers.
+# right. A result that looks reasonable proves nothing about the code. Comparing it with a
+# program that is known to be right does prove something (above, that was PyTorch's), and so does
+# `check`, which tries three layers.
 #
 # **One layer, N times.** `[layer] * 6` in Python is a list of six names for *one* layer. The model
 # has the right depth and a sixth of the parameters, and nothing complains. Count them:

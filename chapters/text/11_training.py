@@ -24,7 +24,7 @@
 # - recognize overfitting, and say what dropout and averaged checkpoints do about it,
 # - make batches that waste little, and compute in bfloat16.
 #
-# Reading takes about an hour, running the cells about one.
+# Reading takes about an hour, running the cells about a minute.
 #
 # **Predict first.** Five programs are each wrong in one place: the target is not shifted; the
 # decoder sees the future; there are no positions; the decoder cannot look at the source; the
@@ -122,7 +122,8 @@ check(label_smoothing)
 # logits, the log of a softmax is not.
 #
 # </details>
-#
+
+# %% [markdown]
 # (Tensor2Tensor, in which the paper's models were trained, shares $\varepsilon$ among the $V - 1$
 # other pieces: that is the formula above with $\varepsilon V / (V - 1)$ in place of $\varepsilon$.
 # It also subtracts the smallest possible loss. The Annotated Transformer leaves `<pad>` out of the
@@ -200,7 +201,8 @@ check(training_step)
 # number.
 #
 # </details>
-#
+
+# %% [markdown]
 # Does accumulation give the large batch's gradient? We take three batches of unequal size, once one
 # after another and once as one large batch, with the library's loss. For comparison we also take
 # the mean of the three means, which is what many programs compute:
@@ -367,8 +369,8 @@ print(f"ln 4000 = {math.log(4000):.1f}, loss before training = {sums.nll.item() 
 print(f"unigram entropy = {unigram:.1f}")
 
 # %% [markdown]
-# The new model is half a nat above the uniform guess, because its random logits already prefer some
-# pieces.
+# The new model is about 0.6 nats above the uniform guess, because its random logits already prefer
+# some pieces.
 #
 # ## The learning rate
 #
@@ -392,7 +394,8 @@ check(noam_rate)
 # At `step == warmup_steps` both sides of the minimum are equal. Are yours?
 #
 # </details>
-#
+
+# %% [markdown]
 # The rate rises linearly for `warmup` steps, then falls in proportion to 1/√step. The figure has
 # three schedules of this kind and the library's other one, `budget`, for a run of 20,000 steps.
 # `budget` warms up over a given share of the run and then follows a cosine down to zero at its end.
@@ -447,7 +450,8 @@ check(plan_batches)
 # rectangle be with it?
 #
 # </details>
-#
+
+# %% [markdown]
 # Your plan for the bundled text, beside two others:
 
 # %%
@@ -512,7 +516,8 @@ check(train_model)
 # mode is the model when it arrives?
 #
 # </details>
-#
+
+# %% [markdown]
 # First the toy task: your Transformer, starting from random weights, has to learn to copy. It is
 # judged by what it says, with your loop from chapter 1:
 
@@ -848,9 +853,9 @@ mean_and_spread(by_dropout[["case", "seed", *some]])
 # hardly differ: on so little text, dropout does not make a better model, but it makes stopping too
 # late less costly. The other remedies are stopping in time and more text.
 #
-# And label smoothing? It is meant to curb overconfidence. How sure of the right piece is a model
-# trained with each ε? We train on the whole text for 1,000 steps, with three seeds, and plot a
-# histogram of p, the probability of the right piece, over the positions of unseen sentences, in
+# And label smoothing? It is meant to curb overconfidence. How sure of the right piece are models
+# trained with different ε? We train on the whole text for 1,000 steps, with three seeds, and plot a
+# histogram of the probability of the right piece over the positions of unseen sentences, in
 # twenty equal bins:
 
 # %%
@@ -879,14 +884,15 @@ middles = [name for name in certainties if name.startswith("0.")]
 shares = certainties.groupby("case", sort=False)[middles].mean()
 figure = lines(
     {case: ([float(m) for m in middles], row.tolist()) for case, row in shares.iterrows()},
-    ("p of the right piece", "share of positions (3 seeds)"),
+    ("probability of the right piece", "share of positions (3 seeds)"),
 )
 for best in (0.9, 0.8):
     figure.axes[0].axvline(best, linestyle="--", color="#888888")
 show(
     figure,
     "Histogram of the probability of the right piece: all have a high peak near 0 and a second "
-    "one, at 1 without smoothing, a little above 0.9 with ε = 0.1 and above 0.8 with 0.2.",
+    "one, at 1 without smoothing, a little above 0.9 with ε = 0.1 (without dropout just below it) "
+    "and above 0.8 with 0.2.",
 )
 mean_and_spread(certainties.drop(columns=middles))
 
@@ -936,7 +942,8 @@ check(average_checkpoints)
 # All of them have the same names. Does your result share memory with one of the states?
 #
 # </details>
-#
+
+# %% [markdown]
 # We average five states of a run, 20 steps apart, once with a rate that stays high and once with a
 # rate that falls to zero. On unseen sentences we compare the loss of this mean with the loss of the
 # last state, after 600 steps and after 1,800:
@@ -1032,7 +1039,8 @@ assert abs(exact[0] - rounded[0]) < 0.02 and cosine > 0.99, (
 # %% [markdown]
 # The loss differs in the fourth decimal, the direction of the gradient hardly at all. If your
 # processor has instructions for bfloat16 (`avx512_bf16` or AMX), the second time is shorter; if
-# not, the library (`precision="auto"`) stays in fp32.
+# not, bfloat16 has to be emulated and can be many times slower, and the library
+# (`precision="auto"`) stays in fp32.
 #
 # ## Three silent faults
 #
@@ -1085,7 +1093,8 @@ check(mended_training)
 # tokens are in the mean, what is in `.grad`, which mode is the model in?
 #
 # </details>
-#
+
+# %% [markdown]
 # What does each program report, and how good is the model that it trains? We train a small model
 # for 300 steps, with three seeds:
 
@@ -1099,7 +1108,7 @@ def trained_by(program, seed, steps=300):
     model = Transformer(4000, d_model=64, d_ff=128, num_heads=4, num_layers=1, dropout=0.3)
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3, betas=(0.9, 0.98), eps=1e-9)
     held_out = list(as_examples(*VALID))
-    batches = islice(batches_of(TEXT, seed), steps)
+    batches = list(islice(batches_of(TEXT, seed), steps))
     losses, measured = PROGRAMS[program](model.train(), optimizer, batches, held_out, 50)
     said = {"its losses say": sum(losses[-50:]) / 50, "its measurements say": measured[-1]}
     return said | {"−ln p per real token": plain_loss(model, held_out)}

@@ -126,7 +126,8 @@ check(corpus_bleu)
 # The brevity penalty is at most 1.
 #
 # </details>
-#
+
+# %% [markdown]
 # Here is your BLEU for both systems on the 1,000 sentences, beside sacreBLEU's:
 
 # %% tags=["nbval-ignore-output"]
@@ -221,7 +222,7 @@ for way, settings in ways.items():
         metric, hypotheses, references = settings
         score = metric.corpus_score(hypotheses, [references]).score
         rows.append([way, score, str(metric.get_signature())])
-apart = pd.DataFrame(rows, columns=["scored", "BLEU", "signature"])
+apart = pd.DataFrame(rows, columns=["scored", "BLEU", "signature"]).set_index("scored")
 assert apart["BLEU"].max() - apart["BLEU"].min() > 5, (
     "not as on our machines: restart the kernel and run all cells"
 )
@@ -343,7 +344,8 @@ check(bootstrap_wins)
 # `scores_a[indices]` is a table: a row for each draw. Both systems get the same draw.
 #
 # </details>
-#
+
+# %% [markdown]
 # chrF gives usable numbers for single sentences, too. In how many draws is the Transformer ahead?
 
 # %% tags=["nbval-ignore-output"]
@@ -440,7 +442,8 @@ for sentences in (50, 100, 200, 500, 1000):
     low, high = np.percentile(few_drawn, [2.5, 97.5])
     behind = f"{(few_drawn <= 0).mean():.1%}"
     rows.append([sentences, f"{first:+.1f}", f"{low:+.1f} to {high:+.1f}", behind])
-sizes = pd.DataFrame(rows, columns=["sentences", "difference", "95% of draws", "RNN ahead"])
+columns = ["sentences", "difference", "95% of draws", "RNN ahead"]
+sizes = pd.DataFrame(rows, columns=columns).set_index("sentences")
 assert len(sizes) == 5, "not as on this page: restart the kernel and run all cells"
 sizes
 
@@ -451,8 +454,8 @@ sizes
 # hardly any draw does. Remember this when somebody shows you three examples.
 #
 # sacreBLEU has a near relative of this, `--paired-bs`, which the library uses. For each draw it
-# takes the absolute difference of the two scores. Then it counts the draws in which this difference
-# exceeds its mean over all draws by more than the difference that was measured. If the lead is
+# takes the absolute difference of the two scores, $d_i$. Then it counts the draws with $d_i - \bar d >
+# d$, where $\bar d$ is the mean over all draws and $d$ the difference that was measured. If the lead is
 # clear, the share of such draws estimates how often chance alone would give this system such a
 # lead. Chance might as well have favored the other system, so the library's p is twice that share.
 # (For a lead that is well within chance this p is too small; around 0.05 it is right.) Here it is,
@@ -490,7 +493,8 @@ for source in (
     output, references = outputs["transformer"][i], test.references[i]
     score = sentence_bleu.sentence_score(output, references).score
     rows.append([source, output, references[0], round(score)])
-examples = pd.DataFrame(rows, columns=["English", "Transformer", "a person", "BLEU"])
+columns = ["English", "Transformer", "a person", "BLEU"]
+examples = pd.DataFrame(rows, columns=columns).set_index("English")
 assert len(examples) == 5, "not as on this page: restart the kernel and run all cells"
 examples
 
@@ -499,7 +503,7 @@ examples
 # differently. The last one has lost its *nicht*: it says the opposite of what it should, and gets
 # 58.
 #
-# How little a lost negation costs can be measured. Take the references themselves as the output,
+# What a lost negation costs can be measured. Take the references themselves as the output,
 # once with every *nicht* taken out, once with every *Tom* called *Tim*, once with the first two
 # words swapped:
 
@@ -523,8 +527,9 @@ for name, texts in damaged.items():
 # %% [markdown]
 # Deleting every *nicht* spoils 90 sentences, most of which then say the opposite, and costs five
 # points; another name, in a quarter of all sentences, costs ten; swapping two words, which would
-# not mislead any reader, costs more than half of the score. BLEU is good at telling systems of one
-# kind apart on many sentences. It does not know what a sentence says.
+# mislead hardly any reader, costs more than half of the score. For each sentence changed, the loss is
+# of the same size: BLEU charges for the words, not for what they mean. It is good at telling systems of
+# one kind apart on many sentences. It does not know what a sentence says.
 #
 # **Learned metrics** do know something of it. COMET ([Rei et al.
 # 2020](https://arxiv.org/abs/2009.09025)) is a multilingual Transformer that reads source, output
@@ -670,7 +675,8 @@ check(kappa)
 # each judge.
 #
 # </details>
-#
+
+# %% [markdown]
 # Our second judge is a formula: it prefers the translation with the higher chrF if the two are at
 # least five points apart, and says `=` otherwise.
 
@@ -768,7 +774,8 @@ assert lead["first half"] > lead["second half"], "not as on this page: run all c
 #    that were prepared alike. chrF counts characters, and is the second opinion that costs nothing.
 # 3. A paired bootstrap says whether a difference would survive other sentences. It needs at least a
 #    few hundred sentences.
-# 4. BLEU sees strings: a right paraphrase scores low, a lost *nicht* costs hardly anything.
+# 4. BLEU sees strings: a right paraphrase scores low, a lost *nicht* costs no more than a
+#    swapped pair of words.
 # 5. Let people judge, blindly, in random order, and report their agreement.
 #
 # **In the paper:** section 6.1, table 2. **Read on:** Post 2018, “A Call for Clarity in Reporting

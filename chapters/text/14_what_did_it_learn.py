@@ -231,7 +231,8 @@ check(attention_without)
 # be multiplied by the output once it has two more axes behind it.
 #
 # </details>
-#
+
+# %% [markdown]
 # Your function replaces the one that the model uses for attention:
 
 # %%
@@ -353,9 +354,9 @@ assert abs(overall) < 0.7, "not as on our machines: restart the kernel and run a
 # correlation uses all heads: if the cost grew strictly with the largest factor, it would be 1. It
 # is 0.36; with 24 heads, the correlation of the costs with a measure that has nothing to do with
 # them stays within ±0.41 in 95% of all cases. So these heads do not settle the question: the
-# numbers fit a moderate relation as well as none. They do show that the head with the most striking
-# picture is not the one whose removal costs most. **A striking picture is no evidence that the
-# model relies on a head.**
+# numbers fit a moderate relation as well as none. On these sentences, the head with the most
+# striking picture was not the one whose removal costs most. **A striking picture does not prove that
+# the model relies on a head.**
 #
 # If many heads are hardly needed one at a time, can the model do without many of them at once? And
 # do their costs add up? Switch off more and more of them, the least needed first:
@@ -398,8 +399,9 @@ assert left[-1] < 5, "not as on our machines: restart the kernel and run all cel
 #
 # ## Why a bright cell is not an explanation
 #
-# “The model said *nicht* because it looked at *not*.” Is that so? Then other weights would give
-# another answer. Let us look for other weights that give the same one. In one translation we detach
+# “The model said *nicht* because it looked at *not*.” Does a picture of the weights say so? If the
+# weights explain the output, other weights should give another one. Let us look for other weights
+# that give the same one. In one translation we detach
 # the weights of all cross-attention, 8 heads at every position, from the queries and keys, and let
 # gradient descent choose them: as far from the original weights as possible, with an output as near
 # to the original output as possible.
@@ -475,13 +477,42 @@ for weights, name in ((original, "original"), (found, "other, equally good")):
     show(figure, f"Cross-attention of layer 2, four heads, {name} weights.")
 
 # %% [markdown]
-# *Meine* and *Schwester* mostly look where they did. For the rest of the sentence you would tell a
-# different story from the second picture, and the output alone does not say which story is right.
-# (In the first layer, which is not shown, even more has moved.) A picture of weights shows *one*
-# way in which this output can arise ([Jain and Wallace 2019](https://arxiv.org/abs/1902.10186)
-# did this first, for RNNs that classify texts; [Wiegreffe and Pinter
-# 2019](https://arxiv.org/abs/1908.04626) answer that the model still computed the original). If you
-# want to know whether something is a cause, change it and see.
+# *Meine*, *Schwester* and *nicht* keep some of their bright cells. For the rest of the sentence you
+# would tell a different story from the second picture, and the output alone does not say which
+# story is right. (In the first layer, which is not shown, even more has moved.) A picture of weights
+# shows *one* way in which this output can arise ([Jain and Wallace
+# 2019](https://arxiv.org/abs/1902.10186) did this first, for RNNs that classify texts; [Wiegreffe
+# and Pinter 2019](https://arxiv.org/abs/1908.04626) answer that the model still computed the
+# original).
+#
+# And *nicht*? In the original it has two cells that are almost 1: it looks at *not* and, with
+# another head, at *go*. *Because* is a claim about what would happen otherwise, so make that happen.
+# We take one piece of the source from *nicht*, in all eight heads, and let the other pieces share
+# its weight:
+
+# %% tags=["nbval-ignore-output"]
+negation = attended.queries.index("▁nicht")
+effect_of_cut = {}
+for column, piece in enumerate(attended.keys):
+    cut = original.clone()
+    cut[..., negation, column] = 0
+    with torch.no_grad():
+        log_p_cut = output_with(cut / cut.sum(dim=-1, keepdim=True))[0, negation]
+    effect_of_cut[piece] = {
+        "brightest of its 8 cells": f"{original[..., negation, column].max():.2f}",
+        "p of nicht without it": f"{log_p_cut[tgt[negation]].exp():.1%}",
+        "then the likeliest": tokenizer.pieces([log_p_cut.argmax().item()])[0],
+    }
+print(f"p of nicht as it is: {log_p[0, negation, tgt[negation]].exp():.1%}")
+assert effect_of_cut["▁not"]["then the likeliest"] != "▁nicht", "run all cells again"
+assert effect_of_cut["▁go"]["then the likeliest"] == "▁nicht", "run all cells again"
+pd.DataFrame(effect_of_cut).T
+
+# %% [markdown]
+# So the sentence at the beginning is right, and the same sentence about *go*, whose cell is just as
+# bright, would be wrong: without *not* there is no *nicht*, without *go* it is a little more
+# probable than before. The picture does not tell the two apart. If you want to know whether
+# something is a cause, change it and see.
 #
 # ### What is added
 #
@@ -509,7 +540,8 @@ check(contribution_norms)
 # except for the length. Sum over the heads before you measure the length.
 #
 # </details>
-#
+
+# %% [markdown]
 # In the cross-attention of 100 test sentences: what share of the weights goes to `</s>`, and what
 # share of everything that is added comes from there?
 
@@ -542,14 +574,15 @@ for layer, each in ends.items():
     error = each.std(dim=0) / len(each) ** 0.5
     shares = [f"{m:.1%} ± {e:.1%}" for m, e in zip(each.mean(dim=0), error)]
     rows_of_ends.append([layer, *shares])
-of_the_end = pd.DataFrame(rows_of_ends, columns=["", "of the weights", "of what is added"])
+columns = ["", "of the weights", "of what is added"]
+of_the_end = pd.DataFrame(rows_of_ends, columns=columns).set_index("")
 assert all(each[:, 1].mean() < each[:, 0].mean() for each in ends.values()), "run all cells"
 of_the_end
 
 # %% [markdown]
 # (± one standard error over the sentences.) A bright cell at `</s>` adds much less than it seems
 # to. In the first layer `</s>` gets 30% of the weights but contributes only 11% of what is added,
-# because what $W^O$ makes of its value is short. A common interpretation is that a head looks there
+# because what $W^O$ makes of its value is short, or cancels between the heads. A common interpretation is that a head looks there
 # when it has little to say.
 #
 # ## Where does it keep what it knows?
@@ -592,7 +625,8 @@ check(patch_effects)
 # `layers[depth:]`.
 #
 # </details>
-#
+
+# %% [markdown]
 # Here is our model's encoder, taken apart into such functions, and a `read` that asks the decoder
 # what it predicts after the first pieces of a translation:
 
@@ -635,7 +669,7 @@ depths = ["embeddings", "after layer 1", "after layer 2"]
 print("between", " and ".join(tokenizer.pieces(answers)))
 one_trace = pd.DataFrame(effects.numpy(), depths, tokenizer.pieces(tokens.tolist()))
 assert one_trace.iloc[0, 1] > 0.99, "not as on our machines: restart the kernel and run all cells"
-one_trace.round(2)
+one_trace.round(2) + 0.0  # no −0.00
 
 # %% [markdown]
 # Among the embeddings only *sister* matters, as it must: nothing else differs. After the second
@@ -721,7 +755,8 @@ check(attention_rollout)
 # unless you name another dtype.
 #
 # </details>
-#
+
+# %% [markdown]
 # The encoder on the sentence from above:
 
 # %%
@@ -802,7 +837,8 @@ for name, function in {
 # 1. What a head looks at can be measured, over many sentences: by place, by piece.
 # 2. An ablation shows what a head contributes. Removed one at a time, half of the heads are hardly
 #    missed; removed together, they are missed. Single costs do not add up.
-# 3. Very different attention can give the same output: weights alone do not tell the reason.
+# 3. Very different attention can give the same output, and of two equally bright cells one can
+#    matter and the other not: weights alone do not tell the reason, changing them does.
 # 4. A weight multiplies a value; where values are short, bright cells add little. And a share means
 #    something only beside its baseline, a difference only beside chance.
 # 5. Patching a state shows what it carries: the gender of a noun is in the state of the word in

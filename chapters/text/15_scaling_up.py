@@ -85,7 +85,8 @@ check(encoder_layer_flops)
 # Eight products: which? Six have a matrix of parameters in them, two do not.
 #
 # </details>
-#
+
+# %% [markdown]
 # PyTorch can count, too: each product, at the moment it is computed. Do you agree with it? And what
 # does a token cost in sentences of different lengths?
 
@@ -124,7 +125,7 @@ rows = []
 for name, run in trained.items():
     by_parameters = cost.flops_by_parameters(run.model, src.numel(), tgt.numel())
     rows.append([name, f"{num_parameters(run.model):,}", f"{by_parameters / tokens / 1e6:.1f}"])
-pd.DataFrame(rows, columns=["model", "parameters", "million FLOPs per token"])
+pd.DataFrame(rows, columns=["model", "parameters", "million FLOPs per token"]).set_index("model")
 
 # %% [markdown]
 # A token costs the Transformer more than one and a half times as much as the RNN. (That is about
@@ -163,7 +164,8 @@ check(generation_flops)
 # are new, and how many tokens each of them sees.
 #
 # </details>
-#
+
+# %% [markdown]
 # The base model's decoder has six of these layers. Does PyTorch count the same?
 
 # %%
@@ -335,12 +337,14 @@ for kind, label in COSTS.items():
 # 4.0 million parameters, pre-norm and with separate tables, and a wider and slower RNN of 4.3
 # million. The result depended on the processor:
 #
-# - With matrix units, the Transformer was ahead in all of three runs, by 1.4 to 1.6 points.
-# - Without them, it was ahead by 1.0 and by 1.7 in two single runs and, when the library was
+# - On an Intel processor with matrix units (AMX, instructions that multiply small matrices), the
+#   Transformer was ahead in all of three runs, by 1.4 to 1.6 points.
+# - Without such units, it was ahead by 1.0 and by 1.7 in two single runs and, when the library was
 #   slower, behind by 1.2.
 # - On an older processor, which trains on less than half as many tokens, it was behind by 0.8.
 #
-# The 0.8, the 1.0 and the 1.2 may be chance. Where curves cross depends on sizes and machines.
+# Each of these differences, taken alone, may be chance: two runs of one system can be two points
+# apart. That three of three point the same way is a hint. Where curves cross depends on sizes and machines.
 #
 # ### How fast is yours?
 #
@@ -457,7 +461,8 @@ check(average_gradients)
 # Make sums out of means, add them up, and divide once.
 #
 # </details>
-#
+
+# %% [markdown]
 # Your function, on the gradients of 20 tokens and of 10:
 
 # %%
@@ -517,7 +522,8 @@ check(ring_all_reduce)
 # `torch.stack` the list. In Python, `-1 % 4` is 3.
 #
 # </details>
-#
+
+# %% [markdown]
 # Take four devices. If each of them starts with ones, the sums show how many gradients have been
 # added into a chunk:
 
@@ -535,7 +541,8 @@ torch.testing.assert_close(ring_all_reduce(random_parts)[-1, 2], random_parts.su
 print("in the end every device holds the sum")
 for devices in (2, 8, 64):
     sent = 2 * (devices - 1) / devices
-    print(f"{devices:2} devices: each sends {sent:.2f} gradients; one alone gets {devices - 1}")
+    print(f"{devices:2} devices: each sends {sent:.2f}", end=" gradients; ")
+    print(f"one that adds up alone gets {devices - 1}")
 
 # %% [markdown]
 # In each of the $2(d - 1)$ steps a device sends one chunk, a $d$-th of the gradient. In total that
@@ -647,12 +654,12 @@ assert min(rates.values()) > 0, "nothing was measured: run this cell again"
 #    archives, verifies them, cleans the text, learns the pieces and stores the tokens.
 # 3. **Find the largest batch that fits**: `training.batch_tokens`, and `training.accumulate` so
 #    that their product stays 25,000.
-# 4. **Check after ten minutes.** Is the loss below 6 and falling? Are the tokens per second steady?
-#    If not, stop.
-# 5. **Train.** `transformer-lib train wmt14_base`; on several GPUs `torchrun --nproc-per-node 8 -m
+# 4. **Train.** `transformer-lib train wmt14_base`; on several GPUs `torchrun --nproc-per-node 8 -m
 #    transformer_lib train wmt14_base`, with the same result but for rounding and dropout. Ctrl-C
 #    saves; a power cut or a full disk loses only what came after the last checkpoint; `--resume`
 #    goes on from there.
+# 5. **Check after ten minutes.** Is the loss below 6 and falling? Are the tokens per second steady?
+#    If not, stop.
 # 6. **Judge**: `transformer-lib evaluate`, beam 4, α = 0.6, mean of the last five checkpoints, with
 #    the signature (chapter 13). Less than you hoped for? `--explain` scores the same output in
 #    every usual way, tries other searches, and compares the training with the recipe.

@@ -48,7 +48,7 @@ from transformer_lib.course.lineages.niutensor import added_before_scaling, timi
 from transformer_lib.course.misconceptions.bank import bank
 from transformer_lib.course.own import progress
 from transformer_lib.course.trained import load_trained
-from transformer_lib.model import LayerNorm, attention, num_parameters, sinusoidal_positions
+from transformer_lib.model import LayerNorm, attention, sinusoidal_positions
 from transformer_lib.course.lineages.plot import difference_map
 from transformer_lib.plots.notebook import show
 from transformer_lib.course.figures.positions import position_tables
@@ -135,7 +135,7 @@ show(
 # within a sentence.
 #
 # NiuTensor also adds its mask *before* it divides by $\sqrt{d_k}$. With a mask value of −10⁹ nobody
-# notices. With one closer to zero, everybody does:
+# notices, and with −100 hardly anybody; with −20 everybody does:
 
 # %%
 torch.manual_seed(0)
@@ -180,7 +180,7 @@ for d in (4, 64, 512):
     x = torch.randn(100, d)
     ratio = (UnbiasedLayerNorm(d)(x) / LayerNorm(d)(x)).median().item()
     rows.append([d, f"{1 - ratio:.2%}", f"{1 - math.sqrt((d - 1) / d):.2%}"])
-pd.DataFrame(rows, columns=["d", "smaller by", "1 − √((d−1)/d)"])
+pd.DataFrame(rows, columns=["d", "smaller by", "1 − √((d−1)/d)"]).set_index("d")
 
 # %% [markdown]
 # At full width, it costs one part in a thousand. A model that is trained with this norm learns
@@ -217,15 +217,16 @@ with torch.device("meta"):
         rows.append(
             [
                 lineage.name,
-                f"{num_parameters(model) / 1e6:.1f}",
+                f"{sum(p.numel() for p in model.parameters() if p.requires_grad) / 1e6:.1f}",
                 "yes" if "self_attention.out_proj.weight" in names else "no",
                 "yes" if model.src_embedding is model.tgt_embedding else "no",
             ]
         )
-pd.DataFrame(rows, columns=["description", "million parameters", "W^O", "one table"])
+columns = ["description", "million parameters", "W^O", "one table"]
+pd.DataFrame(rows, columns=columns).set_index("description")
 
 # %% [markdown]
-# Kyubyong's model has 4.7 million parameters fewer than the paper's form with one table (63.1):
+# Kyubyong's model has 4.7 million parameters fewer than the library's form of the paper's model with one table (63.1):
 # each of its 18 attention sublayers lacks a matrix of 512 × 512.
 #
 # ### Somebody else's weights
@@ -251,7 +252,8 @@ check(query_key_value)
 # `nn.Linear` computes $xW^T$. Split it into thirds: in which order?
 #
 # </details>
-#
+
+# %% [markdown]
 # ## Find the bug
 #
 # Now read without a guide. Here are ten functions, such as you might find in somebody's program,
@@ -289,7 +291,8 @@ def suspect_1(query, key, value, mask):
 # rest adds up to less than 1.
 #
 # </details>
-#
+
+# %% [markdown]
 # ### 2 · Positions
 
 # %%
@@ -315,7 +318,8 @@ def suspect_2(length, d_model):
 # PE(pos).
 #
 # </details>
-#
+
+# %% [markdown]
 # ### 3 · Heads
 
 # %%
@@ -336,7 +340,8 @@ def suspect_3(x, num_heads):
 # positions.
 #
 # </details>
-#
+
+# %% [markdown]
 # ### 4 · The mask of the target
 
 # %%
@@ -357,7 +362,8 @@ def suspect_4(tokens):
 # M58, *“or” for “and”*. All real tokens are seen by all, the future included.
 #
 # </details>
-#
+
+# %% [markdown]
 # ### 5 · Layer norm
 
 # %%
@@ -379,7 +385,8 @@ def suspect_5(x, scale, shift, eps):
 # padding and the future included.
 #
 # </details>
-#
+
+# %% [markdown]
 # ### 6 · A residual connection
 
 # %%
@@ -400,7 +407,8 @@ def suspect_6(x, sublayer, norm, dropout):
 # identity path, which is the reason to choose pre-norm, is lost.
 #
 # </details>
-#
+
+# %% [markdown]
 # ### 7 · A layer of the encoder
 
 # %%
@@ -421,7 +429,8 @@ def suspect_7(x, mask, self_attention, feed_forward, norm1, norm2):
 # found.
 #
 # </details>
-#
+
+# %% [markdown]
 # ### 8 · The shift
 
 # %%
@@ -444,7 +453,8 @@ def suspect_8(targets):
 # as a word.
 #
 # </details>
-#
+
+# %% [markdown]
 # ### 9 · The loss
 
 # %%
@@ -465,7 +475,8 @@ def suspect_9(nll, labels):
 # sentence.
 #
 # </details>
-#
+
+# %% [markdown]
 # ### 10 · A step of beam search
 
 # %%
@@ -486,7 +497,8 @@ def suspect_10(scores, log_p, beam_size):
 # that come out are not those of the best scores, and some hypotheses do not exist.
 #
 # </details>
-#
+
+# %% [markdown]
 # And `check`? All ten are in its bank. Can it tell them apart by what they compute?
 
 # %%
@@ -515,7 +527,7 @@ print(
 # ## Since 2017
 #
 # The models that people talk about today are Transformers, and each of their parts differs a little
-# from the paper's. What has changed, and where you have built it:
+# from the paper's. What has changed, and where you have met it:
 #
 # | | paper (2017) | GPT-2 (2019) | T5 (2020) | Llama (2023) | in chapter |
 # |---|---|---|---|---|---|
@@ -526,13 +538,14 @@ print(
 # | feed-forward | ReLU | GELU | ReLU, later gated GELU | SwiGLU | 10, and below |
 # | biases | in the feed-forward network | everywhere | no | no | |
 # | output table | that of the input | that of the input | that of the input, later its own | its own | 3 |
-# | pieces | 37,000, BPE | 50,257, BPE on bytes | 32,000, unigram | 32,000, BPE with bytes | 3 |
+# | pieces | 37,000, BPE | 50,257, BPE on bytes | 32,000, unigram | 32,000, BPE with bytes | 3 (BPE) |
 #
 # ([Radford et al.
 # 2019](https://cdn.openai.com/better-language-models/language_models_are_unsupervised_multitask_learners.pdf),
 # [Raffel et al. 2020](https://arxiv.org/abs/1910.10683), [Touvron et al.
 # 2023](https://arxiv.org/abs/2302.13971); “later” is T5 v1.1.) Nothing in this table is out of your
-# reach. You still lack one part of it, and one part that came later:
+# reach. (GELU is a smooth ReLU, which PyTorch has; T5's pieces come from another algorithm, which
+# this course leaves out.) You still lack the gate, and one part that the largest models have added:
 #
 # ### SwiGLU
 #
@@ -542,7 +555,8 @@ print(
 # passes through $\text{SiLU}(z) = z \cdot \sigma(z)$ and becomes a **gate**, which multiplies the
 # output of the second, element by element. A third matrix leads back to the width of the model
 # ([Shazeer 2020](https://arxiv.org/abs/2002.05202)). `gate` and `up` are (d_ff, d_model) and `down`
-# is (d_model, d_ff), as `nn.Linear` keeps its weights; there are no biases.
+# is (d_model, d_ff), as `nn.Linear` keeps its weights; there are no biases. `x` is (batch, length,
+# d_model); return what the network makes of it, of the same shape.
 
 # %%
 def swiglu(x, gate, up, down):
@@ -558,7 +572,8 @@ check(swiglu)
 # through it.
 #
 # </details>
-#
+
+# %% [markdown]
 # ### A mixture of experts
 #
 # ●●○ · 20 minutes · more parameters for the same computing
@@ -590,7 +605,8 @@ check(mixture_of_experts)
 # which tokens is this one among the chosen, and with which weight?
 #
 # </details>
-#
+
+# %% [markdown]
 # What does Mixtral save, and does a router that has learned nothing distribute the work evenly?
 
 # %%
@@ -671,7 +687,8 @@ check(mended_block)
 # heads share the first group? Mend one at a time; `check` says how many are left.
 #
 # </details>
-#
+
+# %% [markdown]
 # What do two such tests say about both layers?
 
 # %%
@@ -735,7 +752,8 @@ check(gpt2_logits)
 # gives the queries of all heads, then the keys of all heads.
 #
 # </details>
-#
+
+# %% [markdown]
 # How large is it? Here are the published sizes, counted without loading any weights:
 
 # %%
@@ -782,11 +800,11 @@ for mistake in bank():
     if mistake.id in ("M739", "M740"):
         wrong_logits = mistake.answers["gpt2_logits"](*case.args)
         off = (wrong_logits - right_logits).abs().max() / right_logits.abs().max()
-        print(f"{mistake.id}: {mistake.title}, off by up to {off:.0e} of the largest logit")
+        print(f"{mistake.id}: {mistake.title}, off by up to {off:.2%} of the largest logit")
 
 # %% [markdown]
-# You notice the first at once if you compare, the second only if you compare numbers; reading what
-# the model writes does not show it. Other mistakes, in reading code: **trusting a shape**;
+# The first is as large as the logits themselves, so any comparison shows it. The second changes the
+# fourth digit: only numbers show it, not what the model writes. Other mistakes, in reading code: **trusting a shape**;
 # **trusting a loss that falls** (models with the first nine suspects above can be trained);
 # **trusting a comment**; taking a difference for a mistake (halves instead of interleaved), or a
 # mistake for a difference.
@@ -828,7 +846,7 @@ for sentence in ("I wrote this myself.", "Nobody helped me.", "That is all."):
 #
 # 1. Same weights, same input, part by part: that is how two implementations are compared.
 # 2. Every description departs from the paper somewhere. A difference that a model can get used to
-#    in training is fatal when weights are copied.
+#    in training can be fatal when weights are copied.
 # 3. Shapes and falling losses prove nothing. Change the future, change the padding, compare with a
 #    formula.
 # 4. Since 2017 nearly every part has changed: norms before the sublayers, rotary positions, shared

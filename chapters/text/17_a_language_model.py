@@ -102,7 +102,8 @@ check(blocks)
 # A text of $n$ tokens has $n - 1$ labels. How many rows can be filled with them?
 #
 # </details>
-#
+
+# %% [markdown]
 # What does the first row look like?
 
 # %%
@@ -152,7 +153,8 @@ check(bits_per_character)
 # PyTorch's logarithms are natural, and a bit is ln 2 nats. `log_softmax` is safe with large logits.
 #
 # </details>
-#
+
+# %% [markdown]
 # What is a good number? One can guess that all pieces are equally likely, or go by their
 # frequencies:
 
@@ -183,8 +185,8 @@ print(*(f"{name}: {number:.2f} bits per character" for name, number in cost.item
 #
 # Before there were neural networks, language models were tables of counts, and they are the
 # baseline still: a network that does not beat them has learned nothing worth its price. With pairs,
-# $p(w \mid v)$ is the share of $w$ among the tokens that followed $v$. But most pairs of a new text
-# have never been counted. So **absolute discounting** takes the same $D$ from each count, and gives
+# $p(w \mid v)$ is the share of $w$ among the tokens that followed $v$. But a new text always has some
+# pairs that have never been counted, and a share of 0 would call it impossible. So **absolute discounting** takes the same $D$ from each count, and gives
 # what it has taken to a simpler distribution:
 #
 # $$p(w \mid v) = \frac{\max(c(v, w) - D, 0) + D \cdot n(v)\, p_1(w)}{c(v)}$$
@@ -224,7 +226,8 @@ check(kneser_ney)
 # those that follow, along the other those that come before.
 #
 # </details>
-#
+
+# %% [markdown]
 # How far does counting go?
 
 # %%
@@ -282,7 +285,8 @@ check(LanguageModel)
 # token looks there.
 #
 # </details>
-#
+
+# %% [markdown]
 # Yours can be trained with your `training_step` of chapter 11, which takes a source, an input and
 # labels. The source is not read:
 
@@ -411,7 +415,8 @@ check(cached_logits)
 # values grows?
 #
 # </details>
-#
+
+# %% [markdown]
 # Is it the same model, in pieces of any size?
 
 # %%
@@ -540,7 +545,8 @@ check(answer_labels)
 # after it.
 #
 # </details>
-#
+
+# %% [markdown]
 # Then the pairs of the course become batches:
 
 # %%
@@ -663,7 +669,8 @@ check(LoRA)
 # need not be computed: `x` can go through `down` first.
 #
 # </details>
-#
+
+# %% [markdown]
 # How many parameters are that, around every matrix of every layer?
 
 # %%
@@ -862,9 +869,10 @@ masks = over_seeds(with_prefix, prefixed, "17_prefix", seeds=3)
 mean_and_spread(pd.concat([compared, masks]), digits=1)
 
 # %% [markdown]
-# The mask is not what makes the difference. With a question that is read in both directions the
-# mean is one point higher than with a causal mask, which is within the spread of the latter, and it
-# is nearly one point below the model with an encoder, which does half the work. What else may count
+# Whether the mask matters, three seeds do not tell: with a question that is read in both directions
+# the mean is higher than with a causal mask, but by less than two standard errors. It is three
+# quarters of a point below the model with an encoder, which is more than two, and that model does
+# half the work. Of its lead with equal work the mask explains little. What else may count
 # was not varied: a decoder alone uses the same layers to read English and to write German.
 #
 # So why have decoders alone won? Not because they translate better from the same pairs. They learn

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 # Okabe and Ito's colors: distinguishable with every common kind of color blindness.
 COLORS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
 MARKERS = "osD^v*"
-DASHES = ("-", "--", ":", "-.")
+DASHES = ("-", "--", ":", "-.", (0, (6, 2, 1, 2, 1, 2)))
 SEQUENTIAL: Literal["cividis"] = "cividis"
 
 RC: Any = {

@@ -82,7 +82,7 @@ def architecture() -> Figure:
     arrow(axes, (memory[0], 4.7), (DECODER - WIDTH / 2, 4.7))
     _label(axes, ENCODER + 1.2, 6.6, "memory")
     _shape(axes, ENCODER + 0.02, 6.38, "batch × src_len × d_model")
-    _label(axes, memory[0] + 0.28, 4.9, "K, V")
+    _label(axes, memory[0] - 0.3, 4.9, "K, V")
     _label(axes, DECODER + 0.2, 4.2, "Q")
     return figure
 

@@ -57,10 +57,10 @@ def lookup_explorer(
             + base.mark_text(dy=-6, color="black").encode(x=word, y=y, text=number)
         ).properties(width=150, height=190)
 
-    around = alt.Scale(domain=(-3, 24), nice=False)
+    wide, high = (alt.Scale(domain=(-3, end), nice=False) for end in (24, 27))
     plane = {
-        "x": alt.X("x:Q", title="value, first channel", scale=around),
-        "y": alt.Y("y:Q", title="value, second channel", scale=around),
+        "x": alt.X("x:Q", title="value, first channel", scale=wide),
+        "y": alt.Y("y:Q", title="value, second channel", scale=high),
     }
     points = base.mark_circle(color=BLUE, opacity=0.7).encode(
         **plane,

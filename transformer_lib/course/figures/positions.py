@@ -66,11 +66,11 @@ def accuracy_by_position(
     axes = figure.axes[0]
     for (name, values), dashes in zip(accuracy.items(), cycle(DASHES), strict=False):
         positions = range(first, first + len(values))
-        axes.plot(positions, values.numpy(), dashes, label=name, linewidth=1.8)
+        axes.plot(positions, values.numpy(), linestyle=dashes, label=name, linewidth=1.8)
     end = axes.get_xlim()[1]
     axes.axvspan(trained_length - 0.5, end, color="#e5e5e5", zorder=0)
     axes.axhline(chance, color="black", linewidth=0.8, linestyle=(0, (1, 3)))
-    axes.text(first, chance - 0.01, "chance", va="top")
+    axes.text(1.01, chance, "chance", transform=axes.get_yaxis_transform(), va="center")
     axes.set(xlim=(first - 0.5, end), ylim=(0, 1.05))
     axes.set_xlabel("position (shaded: beyond every training sequence)")
     axes.set_ylabel("share of right answers")

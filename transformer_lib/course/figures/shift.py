@@ -23,10 +23,10 @@ def shift_drawn(words: Sequence[str] = ("Wo", "ist", "mein", "Auto", "?")) -> Fi
     axes = figure.axes[0]
     axes.set(xlim=(-2.2, 1.4 * len(words) + 0.8), ylim=(-0.5, 2.7))
     axes.axis("off")
-    for height, name in ((READ, "it reads"), (SAID, "it must predict")):
+    for height, name in ((READ, "it reads"), (DECODER, "decoder"), (SAID, "it must predict")):
         axes.text(-2.1, height, name, va="center", fontsize=9)
     middle = 0.7 * len(words)
-    box(axes, (middle, DECODER), (1.4 * len(words) + 1.1, 0.5), "decoder", "#888888")
+    box(axes, (middle, DECODER), (1.4 * len(words) + 1.1, 0.5), "", "#888888")
     pairs = zip(("<s>", *words), (*words, "</s>"), strict=True)
     for place, (reads, says) in enumerate(pairs):
         x = 1.4 * place

@@ -117,6 +117,19 @@ def mean_and_spread(runs: pd.DataFrame, digits: int = 2) -> pd.DataFrame:
     return pd.DataFrame(columns, index=means.index)
 
 
+def standard_errors_apart(runs: pd.DataFrame, one: str, other: str) -> pd.Series:
+    """How far apart the means of two cases are, in standard errors of their difference.
+
+    For each measure (m₁ − m₂) / √(s₁²/n₁ + s₂²/n₂), the t of Welch's test, with the mean m and the
+    standard deviation s of the n seeds of a case.
+    """
+    groups = runs.drop(columns="seed").groupby("case")
+    means, variances = groups.mean(), groups.var()
+    counts = groups.size()
+    error = (variances.loc[one] / counts[one] + variances.loc[other] / counts[other]) ** 0.5
+    return (means.loc[one] - means.loc[other]) / error
+
+
 def _version() -> str:
     return torch.__version__.partition("+")[0]
 
