@@ -25,13 +25,14 @@ help:
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Torch goes first: other packages then accept the pinned build instead of bringing their own.
 $(VENV)/torch: requirements.lock
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] < (3, 11))' || \
-		{ echo "Python 3.11 or newer is needed, $(PYTHON) is older; try make PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' || \
+		{ echo "Python 3.11 to 3.14 is needed, $(PYTHON) is another one; try make PYTHON=python3.12"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
 		{ rm -rf $(VENV); echo "could not make a virtual environment; on Debian and Ubuntu: apt install python3-venv"; exit 1; }
 	@if uname -s | grep -q Linux && ! command -v nvidia-smi > /dev/null && ! $(BIN)/python -c 'import torch' 2> /dev/null; then \
 		echo "Without an NVIDIA GPU the CPU build of PyTorch will do, and is about 2 GB smaller. To have it, stop here,"; \
-		echo "install it into $(VENV) as pytorch.org/get-started/locally says (Linux, Pip, CPU), and call make again."; fi
+		echo "call the following, and then make again:"; \
+		echo "$(BIN)/pip install $$(grep -o '^torch==[^ ]*' requirements.lock) --index-url https://download.pytorch.org/whl/cpu"; fi
 	$(PIP) "$$(grep '^torch==' requirements.lock | cut -d' ' -f1)"
 	@touch $@
 

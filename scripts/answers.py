@@ -62,7 +62,7 @@ round 8 and to one in round 9 had been given only half of the text, and these an
 aside. In four answers of round 8 the call of `self_attention`, which the text should have
 described, was corrected before they were judged.)
 
-Of {late} wrong answers in rounds 8 to 14 {named} ({share:.0%}) were named and {leads} led there;
+In rounds 8 to 14, {named} of {late} wrong answers ({share:.0%}) were named and {leads} led there;
 {misleads} misled, {nothing} were of no help, and {accepted} were accepted. The sums below include
 round 5, whose mistakes were chosen to be missed.
 

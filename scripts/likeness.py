@@ -201,8 +201,9 @@ everything was written anew, {listed} of {heavy} were found: what is left is the
 others have as well. Independent hand-ins of people who write alike are listed, too. That is why
 the page shows both texts, and passes no verdict. In a larger class there are more pairs, so more
 of them stand out by chance: of 200
-hand-ins there are 19,900 pairs. The page lists forty at most, the most alike first. These classes
-are small, and their authors were language models: real students may be more alike, or less.
+hand-ins there are 19,900 pairs. The page shows the forty that are most alike side by side, and
+lists the others by name. These classes are small, and their authors were language models: real
+students may be more alike, or less.
 """
 
 

@@ -57,7 +57,7 @@ def test_readme_names_what_is_supported_and_installed():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     (torch,) = (pin for pin in locked() if pin.name == "torch")
     assert f"pip install {torch}" in text
-    assert PROJECT["requires-python"] == ">=3.11"
+    assert PROJECT["requires-python"] == ">=3.11,<3.15"
     assert "Python 3.11 to 3.14" in text
     assert 'pip install -c requirements.lock -e ".[notebooks]"' in text
     assert '`".[dev]"`' in text

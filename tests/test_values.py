@@ -245,3 +245,29 @@ def test_no_adversary_has_points(path):
             connection.ask("run", f"{name} = _right")
             for test in tests if name != "learn" else []:  # it would train a model
                 assert _Test(judge, test).run(connection).points == test.points
+
+
+WITH_A_GRAPH = """
+class MaskedBatchNorm(MaskedBatchNorm):
+    def forward(self, x, real):
+        mean, variance = self.running_mean, self.running_variance
+        if self.training:
+            words = x[real]
+            mean, variance = words.mean(dim=0), words.var(dim=0, correction=0)
+            self.running_mean = 0.9 * self.running_mean + 0.1 * mean{detached}
+            self.running_variance = 0.9 * self.running_variance + 0.1 * words.var(dim=0){detached}
+        return self.scale * (x - mean) / torch.sqrt(variance + 1e-5) + self.shift
+"""
+
+
+@pytest.mark.sandbox
+@pytest.mark.parametrize(("detached", "points"), [("", 0), (".detach()", 4)])
+def test_running_numbers_through_which_gradients_flow_have_no_points(detached, points):
+    judge = Judge(load_master(next(path for path in MASTERS if path.stem == "norms")))
+    with judge.sandbox, judge.sandbox.open() as connection:
+        for cell in judge.master.cells:
+            if cell.kind == "code" and not cell.is_test and not cell.is_manual:
+                connection.ask("run", cell.source)
+        connection.ask("run", WITH_A_GRAPH.format(detached=detached))
+        (test,) = (c for c in judge.master.cells if c.grade_id == "test_masked_evaluation")
+        assert _Test(judge, test).run(connection).points == points

@@ -9,6 +9,9 @@
 #     display_name: Python 3 (ipykernel)
 #     language: python
 #     name: python3
+#   transformer_lib:
+#     library:
+#     - plots
 # ---
 
 # %% [markdown]
@@ -31,7 +34,11 @@
 # **How it works.** Write your code where it says `# your code`. Then run the cell below it:
 # `check(…)` tries your function on new numbers each time and tells you what is wrong, if anything
 # is. Where there is no `check`, the visible test looks at a few things only, so add tests of your
-# own. The grader runs the same tests and more.
+# own. The grader runs the same tests and more. A `check` gives points for the share of its
+# properties that hold; a test without `check` gives all of its points or none.
+#
+# The grader also runs the cells again that are graded by hand: without a network, for 30 seconds
+# each, and with no more of `transformer_lib` than `personal` and `plots`.
 #
 # Hand in this one notebook, and do not rename it; `transformer-lib verify-submission
 # positions.ipynb` says whether it can be graded.
@@ -209,8 +216,8 @@ for (length, width, trained), says in cases.items():
 # channels.
 #
 # 1. For each of the bases 10², 10³, 10⁴, 10⁵ and *B*, compute the dot products of position 0 with
-#    all positions, and find the first distance at which the product is below half of its value at
-#    distance 0.
+#    all positions, and find and print the first distance at which the product is below half of its
+#    value at distance 0.
 # 2. Draw two panels. One shows the products over the distance, with a line for 10⁴ and a line for
 #    *B*; the other shows the five distances over the base, both axes logarithmic, with your *B*
 #    marked.
@@ -222,7 +229,7 @@ for (length, width, trained), says in cases.items():
 # | points | for |
 # |---|---|
 # | 2 | cell 1: both panels, axes labeled, with the student's own base, {{ f"{1000 + 10 * (NUMBER % 10_000):,}" }} |
-# | 2 | cell 1: the five distances are right for these bases, the first ones below half |
+# | 2 | cell 1: the five distances are right for these bases, the first ones below half: 5, 17, 53, 122, and for *B* {{ next(k for k in range(400) if sum(math.cos(k * (1000 + 10 * (NUMBER % 10_000)) ** (-i / 128)) for i in range(128)) < 64) }} |
 # | 1 | the distance for *B* in the text agrees with the student's own figure |
 # | 1 | the product is the sum of cos(distance · frequency): only the distance counts; fast waves cancel |
 # | 2 | about the square root: tenfold base, about threefold distance (5, 17, 53; then 122, the line ripples); frequencies lie evenly on a logarithmic scale, so half of them have turned when distance² is of the size of the base |
@@ -244,7 +251,7 @@ figure, (left, right) = plt.subplots(1, 2, figsize=(11, 3.6), layout="constraine
 for base in (1e4, B):
     left.plot(products(base), label=f"base {base:,.0f}")
 left.axhline(64, linestyle=":", color="gray")
-left.set(xlabel="distance", ylabel="scalar product")
+left.set(xlabel="distance", ylabel="dot product")
 left.legend()
 right.loglog(bases[:4], distances[:4], "o-")
 right.loglog(B, distances[4], "s", label=f"B = {B:,.0f}")
@@ -287,8 +294,8 @@ print({f"{base:,.0f}": distance for base, distance in zip(bases, distances, stri
 # | 1 | a: friend: word (1/√d_model)·√d_model = 1 as well, position 0.7·√d_model, as a number: {{ round(math.sqrt(8 * sum(map(int, str(NUMBER)))), 1) }} |
 # | 1 | a: the word drowns in the position |
 # | 1 | b: relative: all offsets beyond 16 share a row, nothing new appears |
-# | 1 | b: table: rows 41 to 64 were never trained, beyond that one row for all; sinusoids: computable, never seen |
-# | 1 | b: an honest doubt, and a test that could refute the expectation |
+# | 1 | b: table (½): rows 41 to 64 were never trained, beyond that one row for all; sinusoids (½): computable, never seen |
+# | 1 | b: an expectation of the quality for each, an honest doubt, and a test that could refute the expectation |
 # ### END MARK SCHEME
 
 # %% [markdown] manual="factor" points=3

@@ -36,7 +36,11 @@
 # **How it works.** Write your code where it says `# your code`. Then run the cell below it:
 # `check(…)` tries your function on new numbers each time and tells you what is wrong, if anything
 # is. Where there is no `check`, the visible test looks at a few things only, so add tests of your
-# own. The grader runs the same tests and more.
+# own. The grader runs the same tests and more. A `check` gives points for the share of its
+# properties that hold; a test without `check` gives all of its points or none.
+#
+# The grader also runs the cells again that are graded by hand: without a network, for 30 seconds
+# each, and with no more of `transformer_lib` than what the cell at the top imports from.
 #
 # Use `torch`'s basic operations, not its ready-made attention. The grader notes any call of a
 # ready-made function. Hand in this one notebook, and do not rename it; `transformer-lib
@@ -195,7 +199,8 @@ expect(prefix_mask(torch.tensor([*lengths]), 6), torch.cat(masks), "three in one
 # A call `module(x, memory, mask)` projects `x` (batch, queries, d_model) to queries and `memory`
 # (batch, keys, d_model) to keys and values, attends (without a cap), puts the heads together and
 # projects the result to the shape of `x`. The mask is (batch, 1, queries, keys), True where a key
-# may be attended to, or None; the heads of a query that may see nothing give zero.
+# may be attended to, or None; the heads of a query that may see nothing give zero. (2 points are for
+# the parameters and for what they do without a mask, 6 for the rest.)
 
 # %% answer="GroupedQueryAttention" ready_made="scaled_dot_product_attention multi_head_attention_forward"
 class GroupedQueryAttention(nn.Module):
@@ -355,18 +360,20 @@ expect(
 # 3. Show the three with cap 50 as heat maps side by side, axes labeled (`heat_map(axes, weights,
 #    "weight", vmin=0, vmax=1)` helps, in `plt.subplots(1, 3, layout="constrained")`).
 # 4. For all six, print the mean over the rows of the entropy −Σ w ln w, where 0 · ln 0 counts as 0.
+#    For the window with cap 50, also print for each row its entropy, ln n (n is the number of keys
+#    that the row can see) and the scores of these keys; and the largest score in size.
 #
 # In the text cell below, give your seed and the six entropies. Explain the order of the masks (or
 # why yours differs) by how many keys a row can see, and the effect of the cap by what it does to
-# your largest score. With the window and cap 50, for which row is the entropy furthest below ln n,
-# where n is the number of keys that this row can see, and which scores make it so?
+# the score that is largest in size. With the window and cap 50, for which row is the entropy
+# furthest below ln n, and which scores make it so?
 #
 # ### BEGIN MARK SCHEME
 # | points | for |
 # |---|---|
 # | 1 | cell 1: three maps of the same scores, with the student's own seed ({{ NUMBER }}), labeled, one color scale; the window's band and first column, and the prefix's block and triangle, are right |
 # | 1 | cell 1: the six entropies are those of the student's own weights, and 0 · ln 0 counts as 0 |
-# | 1 | at most ln n for n visible keys, hence the order; a cap of 1 leaves scores between −1 and 1, so weights differ by less than e² and entropies are near ln n |
+# | 1 | at most ln n for n visible keys, hence the order; a cap of 50 hardly changes the largest score, a cap of 1 leaves scores between −1 and 1, so weights differ by less than e² and entropies are near ln n |
 # | 1 | the row with the largest gap, and its scores, are right for the student's seed |
 # ### END MARK SCHEME
 
@@ -390,11 +397,12 @@ for axes, (name, mask) in zip(panels, masks.items(), strict=True):
     high, low = (torch.special.entr(w).sum(dim=-1).mean() for w in (weights, flat))
     print(f"{name:24} mean entropy {high:.2f} with cap 50, {low:.2f} with cap 1")
 scores = (query @ key.mT)[0, 0] / 4.0
-print(f"largest score {scores.abs().max():.1f}")
+print(f"largest score in size {scores.abs().max():.1f}")
 seen = masks["window of 3, one global"].view(12, 12)
-gap = seen.sum(dim=-1).log() - torch.special.entr(weights).sum(dim=-1)
-row = gap.argmax().item()
-print(f"row {row}: {gap[row]:.2f} below ln {seen[row].sum()}, scores {scores[row][seen[row]]}")
+for row in range(12):
+    entropy, limit = torch.special.entr(weights[row]).sum(), seen[row].sum().log()
+    its = " ".join(f"{score:.1f}" for score in scores[row][seen[row]])
+    print(f"row {row:2}: {entropy:.2f}, {limit - entropy:.2f} below {limit:.2f}; scores {its}")
 ### END SOLUTION
 
 # %% [markdown] manual="masks_words" points=2
@@ -403,11 +411,11 @@ print(f"row {row}: {gap[row]:.2f} below ln {seen[row].sum()}, scores {scores[row
 # n, reached if all weights are equal. Without a mask all rows see 12 keys (ln 12 = 2.48). With the
 # prefix the first five rows see 5 and the others 6 to 12, so the mean is lower. In the window no
 # row sees more than 4, the first ones fewer (the very first sees only itself, and has an entropy of
-# 0), so the window's mean is the lowest. With cap 50 my scores hardly change, and a few large ones
-# take most of the weight. With cap 1 no score is larger than 1 in absolute value, so within a row
-# no weight is more than e² times another: all rows come close to ln n. The row furthest below its
-# limit is row 6, 1.38 below ln 4: one of its scores, 7.2, is far above the others (−1.0, −3.6 and
-# −10.6), so it takes nearly everything.
+# 0), so the window's mean is the lowest. With cap 50 my scores hardly change (the largest in size,
+# −10.6, becomes −10.4), and a few large ones take most of the weight. With cap 1 it becomes −1.0,
+# and no score is larger than 1 in size, so within a row no weight is more than e² times another:
+# all rows come close to ln n. The row furthest below its limit is row 6, 1.38 below ln 4: one of its
+# scores, 7.2, is far above the others (−1.0, −3.6 and −10.6), so it takes nearly everything.
 
 # %% [markdown] question="q_questions"
 # ## 6 · Two questions (6 points, graded by hand)

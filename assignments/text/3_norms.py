@@ -35,7 +35,11 @@
 # **How it works.** Write your code where it says `# your code`. Then run the cell below it:
 # `check(…)` tries your function on new numbers each time and tells you what is wrong, if anything
 # is. Where there is no `check`, the visible test looks at a few things only, so add tests of your
-# own. The grader runs the same tests and more.
+# own. The grader runs the same tests and more. A `check` gives points for the share of its
+# properties that hold; a test without `check` gives all of its points or none.
+#
+# The grader also runs the cells again that are graded by hand: without a network, for 30 seconds
+# each, and with no more of `transformer_lib` than what the cell at the top imports from.
 #
 # Use `torch`'s basic operations, not its ready-made norms. The grader notes any call of a
 # ready-made one. Hand in this one notebook, and do not rename it; `transformer-lib
@@ -103,7 +107,7 @@ expect(got, expected, "not what PyTorch's group_norm gives", atol=1e-2)
 # Return two gradients: with respect to `x`, of the shape of `x`, and with respect to `scale`,
 # (d_model,). Do not use autograd: it is off while your function runs, and must stay off.
 
-# %% answer="rms_norm_backward" ready_made="rms_norm layer_norm"
+# %% answer="rms_norm_backward" ready_made="rms_norm layer_norm grad backward"
 def rms_norm_backward(x, upstream, scale, eps):
     ### BEGIN SOLUTION
     root = torch.sqrt(x.square().mean(dim=-1, keepdim=True) + eps)
@@ -133,12 +137,12 @@ expect(got, expected, "not the gradients of PyTorch's rms_norm", atol=1e-4)
 # `MaskedBatchNorm(d_model)` is called as `norm(x, real)`: `x` is (batch, length, d_model), and
 # `real`, (batch, length), is True where a position is not padding. Each channel is normalized by
 # the mean and the biased variance over the *real* positions of the batch, ε = 10⁻⁵, then scaled and
-# shifted by the parameters `scale` and `shift`. The output at padding is ignored. Gradients flow
-# through mean and variance, as in every batch norm.
+# shifted by the parameters `scale` and `shift`. The output has the shape and the type of `x`; what it
+# is at padding is ignored. Gradients flow through mean and variance, as in every batch norm.
 #
 # In training, the module keeps running averages, `running = 0.9 · running + 0.1 · batch`, of the
 # mean (starting at 0) and of the *unbiased* variance (starting at 1), again over real positions. In
-# evaluation it uses these averages and does not change them. Keep them as plain numbers: if
+# evaluation it uses these averages and does not change them. Keep their values alone, detached: if
 # gradients could flow back through them to earlier batches, every batch so far would stay in
 # memory.
 
@@ -174,6 +178,7 @@ def test_masked_training():
     output = MaskedBatchNorm(4)(x, real)
     assert output is not None, "not attempted yet, or a return is missing"
     assert output.shape == (6, 7, 4), f"the shape is {tuple(output.shape)}"
+    assert output.dtype == x.dtype, f"the type is {output.dtype}"
     assert output[real].mean(dim=0).abs().max() < 1e-4, "real positions have a mean of 0"
     spread = output[real].std(dim=0, correction=0)
     assert (spread - 1).abs().max() < 1e-3, "real positions have a standard deviation of 1"
@@ -225,13 +230,14 @@ def test_masked_evaluation():
 verdict = run_test(test_masked_evaluation)
 verdict
 ### BEGIN HIDDEN TESTS
-from transformer_lib.instructor.grading.values import expect
+from transformer_lib.instructor.grading.values import expect, keeps_graph
 
 assert verdict.passed
 mine, right = MaskedBatchNorm(5), nn.BatchNorm1d(5)
 for _ in range(4):
     x, real = 2 + 3 * torch.randn(4, 6, 5), torch.rand(4, 6) < 0.7
-    mine(x, real), right(x[real])
+    mine(x.requires_grad_(), real), right(x[real])
+expect(keeps_graph(mine), False, "a gradient flows back to an earlier batch: keep numbers")
 mine.eval(), right.eval()
 x, real = torch.randn(2, 3, 5), torch.ones(2, 3, dtype=torch.bool)
 for says in (
@@ -292,7 +298,7 @@ verdict
 # as the loss the mean squared difference between the output and random targets (batch, targets and
 # weights are the same for the three ways). Run the backward pass, and note the norms of the
 # gradients at the **first** sublayer's weights and at the **last** one's. Repeat this with three
-# seeds, the first of which is your `NUMBER`.
+# seeds, the first of which is your `NUMBER`, and print both norms at 32 sublayers for each of them.
 #
 # **Draw** the mean of the first sublayer's norm over the depth, one line for each way of combining,
 # both axes logarithmic (`show(lines(series, labels, "xy"), "…")` helps, where `series` is `{name:
@@ -317,7 +323,7 @@ verdict
 # | 1 | cell 1: three lines, labeled, logarithmic axes, with the student's own seed, {{ NUMBER }} |
 # | 1 | the norms of the text are those of the student's own run; 100 runs with other seeds had 2 to 6 · 10⁻⁶ at the first and 1 to 9 · 10⁻⁶ at the last one without a residual connection, 1.2 to 1.4 and 0.21 to 0.22 with post-norm, 0.14 to 0.16 and 0.10 with α |
 # | 1 | without a residual connection: a factor of about 1/√2 per sublayer, forward (states shrink) and backward (gradients shrink); so it is small at the last one, too |
-# | 1 | post-norm: the first one's grows with the depth, since the norm removes the ReLU's mean (the sum has variance 1.34, the gradient's square grows by 1.5); with α it hardly changes; and an untrained stack with the weights as they are says nothing about training |
+# | 1 | ½ post-norm: the first one's grows with the depth, since the norm removes the ReLU's mean (the sum has variance 1.34, the gradient's square grows by 1.5); ½ with α it hardly changes, and an untrained stack with the weights as they are says nothing about training |
 # ### END MARK SCHEME
 
 # %% manual="gradient_figure" points=3
@@ -372,8 +378,7 @@ show(
 # product of both has 31 such factors everywhere.
 #
 # With a residual connection and a norm, states keep their size. Plain post-norm gives the first
-# sublayer more the deeper the stack is, about six times what the last one gets at 32, with all
-# three seeds. Each sublayer adds a ReLU's output, of mean square ½, to a vector of size 1. On the
+# sublayer more the deeper the stack is, five to seven times what the last one gets at 32. Each sublayer adds a ReLU's output, of mean square ½, to a vector of size 1. On the
 # way back the square of the gradient grows by 1.5; the norm divides by the variance of the sum, and
 # since the ReLU's outputs have a mean of 0.4, which the norm removes, that is only 1.34. So the
 # gradient grows by √(1.5/1.34) = 1.06 per sublayer, 5.7 times in 31. In chapter 9 the sublayers

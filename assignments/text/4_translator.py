@@ -42,7 +42,8 @@
 #
 # **How it works.** Write your code where it says `# your code`. Then run the cell below it:
 # `check(…)` tries your function on new numbers each time and tells you what is wrong, if anything
-# is. The grader does the same and tries a few more things.
+# is. The grader does the same and tries a few more things. A `check` gives points for the share of
+# its properties that hold; other tests give all of their points or none, except for task 7.
 #
 # - A task that builds on an earlier one is graded with a correct answer to the earlier one, so a
 #   mistake costs you points only once. For this to work, use your earlier functions exactly as
@@ -117,8 +118,8 @@ verdict
 # %% [markdown]
 # ## 2 · A layer of the decoder (4 points)
 #
-# There are three sublayers, each with a residual connection and, after the sum, its own one of the
-# three `norms`, as in task 1: self-attention under `tgt_mask`, attention to `memory` under
+# There are three sublayers, each with a residual connection and, after the sum, a norm (`norms[0]`,
+# `norms[1]` and `norms[2]`, in this order), as in task 1: self-attention under `tgt_mask`, attention to `memory` under
 # `memory_mask`, and the feed-forward network. `attention` and `cross` are called as in task 1, as
 # `cross(x, memory, mask)`.
 
@@ -472,8 +473,8 @@ short[:3], len(short)
 # Train a translator on the short pairs:
 #
 # 1. Make a vocabulary of the words of both sides (leave out pairs with rare words).
-# 2. Train a `Translator` on a few thousand of the short pairs, for a minute or two, and draw the
-#    loss over the steps.
+# 2. Train a `Translator` on some thousands of the short pairs, or on all of them, for a minute or
+#    two, and draw the loss over the steps.
 # 3. Print ten translations of sentences that it was **not** trained on, each beside its reference.
 # 4. In the text cell below, describe in a few sentences what the model has learned and what it has
 #    not, with examples. What happens to a word that is not in your vocabulary, and what would a
@@ -487,7 +488,7 @@ short[:3], len(short)
 # | 1 | cell 1: ten translations beside their references |
 # | 2 | what it has learned and what not, with examples from the list |
 # | 1 | words that were never seen cannot be translated or said |
-# | 1 | pieces of words (BPE) would share stems and endings and leave no word out |
+# | 1 | pieces of words (BPE) would share stems and endings and leave no word out; or: *tom.* would no longer be another word than *tom* |
 # ### END MARK SCHEME
 
 # %% manual="german" points=4 tags=["nbval-ignore-output"]

@@ -51,8 +51,10 @@
 # | 6 | the explanation | 12 |
 #
 # **How it works.** Tasks 1 to 3 are functions, as in the other assignments: write your code where
-# it says `# your code`, and `check(…)` tells you what is wrong. In tasks 1 and 2 you may not call
-# ready-made scores or significance tests, such as sacreBLEU's; the grader notes any such call.
+# it says `# your code`. In tasks 1 and 2 `check(…)` tells you what is wrong, and gives points for the
+# share of its properties that hold; there you may not call ready-made scores or significance tests,
+# such as sacreBLEU's; the grader notes any such call. Task 3 has no `check`, and all of its points or
+# none.
 # Tasks 4 to 6 are graded by hand. They are not run again: what you see when you hand in is what is
 # graded.
 #
@@ -188,7 +190,9 @@ verdict
 # - the first budget, if A is ahead at all of them;
 # - `None`, if A is not ahead at the end.
 #
-# Ahead means strictly above; at the crossing itself the two are equal.
+# Ahead means strictly above; at the crossing itself the two are equal. Return a number, not a tensor
+# (or `None`). There is no `check` for this one: write tests of your own; the visible one is only a
+# start.
 
 # %% answer="crossing"
 def crossing(budgets, scores_a, scores_b):
@@ -208,6 +212,7 @@ def crossing(budgets, scores_a, scores_b):
 def test_crossing():
     found = crossing([1.0, 2.0, 3.0], [10.0, 20.0, 30.0], [15.0, 21.0, 25.0])
     assert found is not None, "not attempted yet, or a return is missing"
+    assert not isinstance(found, torch.Tensor), "a number, not a tensor"
     assert 2 < found < 3, f"between the second and the third point, not at {found}"
 
 
@@ -242,7 +247,10 @@ for budgets, ours, theirs, expected, says in (
 # 1. the learning curves of both;
 # 2. their BLEU on the test set, with the signature;
 # 3. whether the difference is significant;
-# 4. where they cross: use your `crossing` on the validation scores, at budgets that both have.
+# 4. where they cross: use your `crossing` on the validation scores, at budgets that both have (with
+#    equal minutes, at the same shares of the budget).
+#
+# Name the budget and say what the p-value means in the cells, as printed sentences or comments.
 #
 # Keep the folders of the runs: `transformer-lib compare` writes a full report on them.
 #
@@ -307,8 +315,8 @@ assert len(comparison.evaluations[0].hypotheses) == 1000
 #
 # These functions do the work:
 #
-# - `make_sheet(sources, {name: translations, …}, "pairwise", sentences=20, references=references)`
-#   returns a sheet and its key.
+# - `make_sheet(sources, {name: translations, …}, "pairwise", sentences=20, references=references,
+#   seed=1)` returns a sheet and its key; with a seed they are the same when you run the cell again.
 # - `rating_form(sheet, rater, path)`, as the last line of a cell, asks the questions and keeps the
 #   answers in a file.
 # - `read_ratings(path, sheet)` reads that file.
@@ -317,9 +325,9 @@ assert len(comparison.evaluations[0].hypotheses) == 1000
 # ### BEGIN MARK SCHEME
 # | points | for |
 # |---|---|
-# | 3 | cell 1: a blind judgment of twenty sentences or more, with its report |
-# | 1 | cell 1: the control items are looked at |
-# | 2 | the p-value or interval is interpreted correctly; agreement with BLEU |
+# | 4 | cell 1: a blind judgment of twenty sentences or more, with its report |
+# | 1 | the control items: what the rater did with repeated and damaged ones |
+# | 1 | the p-value or interval is interpreted correctly; agreement with BLEU |
 # | 2 | how many more: the interval shrinks with the square root of the number |
 # ### END MARK SCHEME
 
@@ -327,7 +335,7 @@ assert len(comparison.evaluations[0].hypotheses) == 1000
 ### BEGIN SOLUTION
 outputs = {name: e.hypotheses for name, e in zip(CONFIGS, comparison.evaluations, strict=True)}
 test = comparison.test_set
-settings = {"sentences": 20, "references": test.references}
+settings = {"sentences": 20, "references": test.references, "seed": 1}
 sheet, key = make_sheet(test.sources, outputs, "pairwise", **settings)
 form = rating_form(sheet, "me", folder / "ratings.json")  # display(form), and answer
 
@@ -349,7 +357,7 @@ assert judged.sentences == 20
 
 # %% [markdown] manual="people_words" points=4
 # The stand-in answers repeated items alike, as a program must, but may overlook a damaged one: it
-# only counts letters. A human who did so would not be counted, and this judgment is worth no more
+# only counts letters. A human who did so should not be counted, and this judgment is worth no more
 # than its rater. Twenty sentences give an interval of about ± 0.3 around the difference in
 # preference, so only a large difference could be certain. The interval shrinks with the square root
 # of the number: half the width takes four times as many judgments. For a difference of 0.1 to be
@@ -367,7 +375,8 @@ assert judged.sentences == 20
 #    at.
 # 2. Argue against yourself: name at least three things that could be wrong with your result
 #    (threats to validity: seeds, tuning, test set, metric), and what each could change.
-# 3. Say what you would expect on the 4.5 million pairs of WMT14, where the paper reports 27.3 BLEU
+# 3. Say what you would expect on the 4.5 million pairs of WMT14 (or, if you trained on them, compare
+#    your result), where the paper reports 27.3 BLEU
 #    for the base model against 24.6 for GNMT, a deep RNN, and 26.0 for an RNN with a mixture of
 #    experts.
 #
@@ -379,8 +388,8 @@ assert judged.sentences == 20
 # | points | for |
 # |---|---|
 # | 2 | what was done and what came out, so that somebody else could do it again |
-# | 4 | reasons that fit the measured numbers: tokens seen, parallel work, short sentences, small data |
-# | 3 | at least three threats to validity, each with what it could change |
+# | 4 | reasons, 1 each, that fit numbers of the student's own run: tokens seen, parallel work, length of the sentences, size of the data, … |
+# | 3 | at least three threats to validity, 1 each, with what it could change |
 # | 3 | an expectation for WMT14 with reasons: scale, length, training time on GPUs |
 # ### END MARK SCHEME
 
@@ -394,8 +403,8 @@ assert judged.sentences == 20
 # And the RNN needs less to begin: the order of words is built into it, and short sentences are easy
 # for it. After half a minute it is ahead, 34 to 30 on the validation sentences. The Transformer
 # must first learn from its positions what word order is, but gains more from each token: attention
-# reaches any word in one step. With ten minutes and more I expect it clearly ahead, as in chapter
-# 15.
+# reaches any word in one step. With a quarter of an hour I expect it ahead by a point or so, as
+# in chapter 15.
 #
 # What could be wrong: one seed each, and single runs differ by a point or two; the learning rates
 # were tuned by the course, more for one than for the other, perhaps; the test sentences come from

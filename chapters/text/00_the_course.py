@@ -124,8 +124,8 @@ check(length_penalty, seed=1)
 # Read it from the top: the verdict, a hint about the mistake, and then one line for each property
 # that was tested. The test inputs are different in each call, so there is no point in hard-coding
 # the expected results; `seed=1` brings the same inputs back. A name like M125 is the mistake's
-# number in the [list of mistakes](../docs/misconceptions.md); `transformer-lib misconceptions M125`
-# says more about it.
+# number in the [list of mistakes](../docs/misconceptions.md). In a terminal, `transformer-lib
+# misconceptions M125` says more about it.
 #
 # ## When you are stuck
 #

@@ -104,7 +104,7 @@ table.round(2).T
 # \varepsilon / V$, and the loss is $-\sum_v q_v \ln p_v$.
 #
 # `logits` are (tokens, vocab_size), `labels` (tokens). Return the mean over the tokens whose label
-# is not `PAD`. What passes its `check` is kept in `my_transformer.py` beside this notebook. After a
+# is not `PAD`, as a tensor. What passes its `check` is kept in `my_transformer.py` beside this notebook. After a
 # first try, `solution("label_smoothing")` in a cell of its own shows one way.
 
 # %%
@@ -745,7 +745,8 @@ for name, (_, size) in sizes.items():
 # distorts it: a weight with large gradients is hardly pulled at all. **AdamW** subtracts the same
 # share of every weight, separately from Adam's step ([Loshchilov and Hutter
 # 2019](https://arxiv.org/abs/1711.05101)). Here are two weights that start at 1 and get random
-# gradients, small for one and a hundred times as large for the other, after a thousand steps:
+# gradients, small for one and a hundred times as large for the other, after a thousand steps (the
+# mean of the last two hundred):
 
 # %%
 for kind in (torch.optim.Adam, torch.optim.AdamW):
@@ -1158,8 +1159,8 @@ print("smoothed loss: ", -(q * logits.softmax(dim=-1).log()).sum().item())
 #    belonged to the programs that could do nothing.
 # 4. Raise the rate gradually, then lower it; measure the size of batches in tokens; evaluate on
 #    sentences that the model was not trained on.
-# 5. Overfitting shows only on unseen sentences, and dropout delays it; a mean of checkpoints helps
-#    where the rate is still high.
+# 5. Overfitting shows only on unseen sentences, and dropout makes it milder; a mean of checkpoints
+#    helps where the rate is still high.
 # 6. Products in bfloat16, sums and weights in fp32.
 #
 # **In the paper:** section 5, and 6.1 on checkpoints. **Read on:** Srivastava et al. 2014

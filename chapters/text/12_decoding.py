@@ -792,7 +792,8 @@ mean_and_spread(runs)
 # half of the question. Neither the period nor the length is needed for the model to fail: with a
 # comma it fails about as badly, and so it does with only eight pieces in all; with a comma *and*
 # only eight pieces, nearly three quarters of the score are still gone. In the first and the third
-# row, the last column shows what happens: *one* sentence comes out, always. Two examples:
+# row, the last column, which counts the periods, question marks and exclamation marks per output,
+# shows what happens: *one* sentence comes out, always. Two examples:
 
 # %%
 for pair in ("I was alone. Where am I?", "Try it. They are here."):

@@ -361,14 +361,14 @@ longer = over_seeds(bits_after, {f"{n:,} steps": (n,) for n in LENGTHS}, "17_len
 curve = longer.groupby("case", sort=False)["bits"].mean()
 figure = lines({"the small model": (LENGTHS, curve)}, ("steps", "bits per character"))
 figure.axes[0].axhline(cost["pairs (Kneser–Ney)"], linestyle="--", color="#888888")
-figure.axes[0].text(300, cost["pairs (Kneser–Ney)"] + 0.02, "pairs, counted", fontsize=8)
+figure.axes[0].text(300, cost["pairs (Kneser–Ney)"] + 0.02, "pairs, counted", fontsize=9)
 figure.axes[0].set_ylim(1.4, 2.3)
 show(
     figure,
     "Bits per character of the small model over the length of its training: they fall from more "
     "than two and cross a dashed line, that of the counted pairs, between 800 and 1,600 steps.",
 )
-mean_and_spread(longer)
+mean_and_spread(longer.rename(columns={"bits": "bits per character"}), digits=3)
 
 # %% [markdown]
 # Between 800 and 1,600 steps the network passes the table, when it has read about as much as the

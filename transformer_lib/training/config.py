@@ -106,7 +106,11 @@ class TrainingConfig:
         DeviceName, Field(description="`auto`, `cpu`, `cuda`, `cuda:1` …, or `mps`")
     ] = "auto"
     compile: Annotated[
-        bool, Field(description="torch.compile for the loss and for a Transformer's layers")
+        bool,
+        Field(
+            description="torch.compile for a Transformer's layers and the loss (on a GPU "
+            "with Triton the loss is compiled in any case)"
+        ),
     ] = False
     validations: Annotated[
         Count, Field(description="validations, and checkpoints, at equal distances")

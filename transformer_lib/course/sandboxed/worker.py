@@ -32,6 +32,7 @@ from transformer_lib.course.sandboxed import wire
 from transformer_lib.course.sandboxed.explain import explain_error
 from transformer_lib.course.sandboxed.given import logs
 from transformer_lib.course.sandboxed.isolation import UIDS, Limits, confine, shell_code, shut_in
+from transformer_lib.course.sandboxed.kept import keeps_graph, parameters_of
 
 MAX_TEXT = 100_000  # characters of one output
 MAX_OUTPUT = 4_000_000  # characters of all outputs of a cell
@@ -222,7 +223,7 @@ class Worker:
         if not callable(built):
             raise TypeError(f"{name} makes something that cannot be called")
         self.objects.append(built)
-        parameters = _parameters(built) if isinstance(built, nn.Module) else {}
+        parameters = parameters_of(built) if isinstance(built, nn.Module) else {}
         return [len(self.objects) - 1, [[name, p.detach()] for name, p in parameters.items()]]
 
     def do_call(self, name: str, arguments: list[Any], leaves: list[list[int]] | None) -> list[Any]:
@@ -248,12 +249,17 @@ class Worker:
             return self._called(module, arguments, leaves)
         module.train(training)
         given = [p.requires_grad_(p.is_floating_point()) for p in parameters]
-        named = dict(zip(_parameters(module), given, strict=True))
+        named = dict(zip(parameters_of(module), given, strict=True))
 
         def call(*passed: Any) -> Any:
             return torch.func.functional_call(module, named, passed)
 
         return self._called(call, arguments, leaves, given)
+
+    def do_keeps_graph(self, number: int) -> bool:
+        """Whether a gradient would flow through what a module keeps into an earlier call."""
+        module = self.objects[number]
+        return isinstance(module, nn.Module) and keeps_graph(module)
 
     def _called(
         self,
@@ -298,23 +304,6 @@ class Worker:
                 retain_graph=True,
             )
         )
-
-
-def _parameters(module: nn.Module) -> dict[str, Tensor]:
-    """A module's parameters as they are kept in it, whatever its own methods say of them."""
-    found: dict[str, Tensor] = {}
-    _collect_parameters(module, "", found)
-    return found
-
-
-def _collect_parameters(module: nn.Module, prefix: str, found: dict[str, Tensor]) -> None:
-    held = object.__getattribute__(module, "__dict__")
-    for name, parameter in held["_parameters"].items():
-        if parameter is not None and not any(parameter is other for other in found.values()):
-            found[prefix + name] = parameter
-    for name, child in held["_modules"].items():
-        if child is not None:
-            _collect_parameters(child, f"{prefix}{name}.", found)
 
 
 def _at(values: Any, place: list[int]) -> Any:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from transformer_lib.instructor.grading.master import Cell, Master, names_in, parse
 
 JUDGES = ("expect", "agreeing", "check", "run_test")
-HARMLESS = ("zip", "enumerate", "list", "tuple", "dict", "torch.autograd.grad")
+HARMLESS = ("zip", "enumerate", "list", "tuple", "dict", "torch.autograd.grad", "keeps_graph")
 DECIDING = (
     ast.Compare, ast.BoolOp, ast.If, ast.While, ast.IfExp, ast.Match, ast.comprehension
 )  # fmt: skip

@@ -94,6 +94,10 @@ class RemoteModule(nn.Module):
         question = [self._number, self.training, parameters]
         return _call(self._connection, "call_module", question, arguments, parameters)[0]
 
+    def keeps_graph(self) -> Any:
+        """Whether a gradient would flow through what the module keeps into an earlier call."""
+        return _ask(self._connection, "keeps_graph", self._number)
+
 
 def _call(
     connection: Connection,

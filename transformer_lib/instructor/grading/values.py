@@ -8,7 +8,10 @@ import math
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+from transformer_lib.course.sandboxed import kept
+from transformer_lib.instructor.grading.remote import RemoteModule
 
 ATOL, RTOL = 1e-5, 1e-4
 
@@ -42,6 +45,16 @@ def agreeing(got: Any, expected: list[Any]) -> int:
     if type(got) not in (list, tuple) or len(got) != len(expected):
         return 0
     return sum(not _difference(a, b, ATOL, None) for a, b in zip(got, expected, strict=True))
+
+
+def keeps_graph(module: nn.Module) -> Any:
+    """Whether a gradient would flow through what a module keeps, back into an earlier call.
+
+    Of a student's module in the sandbox the answer is the student's: compare it with ``expect``.
+    """
+    if isinstance(module, RemoteModule):
+        return module.keeps_graph()
+    return kept.keeps_graph(module)
 
 
 def _difference(got: Any, expected: Any, atol: float, where: Tensor | None) -> str:
