@@ -6,10 +6,12 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 
 import psutil
 import pytest
 import torch
+import torch.distributed as dist
 from safetensors.torch import load_file
 
 from transformer_lib.errors import UserError
@@ -49,6 +51,19 @@ with joined_workers(torch.device("cpu")) as workers:
         workers.check_alike("the checkpoint", f"that of step {rank}")
     except UserError as error:
         print(f"{error}\\n", end="")
+"""
+
+
+ON_A_FULL_DISK = """
+from transformer_lib.cli import main
+from transformer_lib.errors import UserError
+from transformer_lib.training.metrics import MetricsLog
+
+def add(*arguments):
+    raise UserError("no room for the metrics")
+
+MetricsLog.add = add
+main()
 """
 
 
@@ -216,3 +231,37 @@ def test_processes_that_have_no_gpu_of_their_own_do_not_begin(monkeypatch, devic
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(UserError, match=message), joined_workers(torch.device(device)):
         raise AssertionError("they began")
+
+
+@pytest.mark.parametrize("error", [None, UserError("the disk is full")])
+def test_after_an_error_nothing_waits_for_the_other_gpus(monkeypatch, error):
+    """To destroy a group of NCCL is to wait for processes that wait for this one."""
+    for name, value in {"WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "1"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda index: None)
+    called = []
+    monkeypatch.setattr(dist, "init_process_group", lambda *_, **__: called.append("init"))
+    monkeypatch.setattr(dist, "destroy_process_group", lambda: called.append("destroy"))
+    with (
+        pytest.raises(UserError) if error else nullcontext(),
+        joined_workers(torch.device("cuda")) as workers,
+    ):
+        assert workers.rank == 1
+        if error:
+            raise error
+    assert called == ["init"] if error else ["init", "destroy"]
+
+
+def test_where_one_cannot_write_all_end_with_its_message(toy_config, tmp_path, environment):
+    """Only the first process writes, and the others wait for it."""
+    (tmp_path / "program.py").write_text(ON_A_FULL_DISK)
+    program = [str(tmp_path / "program.py")]
+    done = subprocess.run(
+        command(2, toy_config, tmp_path / "run", "--set", "training.steps=4", program=program),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode != 0
+    assert "error: no room for the metrics" in done.stderr

@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from transformer_lib.device import is_out_of_memory
+from transformer_lib.device import choose_dtype, is_out_of_memory
 from transformer_lib.errors import UserError
 from transformer_lib.evaluation.evaluate import evaluate_run
 from transformer_lib.experiment.config import load_config
@@ -1121,3 +1121,47 @@ def test_a_stop_beside_a_validation_loses_none(toy_config, tmp_path, monkeypatch
     validations = [r for r in read_metrics(tmp_path) if r["kind"] == "validation"]
     assert len(validations) == 2
     assert step_of(checkpoints_in(tmp_path)[-1]) == validations[-1]["step"]
+
+
+def test_a_validation_that_outlasts_the_minutes_is_the_last_one(toy_config, tmp_path, monkeypatch):
+    """Nothing was trained after it: there is no loss to record, and no other model to judge."""
+    experiment = load_config(str(toy_config), ["training.validations=4"])
+    training = replace(experiment.training, steps=None, minutes=1.0)
+    experiment = replace(experiment, training=training)
+    clock = Clock()
+    monkeypatch.setattr("transformer_lib.training.trainer.time", clock)
+
+    def look(trainer, record):
+        clock.now += 20.0
+
+    assert train(experiment, tmp_path, on_validation=look)
+    records = read_metrics(tmp_path)
+    validations = [r["step"] for r in records if r["kind"] == "validation"]
+    assert len(validations) == len(set(validations)) < 4
+    assert all(r["loss"] > 0 for r in records if r["kind"] == "train")
+    assert step_of(checkpoints_in(tmp_path)[-1]) == validations[-1]
+
+
+def test_without_a_compiler_compiled_training_says_what_to_set(monkeypatch):
+    import torch._inductor.config as inductor
+    from torch._inductor.utils import fresh_cache
+
+    monkeypatch.setattr(inductor.cpp, "cxx", ("no-such-compiler",))
+    compilation.forget_compiled()
+    compiled = torch.compile(lambda x: x.sin() + 1)
+    message = r"does not work here; train with training\.compile=false"
+    with fresh_cache(), pytest.raises(UserError, match=message), compilation.compiling():
+        compiled(torch.ones(8))
+
+
+@pytest.mark.parametrize(
+    ("capability", "dtype"), [((7, 5), torch.float32), ((9, 0), torch.bfloat16)]
+)
+def test_the_precision_is_that_of_the_gpu_in_use(monkeypatch, capability, dtype):
+    """Not of the first one in the machine."""
+    own = torch.device("cuda:1")
+    monkeypatch.setattr(torch.version, "hip", None)
+    monkeypatch.setattr(
+        torch.cuda, "get_device_capability", lambda device: capability if device == own else (8, 0)
+    )
+    assert choose_dtype(own, "auto") == dtype

@@ -5,11 +5,12 @@ import json
 import os
 import shlex
 import sys
+import traceback
 import warnings
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -399,21 +400,40 @@ def main() -> None:
         app()
     except UserError as error:
         print(f"error: {one_line(str(error), 4000)}", file=sys.stderr)
-        sys.exit(2)
+        _leave(2)
     except BrokenPipeError:  # the reader of our output has gone, as in `… | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except OSError as error:  # such as a full disk, or a folder that may not be written
         where = f": {error.filename}" if error.filename else ""
         print(f"error: {error.strerror or error}{where}", file=sys.stderr)
-        sys.exit(2)
-    except (RuntimeError, MemoryError) as error:
+        _leave(2)
+    except Exception as error:
         from transformer_lib.device import is_out_of_memory
 
-        if not is_out_of_memory(error):
+        if is_out_of_memory(error):
+            print(f"error: too little memory: {error}", file=sys.stderr)
+            _leave(2)
+        if not _trains_with_others():
             raise
-        print(f"error: too little memory: {error}", file=sys.stderr)
-        sys.exit(2)
+        traceback.print_exc()
+        _leave(1)
+
+
+def _leave(status: int) -> NoReturn:
+    """End; at once if others train together with this process, which do not know of the error.
+
+    NCCL would wait for them, and they for this one. ``torchrun`` ends them when this one has ended.
+    """
+    if _trains_with_others():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+    sys.exit(status)
+
+
+def _trains_with_others() -> bool:
+    return os.environ.get("WORLD_SIZE", "1") != "1"
 
 
 def _decoding(config: "DecodingConfig", beam: int | None) -> "DecodingConfig":

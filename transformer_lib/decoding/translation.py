@@ -15,6 +15,7 @@ from transformer_lib.data.tokenizer import Tokenizer
 from transformer_lib.decoding.search import beam_search, greedy_search, pad_sequences
 from transformer_lib.device import Precision, choose_dtype, is_out_of_memory
 from transformer_lib.errors import UserError
+from transformer_lib.model.rnn import lstm_dtype
 from transformer_lib.model.seq2seq import Seq2Seq, evaluating
 from transformer_lib.progress import progress_is_shown
 from transformer_lib.vocabulary import EOS, UNK
@@ -128,11 +129,12 @@ def _named(sentence: str) -> str:
 def _in_precision(model: Seq2Seq, precision: Precision) -> Seq2Seq:
     """The model itself, or a copy of it in a narrower type: rounded once, and not at every step."""
     device = model.output_weight.device
-    if precision == "auto":
-        has_lstm = any(isinstance(module, nn.LSTM) for module in model.modules())
-        if device.type == "cpu" or has_lstm:
-            return model
+    lstms = [module for module in model.modules() if isinstance(module, nn.LSTM)]
+    if precision == "auto" and (device.type == "cpu" or lstms):
+        return model
     dtype = choose_dtype(device, precision)
+    if device.type == "cuda" and any(lstm_dtype("cuda", m.hidden_size) != dtype for m in lstms):
+        return model
     return model if dtype == model.output_weight.dtype else copy.deepcopy(model).to(dtype)
 
 

@@ -40,10 +40,14 @@ def _compiles(device: torch.device) -> bool:
     try:
         torch.compile(_doubled)(torch.ones(8, device=device))
     except RuntimeError as error:
-        problem = (str(error).strip().splitlines() or [type(error).__name__])[-1]
-        tqdm.write(f"torch.compile does not work here, so training is slower: {problem}")
+        tqdm.write(f"torch.compile does not work here, so training is slower: {_last_line(error)}")
         return False
     return True
+
+
+def _last_line(error: Exception) -> str:
+    inner = getattr(error, "inner_exception", error)  # without advice on how to debug PyTorch
+    return (str(inner).strip().splitlines() or [type(inner).__name__])[-1]
 
 
 def _doubled(x: Tensor) -> Tensor:
@@ -83,7 +87,7 @@ def compiling() -> Iterator[None]:
     with a warning, at half the speed.
 
     Raises:
-        UserError: that happened.
+        UserError: that happened, or there is nothing to compile with.
     """
     import torch._dynamo
     import torch.fx.experimental._config as shapes
@@ -99,4 +103,9 @@ def compiling() -> Iterator[None]:
         raise UserError(
             "the model was compiled anew too often; train it with training.compile=false "
             f"({str(error).strip().splitlines()[0]})"
+        ) from error
+    except torch._dynamo.exc.BackendCompilerFailed as error:
+        raise UserError(
+            "torch.compile does not work here; train with training.compile=false "
+            f"({_last_line(error)})"
         ) from error

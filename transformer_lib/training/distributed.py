@@ -22,7 +22,9 @@ from torch import Tensor, nn
 
 from transformer_lib.errors import UserError
 
-PATIENCE = timedelta(hours=12)  # how long processes wait for the one that prepares the data
+# How long processes wait for the one that prepares the data, and for another one in training: a
+# validation is shorter, and a GPU that hangs should not cost the night.
+PATIENCE, SILENCE = timedelta(hours=12), timedelta(hours=1)
 T = TypeVar("T")
 BUCKET = 2**26  # bytes of gradients that are summed at a time
 
@@ -107,16 +109,24 @@ class Workers:
     @contextmanager
     def main_process_first(self) -> Iterator[None]:
         """On each machine one process does the work first; the others then find it done."""
-        if self.count > 1 and self.local_rank > 0:
-            dist.barrier()
+        if self.count == 1:
+            yield
+            return
+        patient = dist.new_group(backend="gloo", timeout=PATIENCE)
+        if self.local_rank > 0:
+            dist.barrier(patient)
         yield
-        if self.count > 1 and self.local_rank == 0:
-            dist.barrier()
+        if self.local_rank == 0:
+            dist.barrier(patient)
+        dist.destroy_process_group(patient)
 
 
 @contextmanager
 def joined_workers(device: torch.device) -> Iterator[Workers]:
     """The processes that ``torchrun`` started to train on ``device``, or this one alone.
+
+    After an error, a process that has a GPU must end at once, by ``os._exit``: Python would first
+    wait for the other processes, which wait for this one.
 
     Raises:
         UserError: they were started in another way, or have no GPU each.
@@ -140,12 +150,15 @@ def joined_workers(device: torch.device) -> Iterator[Workers]:
         store=_fresh_store(job, workers) if job else None,
         rank=workers.rank,
         world_size=workers.count,
-        timeout=PATIENCE,
+        timeout=SILENCE,
     )
     try:
         yield workers
-    finally:
-        dist.destroy_process_group()
+    except BaseException:
+        if device.type != "cuda":  # NCCL would wait for the others, and these wait for this process
+            dist.destroy_process_group()
+        raise
+    dist.destroy_process_group()
 
 
 def _told(name: str) -> int:

@@ -190,7 +190,9 @@ class Trainer:
                 if self._validations_due() > self.progress.validations:
                     self._end_interval(interval, rate, writer)
                     interval = Interval()
-            if self.progress.validations < self.config.validations:  # stopped just before the end
+            # A validation may outlast the minutes that were left; then the last one was of the end.
+            has_more = self._launched is not None or interval.tgt_tokens > 0
+            if has_more and self.progress.validations < self.config.validations:
                 self._end_interval(interval, self._learning_rate(1.0), writer)
             writer.wait()
         self._finish()
@@ -263,12 +265,14 @@ class Trainer:
             if not is_out_of_memory(error):
                 raise
             size, number = self.config.batch_tokens, self.config.accumulate
+            row = self.config.row_tokens
+            rows = f", training.row_tokens={size // 2}" if row and row > size // 2 else ""
             resume = "; with more memory free, --resume goes on from what is saved"
             raise UserError(
                 f"too little memory for batches of {size:,} tokens "
                 f"({describe_device(self.device)}); a new run with training.batch_tokens="
-                f"{size // 2} and training.accumulate={2 * number} takes half, and learns the "
-                f"same{resume if checkpoints_in(self.folder) else ''}"
+                f"{size // 2}{rows} and training.accumulate={2 * number} takes half, and learns "
+                f"the same{resume if checkpoints_in(self.folder) else ''}"
             ) from error
         self._account(interval)
         self._launched = launched
@@ -332,9 +336,11 @@ class Trainer:
             remedy = "raise training.warmup_steps" if is_noam else "lower training.learning_rate"
             saved = checkpoints_in(self.folder)
             state = f"{saved[-1].name} is from before it" if saved else "nothing is saved yet"
+            if self.device.type != "mps":  # whose Adam does not look at found_inf
+                state = f"nothing was learned from it, {state}"
             raise UserError(
                 f"the loss or its gradient is not finite in step {launched.step} ({batches}); "
-                f"nothing was learned from it, {state}: {remedy} or look at "
+                f"{state}: {remedy} or look at "
                 f"{'that batch' if len(places) == 1 else 'these'}"
             )
         src_tokens, tgt_tokens = launched.src_tokens, launched.tgt_tokens
