@@ -4,6 +4,7 @@ import copy
 import itertools
 import math
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -21,6 +22,7 @@ from transformer_lib.decoding import (
     translate,
 )
 from transformer_lib.decoding.search import Hypothesis, pad_sequences
+from transformer_lib.decoding.translation import _in_precision
 from transformer_lib.errors import UserError
 from transformer_lib.model import (
     RNNConfig,
@@ -362,3 +364,10 @@ def test_in_bfloat16_a_translation_is_about_as_good(kind, beam_size):
     assert mean_log_probability("auto") == wide
     for name, value in model.state_dict().items():
         assert torch.equal(value, before[name]), "the model itself is not rounded"
+
+
+def test_a_narrow_lstm_on_a_gpu_is_not_asked_for_kernels_that_it_has_not():
+    """As in training: PyTorch has none in bfloat16 for LSTMs up to 192 wide."""
+    weight = SimpleNamespace(device=torch.device("cuda"), dtype=torch.float32)
+    narrow = SimpleNamespace(output_weight=weight, modules=lambda: [nn.LSTM(8, 128)])
+    assert _in_precision(narrow, "bf16") is narrow
