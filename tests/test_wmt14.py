@@ -135,7 +135,7 @@ def test_an_archive_of_another_checksum_than_the_published_one_is_refused(archiv
 
 def test_every_archive_of_the_corpus_has_a_published_checksum():
     lengths = {"sha256": 64, "md5": 32}
-    for archive in (*wmt14.TRAIN, wmt14.VALID, wmt14.TEST):
+    for archive in (*wmt14.TRAIN, wmt14.VALID, wmt14.TEST, wmt14.FILTERED_TEST):
         kind, _, digits = archive.checksum.partition(":")
         assert len(bytes.fromhex(digits)) * 2 == lengths[kind]
 
