@@ -11,6 +11,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from dataclasses import replace
@@ -232,6 +233,7 @@ def test_tensorboard_shows_what_the_metrics_say(toy_config, tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     train(load_config(str(toy_config), ["training.tensorboard=true"]), tmp_path / "run")
+    assert not [t for t in threading.enumerate() if type(t).__name__ == "_AsyncWriterThread"]
     events = EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()
     shown = [(event.step, event.value) for event in events.Scalars("validation/loss")]
     written = [r for r in read_metrics(tmp_path / "run") if r["kind"] == "validation"]

@@ -57,6 +57,12 @@ class MetricsLog:
                 self._writer.add_scalar(f"{record['kind']}/{name}", value, record["step"])
             self._writer.flush()
 
+    def close(self) -> None:
+        """End TensorBoard's file and its thread; another record would open a new one."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer, self._first_step = None, self.records[-1]["step"] + 1
+
     def read_until(self, step: int, rewrite: bool) -> None:
         """Take up the records of a run that goes on from ``step``; later ones are forgotten."""
         self._first_step = step + 1

@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import NamedTuple
@@ -172,6 +172,7 @@ class Trainer:
             prefetched(self._micro_batches(), ahead) as batches,
             self._compiled(),
             self._stop.listening(),
+            closing(self.metrics),
             Reporter(self.config, step, seconds, silent=not self.workers.is_first) as reporter,
         ):
             while (used := self._used_share()) < 1.0:
