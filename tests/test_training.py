@@ -27,6 +27,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import transformer_lib.experiment.run as run_module
 from transformer_lib.device import choose_dtype, is_out_of_memory
 from transformer_lib.errors import UserError
 from transformer_lib.evaluation.evaluate import evaluate_run
@@ -952,6 +953,25 @@ def test_all_devices_count(toy_config, tmp_path):
     path = folder / "run.json"
     path.write_text(path.read_text().replace('"devices": 1', '"devices": 8'))
     assert evaluate_run(load_run(folder)).cost.flops_by_time == pytest.approx(8 * one)
+
+
+def test_a_run_that_goes_on_elsewhere_costs_what_it_took_there(toy_config, tmp_path, monkeypatch):
+    def part(steps, device, rate):
+        monkeypatch.setattr(run_module, "describe_device", lambda _: device)
+        monkeypatch.setattr(run_module, "measured_flops_per_second", lambda *_: rate)
+        experiment = load_config(str(toy_config), [f"training.steps={steps}"])
+        assert train(experiment, tmp_path, resume=steps > 20)
+        return load_run(tmp_path), read_metrics(tmp_path)[-1]["seconds"]
+
+    part(20, "a laptop", 1.0)
+    _, moved = part(30, "a laptop", 1.0)
+    assert not load_run(tmp_path).info.later
+    run, seconds = part(40, "a GPU", 1000.0)
+    (later,) = run.info.later
+    assert later.device == "a GPU"
+    assert moved <= later.since < seconds
+    cost = evaluate_run(run).cost.flops_by_time
+    assert cost == pytest.approx(later.since + 1000.0 * (seconds - later.since))
 
 
 def test_opening_a_run_leaves_the_random_numbers_alone(toy_config, tmp_path):

@@ -1,5 +1,6 @@
 """Translate a test set and score it."""
 
+import math
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -134,10 +135,17 @@ def find_common_test_set(run_a: Run, run_b: Run, test: str, files: Path | None =
 def training_cost(run: Run) -> Cost:
     """Read from the run's records."""
     last = training_progress(run)
+    seconds, hardware = last["seconds"], run.info.hardware
+    ends = [*(part.since for part in hardware[1:]), math.inf]
     return Cost(
         parameters=run.info.parameters,
-        seconds=last["seconds"],
+        seconds=seconds,
         tokens=last["tokens"],
         flops_by_parameters=last["flops"],
-        flops_by_time=flops_by_time(last["seconds"], run.info.devices, run.info.flops_per_second),
+        flops_by_time=sum(
+            flops_by_time(
+                max(0.0, min(end, seconds) - part.since), part.devices, part.flops_per_second
+            )
+            for part, end in zip(hardware, ends, strict=True)
+        ),
     )

@@ -9,6 +9,7 @@ from dataclasses import dataclass as plain_dataclass
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pydantic
 from pydantic.dataclasses import dataclass
@@ -49,14 +50,32 @@ KINDS = {"transformer": "a Transformer", "rnn": "an RNN"}
 
 
 @dataclass(frozen=True)
+class Hardware:
+    """What a run was trained on.
+
+    Args:
+        device: as :func:`~transformer_lib.device.describe_device` names it.
+        devices: how many of them trained it together.
+        flops_per_second: what one of them sustains on a large matrix product.
+        since: the second of training from which on it was this.
+    """
+
+    device: str
+    devices: int
+    precision: str
+    flops_per_second: float
+    since: float = 0.0
+
+
+@dataclass(frozen=True)
 class RunInfo:
     """What a run says about itself in ``run.json``.
 
     Args:
         format: of the folder; another version of this library may write another one.
-        devices: how many of ``device`` trained it together.
-        flops_per_second: what one of them sustains on a large matrix product.
+        device: with the three after it, what it began on; see :class:`Hardware`.
         data: name of the folder of prepared data; ``data_report`` says what cleaning did.
+        later: where it went on, if that was other hardware.
     """
 
     format: int
@@ -68,6 +87,13 @@ class RunInfo:
     flops_per_second: float
     data: str
     data_report: dict[str, int]
+    later: tuple[Hardware, ...] = ()
+
+    @property
+    def hardware(self) -> list[Hardware]:
+        """What it was trained on, one after another."""
+        began = Hardware(self.device, self.devices, self.precision, self.flops_per_second)
+        return [began, *self.later]
 
 
 _INFO = pydantic.TypeAdapter(RunInfo)
@@ -193,6 +219,7 @@ def train(
             start_from_counts(model, data.train, experiment.seed)
         if resume and workers.is_first:  # now that it can go on
             write_text(folder / "experiment.json", experiment_to_json(experiment))
+            _note_hardware(folder, experiment, workers.count, trainer.progress.seconds)
         return trainer.train()
 
 
@@ -293,8 +320,6 @@ def _check_free(folder: Path) -> None:
 def _start(
     folder: Path, experiment: Experiment, data: PreparedData, model: Seq2Seq, devices: int
 ) -> None:
-    device = choose_device(experiment.training.device)
-    dtype = choose_dtype(device, experiment.training.precision)
     with atomic_path(folder / "tokenizer.model") as temporary:
         temporary.write_bytes(data.tokenizer.model)
     (folder / "metrics.jsonl").unlink(missing_ok=True)  # of a run killed before it saved anything
@@ -302,15 +327,37 @@ def _start(
         format=FORMAT,
         model=experiment.model.kind,
         parameters=num_parameters(model),
-        device=describe_device(device),
-        devices=devices,
-        precision=str(dtype).removeprefix("torch."),
-        flops_per_second=measured_flops_per_second(device, dtype),
+        **_measured(experiment, devices),
         data=data.folder.name,
         data_report=data.report,
     )
     write_text(folder / "run.json", _INFO.dump_json(info, indent=2).decode())
     write_text(folder / "experiment.json", experiment_to_json(experiment))
+
+
+def _measured(experiment: Experiment, devices: int) -> dict[str, Any]:
+    """The hardware at hand."""
+    device = choose_device(experiment.training.device)
+    dtype = choose_dtype(device, experiment.training.precision)
+    return {
+        "device": describe_device(device),
+        "devices": devices,
+        "precision": str(dtype).removeprefix("torch."),
+        "flops_per_second": measured_flops_per_second(device, dtype),
+    }
+
+
+def _note_hardware(folder: Path, experiment: Experiment, devices: int, seconds: float) -> None:
+    """Write down that a run goes on elsewhere, for its cost; what is done again does not count."""
+    info = _read_info(folder)
+    later = [part for part in info.later if part.since < seconds]
+    now = Hardware(**_measured(experiment, devices), since=seconds)
+    last = replace(info, later=tuple(later)).hardware[-1]
+    if (last.device, last.devices, last.precision) != (now.device, now.devices, now.precision):
+        later.append(now)
+    if tuple(later) != info.later:
+        info = replace(info, later=tuple(later))
+        write_text(folder / "run.json", _INFO.dump_json(info, indent=2).decode())
 
 
 def _check_same(folder: Path, experiment: Experiment, data: PreparedData) -> None:
