@@ -23,6 +23,11 @@ def cache_folder() -> Path:
     return Path(chosen) if chosen else user_cache_path("transformer-lib", appauthor=False)
 
 
+def _lock(path: Path) -> FileLock:
+    """Never a marker in place of a lock: it would outlive a process that is killed."""
+    return FileLock(path, fallback_to_soft=False)
+
+
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """One process at a time makes ``path``; others wait here. Its folder is made if need be.
@@ -33,13 +38,13 @@ def locked(path: Path) -> Iterator[None]:
     Raises:
         UserError: a folder cannot be written.
     """
-    lock = FileLock(cache_folder() / "locks" / f"{path.name}.lock")
+    lock = _lock(cache_folder() / "locks" / f"{path.name}.lock")
     try:
         for folder in (path.parent, Path(lock.lock_file).parent):
             folder.mkdir(parents=True, exist_ok=True)
         lock.acquire()
     except OSError as error:
-        if error.errno not in (errno.ENOLCK, errno.ENOTSUP):
+        if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
             raise UserError(f"cannot write {path}: {error.strerror or error}") from error
     try:
         yield
@@ -58,7 +63,7 @@ def claimed(folder: Path) -> Iterator[None]:
     Raises:
         UserError: another process has it.
     """
-    lock, is_new = FileLock(folder / ".lock"), not folder.exists()
+    lock, is_new = _lock(folder / ".lock"), not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock.acquire(blocking=False)
@@ -67,7 +72,7 @@ def claimed(folder: Path) -> Iterator[None]:
             f"another process is writing into {folder}; wait until it has ended, or choose another "
             "folder with --out"
         ) from error
-    except (OSError, NotImplementedError):
+    except OSError:
         pass
     try:
         yield
