@@ -721,7 +721,7 @@ def test_the_solutions_in_the_library_are_not_there(attack):
     )
     listed = (
         "['__init__.py', '__init__.py', '__init__.py', 'errors.py', 'explain.py', 'given.py', "
-        "'isolation.py', 'personal.py', 'vocabulary.py', 'wire.py', 'worker.py']"
+        "'isolation.py', 'kept.py', 'personal.py', 'vocabulary.py', 'wire.py', 'worker.py']"
     )
     assert result.outputs[2][0]["text"] == f"[] {listed}\n"
 
