@@ -23,6 +23,7 @@ help:
 	@echo "make bench         speed against peers, into benchmarks/results.json"
 
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+TORCH = $$(grep -o '^torch==[^ ]*' requirements.lock)
 # Torch goes first: other packages then accept the pinned build instead of bringing their own.
 $(VENV)/torch: requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' || \
@@ -32,8 +33,8 @@ $(VENV)/torch: requirements.lock
 	@if uname -s | grep -q Linux && ! command -v nvidia-smi > /dev/null && ! $(BIN)/python -c 'import torch' 2> /dev/null; then \
 		echo "Without an NVIDIA GPU the CPU build of PyTorch will do, and is about 2 GB smaller. To have it, stop here,"; \
 		echo "call the following, and then make again:"; \
-		echo "$(BIN)/pip install $$(grep -o '^torch==[^ ]*' requirements.lock) --index-url https://download.pytorch.org/whl/cpu"; fi
-	$(PIP) "$$(grep '^torch==' requirements.lock | cut -d' ' -f1)"
+		echo "$(BIN)/pip install $(TORCH) --index-url https://download.pytorch.org/whl/cpu"; fi
+	$(PIP) "$(TORCH)"
 	@touch $@
 
 $(READY): pyproject.toml requirements.lock $(VENV)/torch

@@ -220,6 +220,13 @@ def lies_about(name, is_class):
     return lies
 
 
+def run_answers(connection, master):
+    """All cells but the tests and those that are graded by hand."""
+    for cell in master.cells:
+        if cell.kind == "code" and not cell.is_test and not cell.is_manual:
+            connection.ask("run", cell.source)
+
+
 @pytest.mark.sandbox
 @pytest.mark.usefixtures("unchecked_shapes")
 @pytest.mark.parametrize("path", MASTERS, ids=lambda path: path.stem)
@@ -228,9 +235,7 @@ def test_no_adversary_has_points(path):
     judge = Judge(load_master(path))
     master = judge.master
     with judge.sandbox, judge.sandbox.open() as connection:
-        for cell in master.cells:
-            if cell.kind == "code" and not cell.is_test and not cell.is_manual:
-                connection.ask("run", cell.source)
+        run_answers(connection, master)
         connection.ask("run", RUN)
         for task in master.tasks:
             answer = master.answers_of(task)[0]
@@ -265,9 +270,7 @@ class MaskedBatchNorm(MaskedBatchNorm):
 def test_running_numbers_through_which_gradients_flow_have_no_points(detached, points):
     judge = Judge(load_master(next(path for path in MASTERS if path.stem == "norms")))
     with judge.sandbox, judge.sandbox.open() as connection:
-        for cell in judge.master.cells:
-            if cell.kind == "code" and not cell.is_test and not cell.is_manual:
-                connection.ask("run", cell.source)
+        run_answers(connection, judge.master)
         connection.ask("run", WITH_A_GRAPH.format(detached=detached))
         (test,) = (c for c in judge.master.cells if c.grade_id == "test_masked_evaluation")
         assert _Test(judge, test).run(connection).points == points

@@ -1,6 +1,5 @@
 """Translate a test set and score it."""
 
-import math
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 from transformer_lib.data.corpora import TestSet, load_corpus, read_test_set
 from transformer_lib.decoding.translation import DecodingConfig
 from transformer_lib.errors import UserError
-from transformer_lib.experiment.run import Run, training_progress
+from transformer_lib.experiment.run import Hardware, Run, training_progress
 from transformer_lib.metrics.bleu import MetricScore, bleu, chrf
 from transformer_lib.metrics.conventions import paper_bleu
 from transformer_lib.training.cost import flops_by_time
@@ -135,17 +134,20 @@ def find_common_test_set(run_a: Run, run_b: Run, test: str, files: Path | None =
 def training_cost(run: Run) -> Cost:
     """Read from the run's records."""
     last = training_progress(run)
-    seconds, hardware = last["seconds"], run.info.hardware
-    ends = [*(part.since for part in hardware[1:]), math.inf]
     return Cost(
         parameters=run.info.parameters,
-        seconds=seconds,
+        seconds=last["seconds"],
         tokens=last["tokens"],
         flops_by_parameters=last["flops"],
-        flops_by_time=sum(
-            flops_by_time(
-                max(0.0, min(end, seconds) - part.since), part.devices, part.flops_per_second
-            )
-            for part, end in zip(hardware, ends, strict=True)
-        ),
+        flops_by_time=_flops_by_time(last["seconds"], run.info.hardware),
+    )
+
+
+def _flops_by_time(seconds: float, hardware: list[Hardware]) -> float:
+    """Of all that a run was trained on, each until the next one took over."""
+    used = [part for part in hardware if part.since <= seconds]
+    ends = [*(part.since for part in used[1:]), seconds]
+    return sum(
+        flops_by_time(end - part.since, part.devices, part.flops_per_second)
+        for part, end in zip(used, ends, strict=True)
     )

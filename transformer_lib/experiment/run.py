@@ -225,9 +225,7 @@ def train(
 
 def describe_training(experiment: Experiment, model: Seq2Seq, folder: Path, processes: int) -> str:
     """What is trained, where, on what, for how long, in one line."""
-    training = experiment.training
-    device = choose_device(training.device)
-    dtype = str(choose_dtype(device, training.precision)).removeprefix("torch.")
+    training, hardware = experiment.training, _hardware(experiment, processes)
     if training.steps is None:
         length = f"{training.minutes:g} minutes"
     else:
@@ -235,7 +233,7 @@ def describe_training(experiment: Experiment, model: Seq2Seq, folder: Path, proc
     together = f"{processes} × " if processes > 1 else ""
     return (
         f"{experiment.name}: {KINDS[experiment.model.kind]} of {num_parameters(model) / 1e6:.1f} M "
-        f"parameters on {together}{describe_device(device)} in {dtype}, on the text "
+        f"parameters on {together}{hardware['device']} in {hardware['precision']}, on the text "
         f"{experiment.data.corpus}, for {length}; into {folder}"
     )
 
@@ -327,7 +325,8 @@ def _start(
         format=FORMAT,
         model=experiment.model.kind,
         parameters=num_parameters(model),
-        **_measured(experiment, devices),
+        **_hardware(experiment, devices),
+        flops_per_second=_measured_rate(experiment),
         data=data.folder.name,
         data_report=data.report,
     )
@@ -335,26 +334,27 @@ def _start(
     write_text(folder / "experiment.json", experiment_to_json(experiment))
 
 
-def _measured(experiment: Experiment, devices: int) -> dict[str, Any]:
-    """The hardware at hand."""
+def _hardware(experiment: Experiment, devices: int) -> dict[str, Any]:
+    """What is at hand, by the names of :class:`Hardware`."""
     device = choose_device(experiment.training.device)
     dtype = choose_dtype(device, experiment.training.precision)
-    return {
-        "device": describe_device(device),
-        "devices": devices,
-        "precision": str(dtype).removeprefix("torch."),
-        "flops_per_second": measured_flops_per_second(device, dtype),
-    }
+    precision = str(dtype).removeprefix("torch.")
+    return {"device": describe_device(device), "devices": devices, "precision": precision}
+
+
+def _measured_rate(experiment: Experiment) -> float:
+    device = choose_device(experiment.training.device)
+    return measured_flops_per_second(device, choose_dtype(device, experiment.training.precision))
 
 
 def _note_hardware(folder: Path, experiment: Experiment, devices: int, seconds: float) -> None:
     """Write down that a run goes on elsewhere, for its cost; what is done again does not count."""
     info = _read_info(folder)
     later = [part for part in info.later if part.since < seconds]
-    now = Hardware(**_measured(experiment, devices), since=seconds)
     last = replace(info, later=tuple(later)).hardware[-1]
-    if (last.device, last.devices, last.precision) != (now.device, now.devices, now.precision):
-        later.append(now)
+    now = _hardware(experiment, devices)
+    if any(getattr(last, name) != value for name, value in now.items()):
+        later.append(Hardware(**now, flops_per_second=_measured_rate(experiment), since=seconds))
     if tuple(later) != info.later:
         info = replace(info, later=tuple(later))
         write_text(folder / "run.json", _INFO.dump_json(info, indent=2).decode())

@@ -109,5 +109,5 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 def num_parameters(model: nn.Module) -> int:
-    """Numbers that are trained; a matrix that is used twice counts once."""
+    """Numbers in its parameters, frozen ones too; a matrix that is used twice counts once."""
     return sum(parameter.numel() for parameter in model.parameters())

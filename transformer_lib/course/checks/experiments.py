@@ -1,6 +1,5 @@
 """Experiments of students: is the table whole, and does the conclusion follow from its numbers?"""
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -160,8 +159,7 @@ def _wrong_conclusion(experiment: Experiment, groups: dict[Any, Any], conclusion
     if not isinstance(conclusion, str) or conclusion not in CONCLUSIONS:
         return f"choose one of {_names(CONCLUSIONS)}"
     first, second = (groups[case][experiment.measure].astype(float) for case in experiment.cases)
-    difference = first.mean() - second.mean()
-    error = math.sqrt(first.var() / len(first) + second.var() / len(second))
+    difference, error = difference_of_means(first, second)
     right: set[str] = set()
     if abs(difference) <= CERTAIN * error:
         right.add("not told apart")
@@ -174,6 +172,12 @@ def _wrong_conclusion(experiment: Experiment, groups: dict[Any, Any], conclusion
         f"difference is {difference:.3g}, its standard error {error:.2g}. What do these numbers "
         "allow, with twice the error as the limit?"
     )
+
+
+def difference_of_means(first: Any, second: Any) -> tuple[Any, Any]:
+    """m₁ − m₂ and its standard error √(s₁²/n₁ + s₂²/n₂), of two series or of each column."""
+    error = (first.var() / len(first) + second.var() / len(second)) ** 0.5
+    return first.mean() - second.mean(), error
 
 
 def _names(names: Any) -> str:

@@ -20,6 +20,7 @@ import pandas as pd
 import torch
 from tqdm.auto import tqdm
 
+from transformer_lib.course.checks.experiments import difference_of_means
 from transformer_lib.files import write_text
 from transformer_lib.randomness import seeded
 
@@ -120,14 +121,11 @@ def mean_and_spread(runs: pd.DataFrame, digits: int = 2) -> pd.DataFrame:
 def standard_errors_apart(runs: pd.DataFrame, one: str, other: str) -> pd.Series:
     """How far apart the means of two cases are, in standard errors of their difference.
 
-    For each measure (m₁ − m₂) / √(s₁²/n₁ + s₂²/n₂), the t of Welch's test, with the mean m and the
-    standard deviation s of the n seeds of a case.
+    For each measure the t of Welch's test, as experiments are judged by ``check_experiment``.
     """
-    groups = runs.drop(columns="seed").groupby("case")
-    means, variances = groups.mean(), groups.var()
-    counts = groups.size()
-    error = (variances.loc[one] / counts[one] + variances.loc[other] / counts[other]) ** 0.5
-    return (means.loc[one] - means.loc[other]) / error
+    measures = runs.set_index("case").drop(columns="seed")
+    difference, error = difference_of_means(measures.loc[one], measures.loc[other])
+    return difference / error
 
 
 def _version() -> str:
