@@ -199,8 +199,8 @@ expect(prefix_mask(torch.tensor([*lengths]), 6), torch.cat(masks), "three in one
 # A call `module(x, memory, mask)` projects `x` (batch, queries, d_model) to queries and `memory`
 # (batch, keys, d_model) to keys and values, attends (without a cap), puts the heads together and
 # projects the result to the shape of `x`. The mask is (batch, 1, queries, keys), True where a key
-# may be attended to, or None; the heads of a query that may see nothing give zero. (2 points are for
-# the parameters and for what they do without a mask, 6 for the rest.)
+# may be attended to, or None; the heads of a query that may see nothing give zero. (2 points are
+# for the parameters and for what they do without a mask, 6 for the rest.)
 
 # %% answer="GroupedQueryAttention" ready_made="scaled_dot_product_attention multi_head_attention_forward"
 class GroupedQueryAttention(nn.Module):
@@ -414,8 +414,8 @@ for row in range(12):
 # 0), so the window's mean is the lowest. With cap 50 my scores hardly change (the largest in size,
 # −10.6, becomes −10.4), and a few large ones take most of the weight. With cap 1 it becomes −1.0,
 # and no score is larger than 1 in size, so within a row no weight is more than e² times another:
-# all rows come close to ln n. The row furthest below its limit is row 6, 1.38 below ln 4: one of its
-# scores, 7.2, is far above the others (−1.0, −3.6 and −10.6), so it takes nearly everything.
+# all rows come close to ln n. The row furthest below its limit is row 6, 1.38 below ln 4: one of
+# its scores, 7.2, is far above the others (−1.0, −3.6 and −10.6), so it takes nearly everything.
 
 # %% [markdown] question="q_questions"
 # ## 6 · Two questions (6 points, graded by hand)

@@ -137,8 +137,8 @@ expect(got, expected, "not the gradients of PyTorch's rms_norm", atol=1e-4)
 # `MaskedBatchNorm(d_model)` is called as `norm(x, real)`: `x` is (batch, length, d_model), and
 # `real`, (batch, length), is True where a position is not padding. Each channel is normalized by
 # the mean and the biased variance over the *real* positions of the batch, ε = 10⁻⁵, then scaled and
-# shifted by the parameters `scale` and `shift`. The output has the shape and the type of `x`; what it
-# is at padding is ignored. Gradients flow through mean and variance, as in every batch norm.
+# shifted by the parameters `scale` and `shift`. The output has the shape and the type of `x`; what
+# it is at padding is ignored. Gradients flow through mean and variance, as in every batch norm.
 #
 # In training, the module keeps running averages, `running = 0.9 · running + 0.1 · batch`, of the
 # mean (starting at 0) and of the *unbiased* variance (starting at 1), again over real positions. In
@@ -378,15 +378,16 @@ show(
 # product of both has 31 such factors everywhere.
 #
 # With a residual connection and a norm, states keep their size. Plain post-norm gives the first
-# sublayer more the deeper the stack is, five to seven times what the last one gets at 32. Each sublayer adds a ReLU's output, of mean square ½, to a vector of size 1. On the
-# way back the square of the gradient grows by 1.5; the norm divides by the variance of the sum, and
-# since the ReLU's outputs have a mean of 0.4, which the norm removes, that is only 1.34. So the
-# gradient grows by √(1.5/1.34) = 1.06 per sublayer, 5.7 times in 31. In chapter 9 the sublayers
-# ended in a linear layer, whose outputs have no mean. With α, what a sublayer adds is a small part
-# of the sum, so this factor is near 1: the norm stays near 0.1 from 2 to 32 sublayers, and both
-# ends get about the same. My figure cannot say whether that would be enough for training: nothing
-# was trained here, a step changes all sublayers at once, and how much that changes the output
-# depends on the size of their weights, too, which DeepNorm makes smaller.
+# sublayer more the deeper the stack is, five to seven times what the last one gets at 32. Each
+# sublayer adds a ReLU's output, of mean square ½, to a vector of size 1. On the way back the square
+# of the gradient grows by 1.5; the norm divides by the variance of the sum, and since the ReLU's
+# outputs have a mean of 0.4, which the norm removes, that is only 1.34. So the gradient grows by
+# √(1.5/1.34) = 1.06 per sublayer, 5.7 times in 31. In chapter 9 the sublayers ended in a linear
+# layer, whose outputs have no mean. With α, what a sublayer adds is a small part of the sum, so
+# this factor is near 1: the norm stays near 0.1 from 2 to 32 sublayers, and both ends get about the
+# same. My figure cannot say whether that would be enough for training: nothing was trained here, a
+# step changes all sublayers at once, and how much that changes the output depends on the size of
+# their weights, too, which DeepNorm makes smaller.
 
 # %% [markdown] question="q_plan"
 # ## 6 · Plan an experiment (4 points, graded by hand)

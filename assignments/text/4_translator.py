@@ -119,9 +119,9 @@ verdict
 # ## 2 · A layer of the decoder (4 points)
 #
 # There are three sublayers, each with a residual connection and, after the sum, a norm (`norms[0]`,
-# `norms[1]` and `norms[2]`, in this order), as in task 1: self-attention under `tgt_mask`, attention to `memory` under
-# `memory_mask`, and the feed-forward network. `attention` and `cross` are called as in task 1, as
-# `cross(x, memory, mask)`.
+# `norms[1]` and `norms[2]`, in this order), as in task 1: self-attention under `tgt_mask`,
+# attention to `memory` under `memory_mask`, and the feed-forward network. `attention` and `cross`
+# are called as in task 1, as `cross(x, memory, mask)`.
 
 # %% answer="decoder_layer"
 def decoder_layer(x, memory, tgt_mask, memory_mask, attention, cross, feed_forward, norms):

@@ -51,12 +51,11 @@
 # | 6 | the explanation | 12 |
 #
 # **How it works.** Tasks 1 to 3 are functions, as in the other assignments: write your code where
-# it says `# your code`. In tasks 1 and 2 `check(…)` tells you what is wrong, and gives points for the
-# share of its properties that hold; there you may not call ready-made scores or significance tests,
-# such as sacreBLEU's; the grader notes any such call. Task 3 has no `check`, and all of its points or
-# none.
-# Tasks 4 to 6 are graded by hand. They are not run again: what you see when you hand in is what is
-# graded.
+# it says `# your code`. In tasks 1 and 2 `check(…)` tells you what is wrong, and gives points for
+# the share of its properties that hold; there you may not call ready-made scores or significance
+# tests, such as sacreBLEU's; the grader notes any such call. Task 3 has no `check`, and all of its
+# points or none. Tasks 4 to 6 are graded by hand. They are not run again: what you see when you
+# hand in is what is graded.
 #
 # **Without a GPU** you use the bundled corpus and a few minutes for each model; that is enough for
 # a real result. **With a GPU**, take WMT14 and more time: write `wmt14_base_fast` and `wmt14_rnn`
@@ -190,9 +189,9 @@ verdict
 # - the first budget, if A is ahead at all of them;
 # - `None`, if A is not ahead at the end.
 #
-# Ahead means strictly above; at the crossing itself the two are equal. Return a number, not a tensor
-# (or `None`). There is no `check` for this one: write tests of your own; the visible one is only a
-# start.
+# Ahead means strictly above; at the crossing itself the two are equal. Return a number, not a
+# tensor (or `None`). There is no `check` for this one: write tests of your own; the visible one is
+# only a start.
 
 # %% answer="crossing"
 def crossing(budgets, scores_a, scores_b):
@@ -375,10 +374,9 @@ assert judged.sentences == 20
 #    at.
 # 2. Argue against yourself: name at least three things that could be wrong with your result
 #    (threats to validity: seeds, tuning, test set, metric), and what each could change.
-# 3. Say what you would expect on the 4.5 million pairs of WMT14 (or, if you trained on them, compare
-#    your result), where the paper reports 27.3 BLEU
-#    for the base model against 24.6 for GNMT, a deep RNN, and 26.0 for an RNN with a mixture of
-#    experts.
+# 3. Say what you would expect on the 4.5 million pairs of WMT14 (or, if you trained on them,
+#    compare your result), where the paper reports 27.3 BLEU for the base model against 24.6 for
+#    GNMT, a deep RNN, and 26.0 for an RNN with a mixture of experts.
 #
 # `explain(run)` of `transformer_lib.evaluation.explain`, or `transformer-lib evaluate RUN
 # --explain`, helps with the first: it measures how much the way of counting and the search change

@@ -314,8 +314,9 @@ for length in range(len(beginning) + 1):
 #
 # `next_logits(tokens)` takes the list of all tokens so far, beginning with `BOS` (the number of
 # `<s>`), and returns a score for each piece of the vocabulary, as above. Append the likeliest piece
-# again and again, which is called **greedy** decoding. Stop at `EOS` (`</s>`), or when the translation has `max_len` tokens. Return the
-# translation alone, a list of numbers without `BOS` and `EOS`.
+# again and again, which is called **greedy** decoding. Stop at `EOS` (`</s>`), or when the
+# translation has `max_len` tokens. Return the translation alone, a list of numbers without `BOS`
+# and `EOS`.
 #
 # `check` tells you at once what it thinks of your function: which properties hold, where the first
 # wrong number is, and which known mistake your code behaves like, if any. What passes is kept in

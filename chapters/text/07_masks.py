@@ -439,8 +439,9 @@ print("weights", weights[0, 0, 0].tolist(), " output", output[0, 0, 0, :3].tolis
 # ## Before or after scaling
 #
 # One of the descriptions in chapter 16 adds its mask first and divides by √d_k afterwards. With −∞
-# this makes no difference. With a number that is not large enough it does: −10 becomes −10/8 at d_k =
-# 64, and a blocked key still gets $e^{-1.25} = 29\%$ of what an allowed key with the same score gets:
+# this makes no difference. With a number that is not large enough it does: −10 becomes −10/8 at
+# $d_k = 64$, and a blocked key still gets $e^{-1.25} = 29\%$ of what an allowed key with the same score
+# gets:
 
 # %%
 scores = torch.zeros(1, 4)
@@ -480,7 +481,8 @@ with torch.no_grad():
 # ### Masks of other models
 #
 # A Transformer for translation needs two masks. Later models use others, nearly all made from the
-# same two shapes: a full block and the causal triangle. Each row is a query, and what it may see is blue:
+# same two shapes: a full block and the causal triangle. Each row is a query, and what it may see is
+# blue:
 
 # %%
 show(mask_gallery(), ALTERNATIVE)

@@ -595,7 +595,8 @@ check(layer_norm_backward)
 #
 # Begin with $g = \gamma \cdot \partial L/\partial y$, the gradient with respect to $\hat x$. Then
 # go back through $\hat x = (x - \mu)/s$, with $s = \sqrt{\sigma^2 + \varepsilon}$, in three pieces:
-# what reaches $x_i$ directly, through $\mu$, and through $s$. The last two become means over the row; no Jacobian is needed.
+# what reaches $x_i$ directly, through $\mu$, and through $s$. The last two become means over the
+# row; no Jacobian is needed.
 #
 # </details>
 

@@ -64,8 +64,8 @@ from transformer_lib.course.figures.residual_forms import ALTERNATIVE, residual_
 # f'(x)$: whatever $f$ does, the 1 is there.
 #
 # How much of the gradient arrives at the bottom of a stack of random layers, with residual
-# connections and without? The **gain** is how much longer a layer's matrix makes a vector, before the
-# tanh:
+# connections and without? The **gain** is how much longer a layer's matrix makes a vector, before
+# the tanh:
 
 # %%
 def gradient_at_the_bottom(residual, gain, layers, d=64, draws=20):
@@ -575,11 +575,12 @@ means.loc[[case for case in depth_cases if "0.004" in case]].round(2)
 
 # %% [markdown]
 # At a rate of 0.004, up to six layers, post-norm does nearly as well as pre-norm, without any
-# warm-up. At eight layers the result begins to depend on the seed, and at twelve the best of the six
-# seeds has a loss of 2.86: the change is sudden. With a higher rate the collapse comes at fewer layers; with a
-# lower one, training is slower, and nothing collapses within this range. Pre-norm learns at every
-# depth, though sixteen layers do worse than two after these 150 steps. The game needs only a single
-# layer, and a deep stack takes longer to train. What depth is good for shows only on harder tasks.
+# warm-up. At eight layers the result begins to depend on the seed, and at twelve the best of the
+# six seeds has a loss of 2.86: the change is sudden. With a higher rate the collapse comes at fewer
+# layers; with a lower one, training is slower, and nothing collapses within this range. Pre-norm
+# learns at every depth, though sixteen layers do worse than two after these 150 steps. The game
+# needs only a single layer, and a deep stack takes longer to train. What depth is good for shows
+# only on harder tasks.
 #
 # The paper has both: post-norm, and a schedule that warms up for 4,000 steps (chapter 11). Combine
 # post-norm with a schedule without warm-up, and from some depth on you may meet this collapse; at

@@ -921,10 +921,10 @@ assert loss["mean"].idxmin() == "1 ×" and loss["mean"]["10 ×"] > unigram - 0.3
 # %% [markdown]
 # Weights that are too small cost a lot, and so do weights that are too large. At zero a branch
 # never looks at its input: all of its matrices are zero, and since the library's biases start at
-# zero, too, none of them gets a gradient. Only embeddings, norms and the last bias of each branch learn.
-# That is enough to learn which piece follows which, since the residual path leads from the piece
-# just read to the output table. With a tenth of the size the loss is no better, but look at the
-# spread: some seeds get going within 150 steps, others do not.
+# zero, too, none of them gets a gradient. Only embeddings, norms and the last bias of each branch
+# learn. That is enough to learn which piece follows which, since the residual path leads from the
+# piece just read to the output table. With a tenth of the size the loss is no better, but look at
+# the spread: some seeds get going within 150 steps, others do not.
 #
 # If the weights are too large, 150 steps get no further than frequencies. The dashed line explains
 # several bars at once: with three times the size, or with all weights equal, the loss is that of a

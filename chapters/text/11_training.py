@@ -104,8 +104,8 @@ table.round(2).T
 # \varepsilon / V$, and the loss is $-\sum_v q_v \ln p_v$.
 #
 # `logits` are (tokens, vocab_size), `labels` (tokens). Return the mean over the tokens whose label
-# is not `PAD`, as a tensor. What passes its `check` is kept in `my_transformer.py` beside this notebook. After a
-# first try, `solution("label_smoothing")` in a cell of its own shows one way.
+# is not `PAD`, as a tensor. What passes its `check` is kept in `my_transformer.py` beside this
+# notebook. After a first try, `solution("label_smoothing")` in a cell of its own shows one way.
 
 # %%
 def label_smoothing(logits, labels, smoothing):

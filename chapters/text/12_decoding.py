@@ -178,9 +178,9 @@ check(best_continuations)
 #
 # $$\frac{\ln p(y)}{lp(y)}, \qquad lp(y) = \left(\frac{5 + |Y|}{6}\right)^{\alpha}$$
 #
-# where $|Y|$ is the number of pieces of the translation $y$. With α = 0 there is no penalty; with α = 1 long sentences are
-# compared almost by their mean ln p per piece. The Transformer's authors use α = 0.6, with a beam
-# of 4 (section 6.1).
+# where $|Y|$ is the number of pieces of the translation $y$. With α = 0 there is no penalty; with
+# α = 1 long sentences are compared almost by their mean ln p per piece. The Transformer's authors use
+# α = 0.6, with a beam of 4 (section 6.1).
 #
 # ### The length penalty
 #
@@ -358,9 +358,10 @@ pd.DataFrame(rows, columns=[*columns, "ln p, α=0"], index=pd.Index(BEAMS, name=
 # And the penalty: without it, output becomes shorter as the beam grows from 1 to 4, and no shorter
 # after that; a larger α makes it longer. In sentences as short as these, both effects are of one or
 # two tenths of a piece, all outputs stay shorter than the references, and BLEU does not notice:
-# whatever the beam, the three values of α lie within half a point of each other. On ordinary text, whose sentences are longer, very large beams do harm
-# ([Koehn and Knowles 2017](https://arxiv.org/abs/1706.03872)); the most probable translation of all
-# may even be the empty one ([Stahlberg and Byrne 2019](https://arxiv.org/abs/1908.10090)).
+# whatever the beam, the three values of α lie within half a point of each other. On ordinary text,
+# whose sentences are longer, very large beams do harm ([Koehn and Knowles
+# 2017](https://arxiv.org/abs/1706.03872)); the most probable translation of all may even be the
+# empty one ([Stahlberg and Byrne 2019](https://arxiv.org/abs/1908.10090)).
 #
 # ## Sampling
 #
@@ -502,8 +503,8 @@ of_samples = [bleu(said, references[:100]).score for said in samples[:3]]
 assert min(each) > max(of_samples), "not as on our machines: restart the kernel and run all cells"
 
 # %% [markdown]
-# Single samples have 35 BLEU; the chosen ones have 46, two points below beam search (on 100 sentences
-# that is within chance), without ever asking which sentence is the most probable.
+# Single samples have 35 BLEU; the chosen ones have 46, two points below beam search (on 100
+# sentences that is within chance), without ever asking which sentence is the most probable.
 #
 # ## From text to text
 #

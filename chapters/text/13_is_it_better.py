@@ -454,12 +454,12 @@ sizes
 # hardly any draw does. Remember this when somebody shows you three examples.
 #
 # sacreBLEU has a near relative of this, `--paired-bs`, which the library uses. For each draw it
-# takes the absolute difference of the two scores, $d_i$. Then it counts the draws with $d_i - \bar d >
-# d$, where $\bar d$ is the mean over all draws and $d$ the difference that was measured. If the lead is
-# clear, the share of such draws estimates how often chance alone would give this system such a
-# lead. Chance might as well have favored the other system, so the library's p is twice that share.
-# (For a lead that is well within chance this p is too small; around 0.05 it is right.) Here it is,
-# with all references of each sentence:
+# takes the absolute difference of the two scores, $d_i$. Then it counts the draws with
+# $d_i - \bar d > d$, where $\bar d$ is the mean over all draws and $d$ the difference that was
+# measured. If the lead is clear, the share of such draws estimates how often chance alone would
+# give this system such a lead. Chance might as well have favored the other system, so the library's
+# p is twice that share. (For a lead that is well within chance this p is too small; around 0.05 it
+# is right.) Here it is, with all references of each sentence:
 
 # %% tags=["nbval-ignore-output"]
 difference = scores.paired_bootstrap(outputs["transformer"], outputs["rnn"], test.references)
@@ -527,9 +527,9 @@ for name, texts in damaged.items():
 # %% [markdown]
 # Deleting every *nicht* spoils 90 sentences, most of which then say the opposite, and costs five
 # points; another name, in a quarter of all sentences, costs ten; swapping two words, which would
-# mislead hardly any reader, costs more than half of the score. For each sentence changed, the loss is
-# of the same size: BLEU charges for the words, not for what they mean. It is good at telling systems of
-# one kind apart on many sentences. It does not know what a sentence says.
+# mislead hardly any reader, costs more than half of the score. For each sentence changed, the loss
+# is of the same size: BLEU charges for the words, not for what they mean. It is good at telling
+# systems of one kind apart on many sentences. It does not know what a sentence says.
 #
 # **Learned metrics** do know something of it. COMET ([Rei et al.
 # 2020](https://arxiv.org/abs/2009.09025)) is a multilingual Transformer that reads source, output

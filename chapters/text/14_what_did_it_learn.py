@@ -355,8 +355,8 @@ assert abs(overall) < 0.7, "not as on our machines: restart the kernel and run a
 # is 0.36; with 24 heads, the correlation of the costs with a measure that has nothing to do with
 # them stays within ±0.41 in 95% of all cases. So these heads do not settle the question: the
 # numbers fit a moderate relation as well as none. On these sentences, the head with the most
-# striking picture was not the one whose removal costs most. **A striking picture does not prove that
-# the model relies on a head.**
+# striking picture was not the one whose removal costs most. **A striking picture does not prove
+# that the model relies on a head.**
 #
 # If many heads are hardly needed one at a time, can the model do without many of them at once? And
 # do their costs add up? Switch off more and more of them, the least needed first:
@@ -479,16 +479,16 @@ for weights, name in ((original, "original"), (found, "other, equally good")):
 # %% [markdown]
 # *Meine*, *Schwester* and *nicht* keep some of their bright cells. For the rest of the sentence you
 # would tell a different story from the second picture, and the output alone does not say which
-# story is right. (In the first layer, which is not shown, even more has moved.) A picture of weights
-# shows *one* way in which this output can arise ([Jain and Wallace
+# story is right. (In the first layer, which is not shown, even more has moved.) A picture of
+# weights shows *one* way in which this output can arise ([Jain and Wallace
 # 2019](https://arxiv.org/abs/1902.10186) did this first, for RNNs that classify texts; [Wiegreffe
 # and Pinter 2019](https://arxiv.org/abs/1908.04626) answer that the model still computed the
 # original).
 #
 # And *nicht*? In the original it has two cells that are almost 1: it looks at *not* and, with
-# another head, at *go*. *Because* is a claim about what would happen otherwise, so make that happen.
-# We take one piece of the source from *nicht*, in all eight heads, and let the other pieces share
-# its weight:
+# another head, at *go*. *Because* is a claim about what would happen otherwise, so make that
+# happen. We take one piece of the source from *nicht*, in all eight heads, and let the other pieces
+# share its weight:
 
 # %% tags=["nbval-ignore-output"]
 negation = attended.queries.index("▁nicht")
@@ -570,20 +570,20 @@ ends = {
 
 # %% tags=["nbval-ignore-output"]
 rows_of_ends = []
-for layer, each in ends.items():
+for each in ends.values():
     error = each.std(dim=0) / len(each) ** 0.5
     shares = [f"{m:.1%} ± {e:.1%}" for m, e in zip(each.mean(dim=0), error)]
-    rows_of_ends.append([layer, *shares])
-columns = ["", "of the weights", "of what is added"]
-of_the_end = pd.DataFrame(rows_of_ends, columns=columns).set_index("")
+    rows_of_ends.append(shares)
+columns = ["of the weights", "of what is added"]
+of_the_end = pd.DataFrame(rows_of_ends, index=list(ends), columns=columns)
 assert all(each[:, 1].mean() < each[:, 0].mean() for each in ends.values()), "run all cells"
 of_the_end
 
 # %% [markdown]
 # (± one standard error over the sentences.) A bright cell at `</s>` adds much less than it seems
 # to. In the first layer `</s>` gets 30% of the weights but contributes only 11% of what is added,
-# because what $W^O$ makes of its value is short, or cancels between the heads. A common interpretation is that a head looks there
-# when it has little to say.
+# because what $W^O$ makes of its value is short, or cancels between the heads. A common
+# interpretation is that a head looks there when it has little to say.
 #
 # ## Where does it keep what it knows?
 #

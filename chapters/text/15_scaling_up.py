@@ -344,7 +344,8 @@ for kind, label in COSTS.items():
 # - On an older processor, which trains on less than half as many tokens, it was behind by 0.8.
 #
 # Each of these differences, taken alone, may be chance: two runs of one system can be two points
-# apart. That three of three point the same way is a hint. Where curves cross depends on sizes and machines.
+# apart. That three of three point the same way is a hint. Where curves cross depends on sizes and
+# machines.
 #
 # ### How fast is yours?
 #

@@ -226,8 +226,8 @@ columns = ["description", "million parameters", "W^O", "one table"]
 pd.DataFrame(rows, columns=columns).set_index("description")
 
 # %% [markdown]
-# Kyubyong's model has 4.7 million parameters fewer than the library's form of the paper's model with one table (63.1):
-# each of its 18 attention sublayers lacks a matrix of 512 × 512.
+# Kyubyong's model has 4.7 million parameters fewer than the library's form of the paper's model
+# with one table (63.1): each of its 18 attention sublayers lacks a matrix of 512 × 512.
 #
 # ### Somebody else's weights
 #
@@ -804,10 +804,10 @@ for mistake in bank():
 
 # %% [markdown]
 # The first is as large as the logits themselves, so any comparison shows it. The second changes the
-# fourth digit: only numbers show it, not what the model writes. Other mistakes, in reading code: **trusting a shape**;
-# **trusting a loss that falls** (models with the first nine suspects above can be trained);
-# **trusting a comment**; taking a difference for a mistake (halves instead of interleaved), or a
-# mistake for a difference.
+# fourth digit: only numbers show it, not what the model writes. Other mistakes, in reading code:
+# **trusting a shape**; **trusting a loss that falls** (models with the first nine suspects above
+# can be trained); **trusting a comment**; taking a difference for a mistake (halves instead of
+# interleaved), or a mistake for a difference.
 #
 # ## What you have built
 #

@@ -185,9 +185,10 @@ print(*(f"{name}: {number:.2f} bits per character" for name, number in cost.item
 #
 # Before there were neural networks, language models were tables of counts, and they are the
 # baseline still: a network that does not beat them has learned nothing worth its price. With pairs,
-# $p(w \mid v)$ is the share of $w$ among the tokens that followed $v$. But a new text always has some
-# pairs that have never been counted, and a share of 0 would call it impossible. So **absolute discounting** takes the same $D$ from each count, and gives
-# what it has taken to a simpler distribution:
+# $p(w \mid v)$ is the share of $w$ among the tokens that followed $v$. But a new text always has
+# some pairs that have never been counted, and a share of 0 would call it impossible. So **absolute
+# discounting** takes the same $D$ from each count, and gives what it has taken to a simpler
+# distribution:
 #
 # $$p(w \mid v) = \frac{\max(c(v, w) - D, 0) + D \cdot n(v)\, p_1(w)}{c(v)}$$
 #
