@@ -54,6 +54,9 @@ that a later round met better checks.
   each by two authors, who were shown the chapter without its results. Its verdicts, too, were put
   into classes by whoever wrote the checks. (In seven answers of one author a part was made a
   module, as chapter 10 has it, before they were judged.)
+- Round 15 was about the three tasks of assignment 6 that have a check, five wrong answers and two
+  right ones to each by two authors, who were shown the tasks as students get them. Its verdicts, too,
+  were put into classes by whoever wrote the checks.
 
 In rounds 3 and 5 mistakes were asked for that a check is likely to miss: right in ordinary cases,
 or not the first that comes to mind. The same was asked of every third mistake in round 8 and of
@@ -62,7 +65,7 @@ round 8 and to one in round 9 had been given only half of the text, and these an
 aside. In four answers of round 8 the call of `self_attention`, which the text should have
 described, was corrected before they were judged.)
 
-In rounds 8 to 14, {named} of {late} wrong answers ({share:.0%}) were named and {leads} led there;
+In rounds 8 to 15, {named} of {late} wrong answers ({share:.0%}) were named and {leads} led there;
 {misleads} misled, {nothing} were of no help, and {accepted} were accepted. The sums below include
 round 5, whose mistakes were chosen to be missed.
 

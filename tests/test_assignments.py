@@ -4,11 +4,12 @@ import re
 import sys
 from collections import defaultdict
 from dataclasses import asdict, replace
-from itertools import zip_longest
+from itertools import product, zip_longest
 from pathlib import Path
 
 import nbformat
 import pytest
+import torch
 
 from transformer_lib.course.checks import EXERCISES, diagnosis
 from transformer_lib.course.misconceptions.bank import wrong_answers
@@ -64,8 +65,8 @@ def test_no_graded_task_is_an_exercise_of_a_chapter():
     assert not tasks & chapters
 
 
-def test_there_are_five():
-    assert len(MASTERS) == 5
+def test_there_are_six():
+    assert len(MASTERS) == 6
     assert {p.stem for p in (ASSIGNMENTS / "text").glob("*.py")} == {p.parent.name for p in MASTERS}
 
 
@@ -303,3 +304,27 @@ def test_a_student_s_own_cells_below_all_tests_keep_what_they_showed():
     assert not above.outputs  # it is run: tests may need it
     assert [output.text for output in below.outputs] == ["my curves"]
     assert as_handed_in([read_cell(c) for c in notebook.cells], keeps_outputs=False) == set()
+
+
+def test_what_is_taken_of_a_draft_has_the_large_models_distribution():
+    """Summed over all drafts of two tokens, accepted or not, with the solution of assignment 6."""
+    master = load_master(next(path for path in MASTERS if path.stem == "language_model"))
+    names = {"torch": torch}
+    exec(next(cell.source for cell in master.cells if cell.grade_id == "accept_draft"), names)
+    p_draft, p_model = torch.rand(2, 4).softmax(dim=-1), (3 * torch.rand(3, 4)).softmax(dim=-1)
+    written = torch.zeros(4, 4)  # the probability of each two first tokens
+    for first, second in product(range(4), repeat=2):
+        drafted = torch.tensor([first, second])
+        accepted_with = (p_model[:2] / p_draft).clamp(max=1.0)[range(2), drafted]
+        for taken in product((True, False), repeat=2):
+            chosen = torch.where(torch.tensor(taken), accepted_with, 1 - accepted_with)
+            chance = p_draft[range(2), drafted].prod() * chosen.prod()
+            uniform = torch.where(torch.tensor(taken), accepted_with - 1e-4, accepted_with + 1e-4)
+            number, following = names["accept_draft"](drafted, p_draft, p_model, uniform)
+            if number == 0:  # what comes after a second draw is the large model's own
+                written += chance * following[:, None] * p_model[1]
+            elif number == 1:
+                written[first] += chance * following
+            else:
+                written[first, second] += chance
+    torch.testing.assert_close(written, p_model[0][:, None] * p_model[1])

@@ -10,6 +10,11 @@ import torch
 from torch import nn
 
 from transformer_lib.course.assembled import LanguageModel
+from transformer_lib.course.checks.topics.assigned_6 import (
+    adapt_each,
+    overlapping_blocks,
+    rolling_attention,
+)
 from transformer_lib.course.checks.topics.language_models import (
     LoRA,
     answer_labels,
@@ -185,3 +190,50 @@ def test_the_trained_model_knows_both_languages():
     ):
         assert nats(right) < 3.5
         assert nats(right) < nats(wrong) - 1
+
+
+@pytest.mark.parametrize(("length", "stride"), [(6, 6), (6, 4), (7, 3), (5, 1), (40, 30)])
+@pytest.mark.parametrize("tokens", [2, 7, 30, 31, 40, 41])
+def test_each_label_counts_once_after_as_much_context_as_the_rows_allow(tokens, length, stride):
+    text = torch.arange(1, tokens + 1)
+    inputs, labels = overlapping_blocks(text, length, stride)
+    assert torch.equal(labels[labels != PAD], text[1:])
+    assert (labels[-1] != PAD).any(), "a row for nothing"
+    starts = torch.arange(len(inputs))[:, None] * stride
+    read = starts + torch.arange(length)
+    expected = torch.where(read < tokens - 1, read + 1, PAD)
+    assert torch.equal(inputs, expected)
+    counted = labels != PAD
+    assert torch.equal(labels[counted], inputs[counted] + 1)
+    context = (counted * torch.arange(length))[1:]
+    assert (context[counted[1:]] >= length - stride).all()
+
+
+def test_overlapping_rows_are_torchs_windows():
+    text = torch.randint(4, 90, (25,))
+    inputs, labels = overlapping_blocks(text, 6, 3)
+    assert torch.equal(inputs, text[:-1].unfold(0, 6, 3))
+    assert torch.equal(labels[1:, 3:], text[1:].unfold(0, 6, 3)[1:, 3:])
+
+
+def test_an_adapter_for_each_row_is_the_matrix_with_its_change_added():
+    down, up, weight = torch.randn(3, 2, 6), torch.randn(3, 5, 2), torch.randn(5, 6)
+    merged = torch.cat([weight + 0.5 * up @ down, weight[None]])  # the last one has no change
+    x, adapter = torch.randn(5, 7, 6), torch.tensor([2, -1, 0, 2, 1])
+    expected = torch.stack([nn.functional.linear(x[n], merged[a]) for n, a in enumerate(adapter)])
+    torch.testing.assert_close(adapt_each(x, weight, down, up, adapter, 0.5), expected)
+
+
+@pytest.mark.parametrize("window", [1, 2, 4, 20])
+@pytest.mark.parametrize("sizes", [[11], [1] * 11, [4, 1, 6], [2, 9]])
+def test_a_rolling_cache_gives_torchs_attention_in_a_band(window, sizes):
+    query, key, value = torch.randn(3, 2, 3, 11, 4)
+    place = torch.arange(11)
+    band = (place <= place[:, None]) & (place > place[:, None] - window)
+    whole = nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=band)
+    found, kept = [], (key[:, :, :0], value[:, :, :0])
+    for piece in zip(*(x.split(sizes, dim=2) for x in (query, key, value)), strict=True):
+        output, *kept = rolling_attention(*piece, *kept, window)
+        assert kept[0].size(2) == kept[1].size(2) <= window - 1
+        found.append(output)
+    torch.testing.assert_close(torch.cat(found, dim=2), whole)

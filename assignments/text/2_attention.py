@@ -37,7 +37,8 @@
 # `check(…)` tries your function on new numbers each time and tells you what is wrong, if anything
 # is. Where there is no `check`, the visible test looks at a few things only, so add tests of your
 # own. The grader runs the same tests and more. A `check` gives points for the share of its
-# properties that hold; a test without `check` gives all of its points or none.
+# properties that hold, and none if shape, type or the ordinary values are wrong or a hidden test
+# fails; a test without `check` gives all of its points or none.
 #
 # The grader also runs the cells again that are graded by hand: without a network, for 30 seconds
 # each, and with no more of `transformer_lib` than what the cell at the top imports from.

@@ -43,7 +43,8 @@
 # **How it works.** Write your code where it says `# your code`. Then run the cell below it:
 # `check(…)` tries your function on new numbers each time and tells you what is wrong, if anything
 # is. The grader does the same and tries a few more things. A `check` gives points for the share of
-# its properties that hold; other tests give all of their points or none, except for task 7.
+# its properties that hold, and none if shape, type or the ordinary values are wrong or a hidden
+# test fails; other tests give all of their points or none, except for task 7.
 #
 # - A task that builds on an earlier one is graded with a correct answer to the earlier one, so a
 #   mistake costs you points only once. For this to work, use your earlier functions exactly as

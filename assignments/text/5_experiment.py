@@ -52,10 +52,11 @@
 #
 # **How it works.** Tasks 1 to 3 are functions, as in the other assignments: write your code where
 # it says `# your code`. In tasks 1 and 2 `check(…)` tells you what is wrong, and gives points for
-# the share of its properties that hold; there you may not call ready-made scores or significance
-# tests, such as sacreBLEU's; the grader notes any such call. Task 3 has no `check`, and all of its
-# points or none. Tasks 4 to 6 are graded by hand. They are not run again: what you see when you
-# hand in is what is graded.
+# the share of its properties that hold (none if shape, type or the ordinary values are wrong or a
+# hidden test fails); there you may not call ready-made scores or significance tests, such as
+# sacreBLEU's; the grader notes any such call. Task 3 has no `check`, and all of its points or none.
+# Tasks 4 to 6 are graded by hand. They are not run again: what you see when you hand in is what is
+# graded.
 #
 # **Without a GPU** you use the bundled corpus and a few minutes for each model; that is enough for
 # a real result. **With a GPU**, take WMT14 and more time: write `wmt14_base_fast` and `wmt14_rnn`

@@ -155,7 +155,7 @@ check(length_penalty, seed=1)
 Markdown(timetable())
 
 # %% [markdown]
-# The five assignments, after chapters 4, 7, 9, 12 and 15, come on top of this and take about 18
+# The six assignments, after chapters 4, 7, 9, 12, 15 and 17, come on top of this and take about 22
 # hours in all. At four hours per week the course fills a semester. A plan for eight weeks: chapters
 # 1–2, 3–4, 5–6, 7–8, 9–10, 11–12, 13–14, 15–17. A long weekend is enough for chapters 1, 5, 7, 10
 # and 11; the course provides what they use from the others. What instructors need is in

@@ -948,6 +948,8 @@ for mask_rows in zip(*(as_text(mask).splitlines() for mask in seen.values())):
 # 5. With equal work an encoder and a decoder translated better than a decoder alone, after short
 #    trainings from pairs. What speaks for the decoder is all the text without pairs.
 #
+# Now you can do **assignment 6**, on measuring language models and on serving them.
+#
 # **In the paper:** there is no language model, but the decoder is one, given a source. **Read on:**
 # [Radford et al.
 # 2019](https://cdn.openai.com/better-language-models/language_models_are_unsupervised_multitask_learners.pdf)
