@@ -433,10 +433,10 @@ for way, setting in (("temperature", 0.3), ("temperature", 1.0), ("nucleus", 0.2
 # repeats itself more looks better. At 0.91 the temperature has a quality of 0.63, and the nucleus
 # one of 0.67.
 #
-# The quality is high for sentences that are known by heart, and for a model that says the same
-# thing again and again: among my 200 sentences at T = 0.3, one occurs 22 times. It is also high
-# where each triple fits and the whole does not: six of the seven triples of *Tom is a type.* occur
-# in the training text, and it says nothing.
+# The quality is high for sentences that were memorized, and for a model that says the same thing
+# again and again: among my 200 sentences at T = 0.3, one occurs 22 times. It is also high where
+# each triple fits and the whole does not: six of the seven triples of *Tom is a type.* occur in the
+# training text, and it says nothing.
 
 # %% [markdown] question="q_report"
 # ## 6 · Review a report (5 points, graded by hand)
@@ -487,8 +487,8 @@ for name, (perplexity, characters) in PIECES.items():
 # log₂(21.9) = 4.45 bits for 2.9 characters, 1.54 per character; my B has 79, so 6.30 bits for 4.7
 # characters, 1.34. Per character B is ahead. I would report bits per character.
 #
-# 2. Posts in a forum quote each other and repeat themselves, so a held-out post may stand in the
-# training text, whole or in part. I would hold out whole threads, or all posts after a date, and
+# 2. Posts in a forum quote each other and repeat themselves, so the training text may contain a
+# held-out post, whole or in part. I would hold out whole threads, or all posts after a date, and
 # count n-grams that both sides have in common.
 #
 # 3. 64 pieces are 186 characters for A and 301 for B. So A has less context, and begins anew more

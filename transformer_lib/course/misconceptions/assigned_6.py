@@ -289,8 +289,8 @@ def all_together(x, weight, down, up, adapter, scale):
     hint="With rank one you are right. Does your reshape exchange rows and columns?",
 )
 def reshaped(x, weight, down, up, adapter, scale):
-    mixed = (matrices.reshape(len(matrices), -1, matrices.size(1)).mT for matrices in (down, up))
-    return _adapted(x, weight, *mixed, adapter, scale)
+    down, up = (part.reshape(len(part), -1, part.size(1)).mT for part in (down, up))
+    return _adapted(x, weight, down, up, adapter, scale)
 
 
 @misconception(
