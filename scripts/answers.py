@@ -55,8 +55,8 @@ that a later round met better checks.
   into classes by whoever wrote the checks. (In seven answers of one author a part was made a
   module, as chapter 10 has it, before they were judged.)
 - Round 15 was about the three tasks of assignment 6 that have a check, five wrong answers and two
-  right ones to each by two authors, who were shown the tasks as students get them. Its verdicts,
-  too, were put into classes by whoever wrote the checks.
+  right ones to each by each of two authors, who were shown the tasks as students get them. Its
+  verdicts, too, were put into classes by whoever wrote the checks.
 
 In rounds 3 and 5 mistakes were asked for that a check is likely to miss: right in ordinary cases,
 or not the first that comes to mind. The same was asked of every third mistake in round 8 and of

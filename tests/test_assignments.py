@@ -312,7 +312,7 @@ def test_what_is_taken_of_a_draft_has_the_large_models_distribution():
     names = {"torch": torch}
     exec(next(cell.source for cell in master.cells if cell.grade_id == "accept_draft"), names)
     p_draft, p_model = torch.rand(2, 4).softmax(dim=-1), (3 * torch.rand(3, 4)).softmax(dim=-1)
-    written = torch.zeros(4, 4)  # the probability of each two first tokens
+    written = torch.zeros(4, 4)  # the probability of each pair of first tokens
     for first, second in product(range(4), repeat=2):
         drafted = torch.tensor([first, second])
         accepted_with = (p_model[:2] / p_draft).clamp(max=1.0)[range(2), drafted]

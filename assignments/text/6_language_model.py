@@ -21,8 +21,8 @@
 # For courses on language models: what a decoder-only model needs when it is evaluated and when it
 # is in service. You evaluate a model fairly on a long text, serve many fine-tuned models at once,
 # read an endless text with a cache that does not grow, and use a small model to speed up a large
-# one. Then you ask which way of sampling is better, and review a report. You need chapters 7, 12
-# and 17. Allow about four hours.
+# one. Then you ask which way of sampling is better, and review a report. You need chapters 7, 12,
+# 13 and 17. Allow about four hours.
 #
 # | task | what | points |
 # |---|---|---|
@@ -80,7 +80,7 @@ NUMBER
 #
 # Write `overlapping_blocks(tokens, length, stride)`. The text `tokens`, (tokens,), holds at least
 # two tokens, none of which is `PAD`, and 1 ≤ `stride` ≤ `length`. It returns `inputs` and `labels`,
-# both (rows, length) and of the type of `tokens`:
+# both (rows, length) and of type `torch.long`, as `tokens` is:
 #
 # - Row r reads the tokens from position r · `stride` on, and the label of a token is the token that
 #   follows it in the text. The last token of the text is only a label.
@@ -94,7 +94,7 @@ def overlapping_blocks(tokens, length, stride):
     ### BEGIN SOLUTION
     num_labels = len(tokens) - 1
     rows = 1 + max(0, math.ceil((num_labels - length) / stride))
-    inputs, labels = torch.full((2, rows, length), PAD)
+    inputs, labels = tokens.new_full((2, rows, length), PAD)
     for row in range(rows):
         read = tokens[row * stride :][: length + 1]
         known = length - stride if row > 0 else 0
@@ -149,8 +149,8 @@ from transformer_lib.instructor.grading.values import expect
 
 linear = torch.nn.functional.linear
 down, up, weight = torch.randn(3, 2, 6), torch.randn(3, 5, 2), torch.randn(5, 6)
-merged = weight + 0.5 * up @ down
-x, adapter = torch.randn(4, 7, 6), torch.tensor([2, 1, 0, 2])
+merged = torch.cat([weight + 0.5 * up @ down, weight[None]])  # the last one: no change
+x, adapter = torch.randn(4, 7, 6), torch.tensor([2, -1, 0, 2])
 expected = torch.stack([linear(x[n], merged[a]) for n, a in enumerate(adapter)])
 got = adapt_each(x, weight, down, up, adapter, 0.5)
 expect(got, expected, "not what each row's merged matrix gives", atol=1e-4)
@@ -205,7 +205,7 @@ band = (place <= place[:, None]) & (place > place[:, None] - 4)
 whole = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=band)
 says = "in pieces, not what PyTorch's attention gives under the mask of this window"
 kept = key[:, :, :0], value[:, :, :0]
-for start, end in ((0, 3), (3, 4), (4, 5), (5, 6)):
+for start, end in ((0, 2), (2, 3), (3, 6)):
     found = rolling_attention(*(x[:, :, start:end] for x in (query, key, value)), *kept, 4)
     kept = key[:, :, max(0, end - 3) : end], value[:, :, max(0, end - 3) : end]
     expect(found, (whole[:, :, start:end], *kept), says, atol=1e-4)
@@ -253,18 +253,19 @@ def accept_draft(drafted, p_draft, p_model, uniform):
 # %% test="test_accept_draft" points=6
 def test_accept_draft():
     p_draft = torch.full((2, 4), 0.25)
-    p_model = torch.tensor([[0.5, 0.5, 0.0, 0.0], [0.7, 0.1, 0.1, 0.1], [0.1, 0.2, 0.3, 0.4]])
+    p_model = torch.tensor([[0.6, 0.4, 0.0, 0.0], [0.7, 0.1, 0.1, 0.1], [0.1, 0.2, 0.3, 0.4]])
     drafted, uniform = torch.tensor([0, 3]), torch.tensor([0.9, 0.1])
     found = accept_draft(drafted, p_draft, p_model, uniform)
     assert found is not None, "not attempted yet, or a return is missing"
     accepted, following = found
     assert type(accepted) is int, "how many are accepted: an int, not a tensor"
-    assert accepted == 2, "0.9 < 2 and 0.1 < 0.4: both are accepted"
+    assert accepted == 2, "0.9 < 2.4 and 0.1 < 0.4: both are accepted"
     says = "after a draft that is accepted in full: the large model's last distribution"
     assert torch.equal(following, p_model[2]), says
     accepted, following = accept_draft(torch.tensor([2, 0]), p_draft, p_model, uniform)
     assert accepted == 0, "the large model never says token 2"
-    assert torch.allclose(following, p_model[0]), "max(0, p − q) is 0.25, 0.25, 0, 0: divide by the sum"
+    says = "max(0, p − q) is 0.35, 0.15, 0, 0: divide by the sum"
+    assert torch.allclose(following, torch.tensor([0.7, 0.3, 0.0, 0.0])), says
 
 
 verdict = run_test(test_accept_draft)
@@ -312,8 +313,9 @@ expect(got, (0, never[0]), "a token of probability 0 is never accepted")
 # and after each sentence, and compute
 #
 # - the *diversity*: the number of different triples, divided by the number of all triples;
-# - the *quality*: the share of these triples that also occur in the training sentences, each of
-#   which has `EOS` before and after it here, too. (`tokenizer.encode` adds none.)
+# - the *quality*: the share of all triples, repeated ones included, that also occur in the training
+#   sentences, each of which has `EOS` before and after it here, too. (`tokenizer.encode` adds
+#   none.)
 #
 # Repeat this with three seeds, the first of which is your `NUMBER`. For each setting, print the
 # mean and the standard deviation of both measures over the seeds. Print three of the sentences
@@ -330,8 +332,8 @@ expect(got, (0, never[0]), "a token of probability 0 is never accepted")
 #   linear interpolation.)
 # - Somebody compares T = 0.5 with p = 0.9 and finds the temperature far ahead in quality. What is
 #   wrong with that?
-# - When is this measure of quality high although the text is poor, or is not the model's own? Name
-#   two cases, one of them with an example from your printed sentences.
+# - In which cases is this measure of quality high although the text is poor, or not the model's
+#   own? Name two, one of them with an example from your printed sentences.
 #
 # ### BEGIN MARK SCHEME
 # | points | for |
@@ -398,25 +400,25 @@ ways = {
 }
 series = {}
 for way, settings in ways.items():
-    of_all = [
-        [diversity_and_quality(write(each, seed, SENTENCES)) for seed in (NUMBER, 1, 2)]
-        for each in settings.values()
-    ]
-    means = torch.tensor(of_all).mean(dim=1)
-    spreads = torch.tensor(of_all).std(dim=1)
-    for setting, (d, q), (d_spread, q_spread) in zip(settings, means, spreads):
+    series[way] = [], []
+    for setting, probabilities in settings.items():
+        of_seeds = [write(probabilities, seed, SENTENCES) for seed in (NUMBER, 1, 2)]
+        measures = torch.tensor([diversity_and_quality(rows) for rows in of_seeds])
+        d, q = measures.mean(dim=0).tolist()
+        d_spread, q_spread = measures.std(dim=0).tolist()
         print(
             f"{way:12} {setting:4}: diversity {d:.2f} ± {d_spread:.2f}, "
             f"quality {q:.2f} ± {q_spread:.2f}"
         )
-    series[way] = means[:, 0].tolist(), means[:, 1].tolist()
+        if (way, setting) in (("temperature", 0.3), ("temperature", 1.0), ("nucleus", 0.2)):
+            print(*(f"    {text}" for text in tokenizer.decode(of_seeds[0][:3])), sep="\n")
+        series[way][0].append(d)
+        series[way][1].append(q)
+    assert series[way][1][0] > series[way][1][-1], "the least random setting should have the most known triples"
 show(
     lines(series, ("diversity", "quality")),
     "Quality against diversity: both lines fall as diversity grows.",
 )
-for way, setting in (("temperature", 0.3), ("temperature", 1.0), ("nucleus", 0.2)):
-    for row in write(ways[way][setting], NUMBER, 3):
-        print(f"{way} {setting}: {tokenizer.decode([row])[0]}")
 ### END SOLUTION
 
 # %% [markdown] manual="sampling_words" points=4
@@ -469,16 +471,16 @@ for name, (perplexity, characters) in PIECES.items():
 #
 # For each of the five, write two or three sentences: why does the conclusion not follow, and what
 # would you measure or change instead? Where the numbers allow, compute: for 1, the bits per
-# character of each model; for 4, the standard error of the difference, as if the answers to the 500
-# questions were independent.
+# character of each model; for 4, the standard error of the difference, as if each model had answered
+# 500 questions of its own.
 #
 # ### BEGIN MARK SCHEME
 # | points | for |
 # |---|---|
 # | 1 | 1: ½ log₂(perplexity) / characters per piece: {{ f"{math.log2(18.0 + NUMBER % 50 / 10) / 2.9:.2f}" }} bits per character for A and {{ f"{math.log2(60.0 + NUMBER % 30) / 4.7:.2f}" }} for B (± 0.02); ½ per character B is ahead, so perplexities of different pieces cannot be compared (2 and 3 say why even that is not certain) |
 # | 1 | 2: ½ posts quote and repeat each other (also right: the settings were chosen with these posts); ½ split by thread or by time, or remove what is (nearly) the same |
-# | 1 | 3: ½ one of: 64 pieces are 186 characters for A and 301 for B; no context at the start of each row; ½ rows that overlap, with about as many characters of context |
-# | 1 | 4: ½ a standard error of about 0.03, or 15 questions (less if paired), beside a difference of 0.008, or 4; ½ one of: several seeds, a rate tuned for each (LoRA usually needs a higher one), a paired test |
+# | 1 | 3: ½ one of: 64 pieces are 186 characters for A and 301 for B; A begins without context more often, per character; ½ rows that overlap, with about as many characters of context |
+# | 1 | 4: ½ a standard error of about 0.03, or 15 questions (less if paired, also right with a formula), beside a difference of 0.008, or 4; ½ one of: several seeds, a rate tuned for each (LoRA usually needs a higher one), a paired test |
 # | 1 | 5: ½ another temperature is another diversity: compare at equal diversity; ½ a known triple is no proof of good writing: ask people, or use another measure |
 # ### END MARK SCHEME
 

@@ -14,8 +14,8 @@ def _rows(tokens, length, stride, rows=None, known=None, fill=PAD, every=False):
     num_labels = len(tokens) - 1
     rows = 1 + max(0, math.ceil((num_labels - length) / stride)) if rows is None else rows
     known = length - stride if known is None else known
-    inputs = torch.full((rows, length), PAD)
-    labels = torch.full((rows, length), fill)
+    inputs = tokens.new_full((rows, length), PAD)
+    labels = tokens.new_full((rows, length), fill)
     for row in range(rows):
         read = tokens[row * stride :][: length + 1]
         first = known if row > 0 and not every else 0
@@ -29,7 +29,7 @@ def _rows(tokens, length, stride, rows=None, known=None, fill=PAD, every=False):
     "overlapping_blocks",
     title="labels of the overlap are counted again",
     source="a common shortcut: perplexity of overlapping rows, averaged",
-    effect="Most labels count several times, once with hardly any context.",
+    effect="Labels of the overlap count again in later rows, where less comes before them.",
     hint="In your rows some labels occur more than once. Which row should count them?",
 )
 def counted_again(tokens, length, stride):
@@ -39,7 +39,7 @@ def counted_again(tokens, length, stride):
 @misconception(
     "M924",
     "overlapping_blocks",
-    title="as many labels are left out as the stride has",
+    title="the first `stride` labels of a row are left out, not those of the overlap",
     source="a plausible slip: stride for length − stride",
     effect="Labels are lost or counted twice, unless the stride is half the length.",
     hint="How many labels does a row have in common with the row before it?",
@@ -63,9 +63,9 @@ def end_lost(tokens, length, stride):
 @misconception(
     "M926",
     "overlapping_blocks",
-    title="a row for each stride, whether it brings a label or not",
-    source="common: range(0, len(tokens), stride)",
-    effect="The last rows hold nothing that counts; a few of them are computed for nothing.",
+    title="a row for each stride, even without a new label",
+    source="common: range(0, len(tokens) − 1, stride)",
+    effect="The last rows have no label that counts: the model computes them for nothing.",
     hint="Does your last row have a label that no earlier row has had?",
 )
 def rows_for_nothing(tokens, length, stride):
@@ -90,7 +90,7 @@ def context_hidden(tokens, length, stride):
     "overlapping_blocks",
     title="labels are the inputs themselves",
     source="a habit from models that shift inside",
-    effect="The loss of a model that repeats what it reads.",
+    effect="The loss measures how well the model repeats what it reads, not what it predicts.",
     hint="Your label of a token is that token. What is the model to predict?",
 )
 def not_shifted(tokens, length, stride):
@@ -103,7 +103,7 @@ def not_shifted(tokens, length, stride):
     "overlapping_blocks",
     title="the new labels of a row are its first ones",
     source="a plausible slip: the overlap is at the other end",
-    effect="Labels in the middle are counted early, with no context, and others twice.",
+    effect="Later rows count the overlap, with the least context; the last labels may never count.",
     hint="Which of a row's labels has the row before it had: its first or its last ones?",
 )
 def first_ones_count(tokens, length, stride):
@@ -117,7 +117,7 @@ def first_ones_count(tokens, length, stride):
     "overlapping_blocks",
     title="labels that do not count are −100",
     source="PyTorch's default of ignore_index",
-    effect="Where PAD is left out of the loss, −100 is no label at all, and an error.",
+    effect="A loss that leaves out PAD takes −100 for a label, which is an error.",
     hint="What stands where no label counts? It is to be `PAD`.",
 )
 def minus_hundred(tokens, length, stride):
@@ -129,7 +129,7 @@ def minus_hundred(tokens, length, stride):
     "overlapping_blocks",
     title="the last token of the text is an input as well",
     source="an answer in a trial of the checks: the text is padded first and cut afterward",
-    effect="Where the last row is not full, the model reads a token that it has nothing to say to.",
+    effect="Where the last row is not full, the model reads a token that nothing follows.",
     hint="Your labels are right. Is the last token of the text an input in your last row?",
 )
 def last_one_read(tokens, length, stride):
@@ -145,7 +145,7 @@ def last_one_read(tokens, length, stride):
     title="a label counts in the last row that has it",
     source="an answer in a trial of the checks: the row before is cut, not the one after",
     effect="Labels are judged with the least context that there is, not with the most.",
-    hint="Several rows have the same label. In which of them has the model read more before it?",
+    hint="Where two rows overlap, either could count a label. Which has read more before it?",
 )
 def last_row_counts(tokens, length, stride):
     inputs, labels = _rows(tokens, length, stride, every=True)
@@ -186,7 +186,7 @@ def _adapted(x, weight, down, up, adapter, scale, without=True):
     "adapt_each",
     title="−1 takes the last adapter",
     source="a plausible slip: in Python −1 is an index",
-    effect="Who has no adapter gets somebody else's.",
+    effect="A request without an adapter gets another customer's.",
     hint="You are right where all rows have an adapter. What is `down[-1]`?",
 )
 def last_for_none(x, weight, down, up, adapter, scale):
@@ -211,7 +211,7 @@ def zero_for_none(x, weight, down, up, adapter, scale):
     "adapt_each",
     title="the first row's adapter for all rows",
     source="a plausible slip: one adapter for the whole batch, as in training",
-    effect="Right for a batch of one only.",
+    effect="Right only if all rows ask for the same adapter.",
     hint="With one row you are right. Which adapter do your other rows use?",
 )
 def first_for_all(x, weight, down, up, adapter, scale):
@@ -249,7 +249,7 @@ def without_scale(x, weight, down, up, adapter, scale):
     title="scale divided by the rank",
     source="Hu et al. 2021 write α/r, and so does PEFT",
     effect="The change is too small, unless the rank is one.",
-    hint="With rank one you are right. The task has no α: what is `scale` multiplied with?",
+    hint="With rank one you are right. The task has no α: what is `scale` multiplied by?",
 )
 def over_the_rank(x, weight, down, up, adapter, scale):
     return _adapted(x, weight, down, up, adapter, scale / down.size(1))
@@ -264,7 +264,8 @@ def over_the_rank(x, weight, down, up, adapter, scale):
     hint="What does a row without an adapter give in yours? Where does `weight` come in?",
 )
 def change_alone(x, weight, down, up, adapter, scale):
-    return _adapted(x, 0 * weight, down, up, adapter, scale)
+    change = scale * x @ down[adapter].mT @ up[adapter].mT
+    return change * (adapter >= 0)[:, None, None]
 
 
 @misconception(
@@ -297,7 +298,7 @@ def reshaped(x, weight, down, up, adapter, scale):
     "M953",
     "adapt_each",
     title="adapter 0 counts as none",
-    source="an answer in a trial of the checks: > 0 for ≥ 0, twice",
+    source="two answers in a trial of the checks: > 0 for ≥ 0",
     effect="The first customer gets the model as it was.",
     hint="Rows with adapter 1 or 2 are right. Whose are the others?",
 )
@@ -310,14 +311,15 @@ def zero_is_none(x, weight, down, up, adapter, scale):
 
 
 def _rolled(
-    query, key, value, old_key, old_value, window, seen=None, kept=None, offset=None, scale=None
-):
-    """``seen``: how many keys; ``kept``: how many are kept; ``offset``: where the new ones begin"""
+    query, key, value, old_key, old_value, window, seen=None, ahead=0, kept=None, offset=None,
+    scale=None,
+):  # fmt: skip
+    """How many are seen, how many of them ahead, how many kept; where the new ones begin; √d_k."""
     keys, values = torch.cat([old_key, key], dim=2), torch.cat([old_value, value], dim=2)
     seen, kept = window if seen is None else seen, window - 1 if kept is None else kept
     place = torch.arange(keys.size(2))
     own = torch.arange(query.size(2))[:, None] + (old_key.size(2) if offset is None else offset)
-    mask = (place <= own) & (place > own - seen)
+    mask = (place <= own + ahead) & (place > own - seen)
     scores = query @ keys.mT / (math.sqrt(query.size(-1)) if scale is None else scale)
     weights = scores.masked_fill(~mask, -torch.inf).softmax(dim=-1)
     first = max(0, keys.size(2) - kept)
@@ -329,8 +331,8 @@ def _rolled(
     "rolling_attention",
     title="the window does not count the token itself",
     source="common: `window` tokens before, and oneself",
-    effect="Everybody sees one token too many; pieces of other sizes give other results.",
-    hint="How many keys does a token of yours see, itself included?",
+    effect="All but the first token of a piece can see one too many: other pieces, other results.",
+    hint="How many keys can the second of several new tokens see, itself included?",
 )
 def one_too_many(query, key, value, old_key, old_value, window):
     return _rolled(query, key, value, old_key, old_value, window, seen=window + 1)
@@ -353,8 +355,8 @@ def kept_too_many(query, key, value, old_key, old_value, window):
     "rolling_attention",
     title="everything is kept if the window is one",
     source="common: `x[-n:]` with n = 0 is all of x",
-    effect="Only with a window of one the cache grows after all.",
-    hint="Look at a window of one. What is `key[:, :, -0:]`?",
+    effect="With a window of one, and only then, the cache grows after all.",
+    hint="Look at a window of one. What does a slice that begins at `-n` give if n is 0?",
 )
 def minus_zero(query, key, value, old_key, old_value, window):
     output, keys, values = _rolled(query, key, value, old_key, old_value, window, kept=10**6)
@@ -366,7 +368,7 @@ def minus_zero(query, key, value, old_key, old_value, window):
     "rolling_attention",
     title="cut before looking",
     source="a plausible slip: the cache is cut first, then used",
-    effect="If several tokens come at once, the first of them miss keys that they may see.",
+    effect="Of several tokens at once, the first miss keys that they may see; with none left: NaN.",
     hint="With one new token you are right. Which keys does the first of several new tokens need?",
 )
 def cut_first(query, key, value, old_key, old_value, window):
@@ -377,7 +379,7 @@ def cut_first(query, key, value, old_key, old_value, window):
     place = torch.arange(keys.size(2))
     scores = query @ keys.mT / math.sqrt(query.size(-1))
     blocked = (place > own) | (place <= own - window)
-    weights = scores.masked_fill(blocked, torch.finfo(scores.dtype).min).softmax(dim=-1)
+    weights = scores.masked_fill(blocked, -torch.inf).softmax(dim=-1)
     left = max(0, keys.size(2) - (window - 1))
     return weights @ values, keys[:, :, left:], values[:, :, left:]
 
@@ -397,19 +399,13 @@ def no_window_inside(query, key, value, old_key, old_value, window):
 @misconception(
     "M944",
     "rolling_attention",
-    title="the new tokens see each other's future",
+    title="new tokens see those that come after them",
     source="a plausible slip: a window to both sides",
     effect="A piece with several tokens knows what comes.",
     hint="With one new token you are right. Does a token see those after it in its piece?",
 )
 def sees_the_future(query, key, value, old_key, old_value, window):
-    keys, values = torch.cat([old_key, key], dim=2), torch.cat([old_value, value], dim=2)
-    place = torch.arange(keys.size(2))
-    mask = place > place[old_key.size(2) :, None] - window
-    scores = query @ keys.mT / math.sqrt(query.size(-1))
-    weights = scores.masked_fill(~mask, -torch.inf).softmax(dim=-1)
-    first = max(0, keys.size(2) - (window - 1))
-    return weights @ values, keys[:, :, first:], values[:, :, first:]
+    return _rolled(query, key, value, old_key, old_value, window, ahead=10**6)
 
 
 @misconception(
@@ -455,7 +451,7 @@ def oldest_kept(query, key, value, old_key, old_value, window):
     "rolling_attention",
     title="only the new ones are kept",
     source="a plausible slip: the cache is replaced, not extended",
-    effect="With one token at a time everybody sees two tokens at most.",
+    effect="With one at a time a token sees two at most, itself and the one before.",
     hint="Your output is right. Do the tokens to keep include old ones?",
 )
 def new_ones_kept(query, key, value, old_key, old_value, window):
@@ -467,7 +463,7 @@ def new_ones_kept(query, key, value, old_key, old_value, window):
 @misconception(
     "M954",
     "rolling_attention",
-    title="the band for a full cache",
+    title="masked as if the cache were full",
     source="an answer in a trial of the checks: triu and tril from the first column",
     effect="Near the beginning of the text tokens see what comes after them.",
     hint="With a full cache you are right. Which column is a new token's own if fewer were kept?",
@@ -479,19 +475,20 @@ def band_for_a_full_cache(query, key, value, old_key, old_value, window):
 @misconception(
     "M955",
     "rolling_attention",
-    title="an old one goes for each new one",
+    title="each new token pushes an old one out, full cache or not",
     source="an answer in a trial of the checks: a cache that is always full",
-    effect="Near the beginning too little is kept, and too much after many new tokens.",
+    effect="Near the beginning of the text too little is kept.",
     hint="With a full cache you are right. How many are to be kept if it was not full before?",
 )
 def one_out_for_one_in(query, key, value, old_key, old_value, window):
     output, *_ = _rolled(query, key, value, old_key, old_value, window)
     new = key.size(2)
     keys, values = (
-        torch.cat([old[:, :, new:], fresh], dim=2)[:, :, : None if window > 1 else 0]
+        torch.cat([old[:, :, new:], fresh], dim=2)
         for old, fresh in ((old_key, key), (old_value, value))
     )
-    return output, keys, values
+    first = max(0, keys.size(2) - (window - 1))
+    return output, keys[:, :, first:], values[:, :, first:]
 
 
 @misconception(
@@ -500,7 +497,7 @@ def one_out_for_one_in(query, key, value, old_key, old_value, window):
     title="always window − 1 places, zeros in front",
     source="an answer in a trial of the checks: a cache of a fixed size, as in JAX",
     effect="The next call takes the zeros for tokens, and shares its attention with them.",
-    hint="Near the beginning you keep more than there is. How does the next call tell?",
+    hint="Near the beginning you keep more than there is. How is the next call to tell?",
 )
 def zeros_in_front(query, key, value, old_key, old_value, window):
     output, *kept = _rolled(query, key, value, old_key, old_value, window)

@@ -18,7 +18,7 @@ def _overlapping_cases(random: torch.Generator) -> dict[str, Case]:
     return {
         "values": Case(text(18), 6, 4),
         "the last row is not full": Case(text(17), 6, 3),
-        "one label more than rows can hold": Case(text(12), 6, 4),
+        "one label more than two rows hold": Case(text(12), 6, 4),
         "no overlap": Case(text(13), 4, 4),
         "one token farther each time": Case(text(9), 4, 1),
         "one row": Case(text(8), 7, 2),
@@ -35,7 +35,7 @@ def overlapping_blocks(
     """Rows that begin ``stride`` tokens apart; each label counts in the first row that has it."""
     num_labels = len(tokens) - 1
     rows = 1 + max(0, math.ceil((num_labels - length) / stride))
-    inputs, labels = torch.full((2, rows, length), PAD)
+    inputs, labels = tokens.new_full((2, rows, length), PAD)
     for row in range(rows):
         read = tokens[row * stride :][: length + 1]
         known = length - stride if row > 0 else 0
@@ -89,11 +89,12 @@ def _rolling_cases(random: torch.Generator) -> dict[str, Case]:
         return *(scale * torch.randn(shape, generator=random) for shape in shapes), window
 
     return {
-        "values": Case(*arguments(3, 2, 4), gradient=True),
+        "values": Case(*arguments(3, 2, 4)),
         "one new token": Case(*arguments(3, 1, 4)),
         "nothing kept yet": Case(*arguments(0, 5, 3)),
+        "the first tokens of a text": Case(*arguments(0, 2, 5)),
         "fewer tokens than the window": Case(*arguments(1, 2, 6)),
-        "the window is just full": Case(*arguments(2, 2, 5)),
+        "the cache is just full": Case(*arguments(2, 2, 5)),
         "more new tokens than the window": Case(*arguments(2, 6, 3)),
         "a window of one": Case(*arguments(0, 3, 1)),
         "a window of two": Case(*arguments(1, 2, 2)),
