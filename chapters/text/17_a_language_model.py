@@ -782,10 +782,10 @@ mean_and_spread(pd.concat([before, varied]))
 
 # %% [markdown]
 # Mostly it is the table. If it learns as well, LoRA reaches 17.7, three quarters of the way from
-# 7.9 to the 21.1 of full fine-tuning. But then 41% of the parameters learn, and not 6%. The vector
-# of `<s>` alone makes no difference, and twice the rate gives a point or so. A higher rank helps,
-# too: 13.4. But rank is not all that is missing, for the matrices themselves, which no rank limits,
-# end near that, at 11.9 (the rate of neither was tuned).
+# 7.9 to the 21.1 of full fine-tuning. But then 41% of the parameters learn. The vector of `<s>`
+# alone makes no difference, and twice the rate gives a point or so. A higher rank helps, too: 13.4.
+# But rank is not all that is missing, for the matrices themselves, which no rank limits, end near
+# that, at 11.9 (the rate of neither was tuned).
 #
 # In that paper large models learn tasks for which they have nearly everything they need. Ours has
 # never seen a translation. Which word answers which is knowledge about single words, and that may

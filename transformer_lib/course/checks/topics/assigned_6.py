@@ -13,10 +13,12 @@ from transformer_lib.vocabulary import PAD
 
 def _overlapping_cases(random: torch.Generator) -> dict[str, Case]:
     def text(length: int) -> Tensor:
-        return torch.randint(4, 100, (length,), generator=random)
+        return 4 + torch.randperm(96, generator=random)[:length]
 
+    with_a_word_again = text(18)
+    with_a_word_again[5] = with_a_word_again[2]
     return {
-        "values": Case(text(18), 6, 4),
+        "values": Case(with_a_word_again, 6, 4),
         "the last row is not full": Case(text(17), 6, 3),
         "one label more than two rows hold": Case(text(12), 6, 4),
         "no overlap": Case(text(13), 4, 4),
