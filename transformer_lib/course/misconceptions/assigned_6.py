@@ -375,13 +375,8 @@ def cut_first(query, key, value, old_key, old_value, window):
     keys, values = torch.cat([old_key, key], dim=2), torch.cat([old_value, value], dim=2)
     first = max(0, keys.size(2) - window)
     keys, values = keys[:, :, first:], values[:, :, first:]
-    own = torch.arange(query.size(2))[:, None] + keys.size(2) - query.size(2)
-    place = torch.arange(keys.size(2))
-    scores = query @ keys.mT / math.sqrt(query.size(-1))
-    blocked = (place > own) | (place <= own - window)
-    weights = scores.masked_fill(blocked, -torch.inf).softmax(dim=-1)
-    left = max(0, keys.size(2) - (window - 1))
-    return weights @ values, keys[:, :, left:], values[:, :, left:]
+    nothing, own = keys[:, :, :0], keys.size(2) - query.size(2)
+    return _rolled(query, keys, values, nothing, nothing, window, offset=own)
 
 
 @misconception(
