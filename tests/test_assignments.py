@@ -134,17 +134,22 @@ def test_a_wrong_answer_to_one_task_costs_no_other_task_a_point(judge, master, p
 @pytest.mark.long
 @pytest.mark.sandbox
 def test_known_mistakes_are_named_and_cost_points(judge, master):
-    """The first mistakes of all checked tasks are handed in together, then the second ones …"""
-    checked = {}
+    """The first mistakes of all checked tasks are handed in together, then the second ones …
+
+    Tasks without a check, one of which trains a model, are not answered.
+    """
+    checked, unchecked = {}, {}
     for task in master.tasks:
         tests = [master.cells[n] for n in task if master.cells[n].is_test]
-        for test in tests:
-            for name in re.findall(r"check\((\w+)\)", test.visible):
-                checked[test.grade_id] = master.answers_of(task)[0].grade_id, misled(name)
+        named = [(test, x) for test in tests for x in re.findall(r"check\((\w+)\)", test.visible)]
+        for test, name in named:
+            checked[test.grade_id] = master.answers_of(task)[0].grade_id, misled(name)
+        if not named:
+            unchecked |= {answer.grade_id: "" for answer in master.answers_of(task)}
     hand_ins = zip_longest(*(mistakes.items() for _, mistakes in checked.values()))
     for mistakes in hand_ins:
         made = {test: mistake for test, mistake in zip(checked, mistakes, strict=True) if mistake}
-        source = {checked[test][0]: code for test, (_, code) in made.items()}
+        source = unchecked | {checked[test][0]: code for test, (_, code) in made.items()}
         cells = [
             replace(cell, source=source.get(cell.grade_id, cell.source)) for cell in master.cells
         ]

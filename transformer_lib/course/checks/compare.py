@@ -1,6 +1,5 @@
 """Where two results differ first, said in words."""
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import permutations
@@ -10,7 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from transformer_lib.course.checks.patterns import Sizes, close, pattern
+from transformer_lib.course.checks.patterns import Sizes, pattern
+from transformer_lib.course.checks.same import (
+    as_float,
+    close,
+    is_tensor_for_number,
+    number_of,
+    same,
+)
 
 Aspect = Literal["shape", "dtype", "values"]
 ASPECTS: tuple[Aspect, ...] = ("shape", "dtype", "values")  # in the order of looking
@@ -37,15 +43,17 @@ def compare(
     tolerance: float,
     sizes: Sizes | None = None,
 ) -> Mismatch | None:
-    """What is different, or None.
+    """What is different, or None if the two are the :func:`same`.
 
     Args:
         names: of the results, if there are several.
         axes: of each result, the names of its axes.
-        tolerance: relative, and absolute for numbers below 1; ``NaN`` equals ``NaN``.
+        tolerance: as in :func:`same`.
         sizes: of the arguments' axes, by name; what the numbers say of themselves is said only if
             these are given.
     """
+    if same(expected, got, tolerance):
+        return None
     for kind in (dict, tuple | list, Tensor):
         if isinstance(expected, kind) and not isinstance(got, kind):
             return Mismatch("shape", _other_kind(names[0], expected, got))
@@ -58,14 +66,10 @@ def compare(
     if isinstance(expected, Tensor):
         named = axes[0] if axes else ()
         return _compare_tensors(expected, got, names[0], named, tolerance, sizes)
-    if isinstance(got, np.ndarray) and got.size == 1 and isinstance(expected, int | float):
-        got = got.item()
+    got = number_of(expected, got)
+    if isinstance(expected, np.ndarray) and isinstance(got, np.ndarray):
+        return Mismatch("values", f"{names[0]}: this is another array")
     if isinstance(expected, np.ndarray) or isinstance(got, np.ndarray):
-        arrays = isinstance(expected, np.ndarray) and isinstance(got, np.ndarray)
-        if arrays and np.array_equal(expected, got, equal_nan=expected.dtype.kind == "f"):
-            return None
-        if arrays:
-            return Mismatch("values", f"{names[0]}: this is another array")
         return Mismatch("shape", _other_kind(names[0], expected, got))
     return _compare_values(expected, got, names[0], tolerance, sizes)
 
@@ -77,11 +81,11 @@ def _compare_several(
     axes: tuple[tuple[str, ...], ...],
     tolerance: float,
     sizes: Sizes | None,
-) -> Mismatch | None:
+) -> Mismatch:
     """Two tuples or lists of one length, part by part; ``names`` are the parts' or the whole's."""
     if isinstance(expected, list) and isinstance(got, list):
         for i, (one, other) in enumerate(zip(expected, got, strict=True)):
-            if isinstance(one, int | float) and isinstance(other, Tensor):
+            if is_tensor_for_number(one, other):
                 said = f"{names[0]}[{i}]: expected a number, got a tensor"
                 return Mismatch("dtype", f"{said}: item() makes a number of it", telling=True)
     are_named = len(names) == len(expected)
@@ -97,8 +101,6 @@ def _compare_several(
         for i, (one, other) in enumerate(zip(expected, got, strict=True))
     ]
     found = [mismatch for mismatch in mismatches if mismatch]
-    if not found:
-        return None
     if sizes is not None and are_named:
         if yours := _order_of(expected, list(got), names, tolerance):
             says = f"{found[0].message}; yours are the right ones in another order: {yours}"
@@ -126,8 +128,9 @@ def _order_of(expected: Any, got: list[Any], names: tuple[str, ...], tolerance: 
     """The names of several results in the order in which they were given, if they are right."""
     if len(expected) > MOST_EXCHANGED:
         return ""
+    fits = [[same([one], [other], tolerance) for one in expected] for other in got]
     for order in permutations(range(len(expected))):
-        if compare([expected[i] for i in order], got, tolerance=tolerance) is None:
+        if all(row[i] for row, i in zip(fits, order, strict=True)):
             return ", ".join(names[i] for i in order)
     return ""
 
@@ -144,33 +147,17 @@ def _other_length(expected: Any, got: Any, name: str) -> Mismatch:
 
 def _compare_values(
     expected: Any, got: Any, name: str, tolerance: float, sizes: Sizes | None
-) -> Mismatch | None:
-    """Numbers, of which one in a tensor will do, and all else that can only be equal."""
-    if isinstance(got, np.generic):  # a number of NumPy's
-        got = got.item()
+) -> Mismatch:
+    """Numbers, and all else that can only be equal."""
     if isinstance(got, Tensor):
-        if got.numel() != 1:
-            return Mismatch("shape", f"{name}: expected {_describe(expected)}, got a tensor")
-        got = got.item()
+        return Mismatch("shape", f"{name}: expected {_describe(expected)}, got a tensor")
     says = ""
-    if isinstance(expected, float) and isinstance(got, int | float):
+    if isinstance(expected, float) and isinstance(got, int | float) and sizes is not None:
         a, b = (torch.tensor([as_float(x)], dtype=torch.double) for x in (expected, got))
-        if close(a, b, tolerance):
-            return None
-        says = pattern(a, b, (), sizes, tolerance) if sizes is not None else ""
-    elif _equal(expected, got) and isinstance(expected, bool) == isinstance(got, bool):
-        return None
+        says = pattern(a, b, (), sizes, tolerance)
     ours, theirs = _numbers(expected, got)
     message = f"{name}: expected {ours}, got {theirs}" + (f"; {says}" if says else "")
     return Mismatch("values", message)
-
-
-def as_float(number: float) -> float:
-    """Infinity for a whole number that is beyond all floats."""
-    try:
-        return float(number)
-    except OverflowError:
-        return math.inf if number > 0 else -math.inf
 
 
 def _compare_named(
@@ -179,7 +166,7 @@ def _compare_named(
     name: str,
     tolerance: float,
     sizes: Sizes | None,
-) -> Mismatch | None:
+) -> Mismatch:
     """Two dictionaries, which may be in any order: the names first, then what they stand for."""
     missing = [key for key in expected if key not in got]
     surplus = [key for key in got if key not in expected]
@@ -192,15 +179,11 @@ def _compare_named(
         at = (f"{name}[{key!r}]",)
         if mismatch := compare(one, got[key], at, tolerance=tolerance, sizes=sizes):
             found[key] = mismatch
-    if not found:
-        return None
     key, first = min(found.items(), key=lambda item: ASPECTS.index(item[1].aspect))
     message = f"{first.message}; {len(found)} of {len(expected)} entries are wrong"
     if sizes is None:
         return replace(first, message=message)
-    owner = next(
-        (k for k, x in expected.items() if not compare(x, got[key], tolerance=tolerance)), None
-    )
+    owner = next((k for k, x in expected.items() if same(x, got[key], tolerance)), None)
     if owner is not None:
         message += f"; yours is the entry that belongs under {owner!r}"
     return replace(first, message=message, telling=first.telling or owner is not None)
@@ -229,14 +212,6 @@ def _shape_of_another(expected: Any, got: Any, names: tuple[str, ...]) -> str:
         if got[i].shape == expected[j].shape:
             return f"{names[i]} has the shape of {names[j]}: is the order right?"
     return ""
-
-
-def _equal(expected: Any, got: Any) -> bool:
-    """Whether two things are equal; a dictionary of tensors, say, cannot be asked."""
-    try:
-        return bool(expected == got)
-    except Exception:
-        return False
 
 
 def _items(values: list[Any]) -> str:
@@ -288,7 +263,7 @@ def _compare_tensors(
     axes: tuple[str, ...],
     tolerance: float,
     sizes: Sizes | None,
-) -> Mismatch | None:
+) -> Mismatch:
     if expected.shape != got.shape:
         return Mismatch("shape", f"{name}: {_explain_shape(expected, got, axes)}")
     if expected.device != got.device:
@@ -297,8 +272,6 @@ def _compare_tensors(
     if expected.dtype != got.dtype:
         return Mismatch("dtype", f"{name}: expected {expected.dtype}, got {got.dtype}")
     wrong = ~close(expected, got, tolerance)
-    if not wrong.any():
-        return None
     index = tuple(wrong.nonzero()[0].tolist())
     named = zip(axes, index, strict=False)
     place = ", ".join(f"{axis} {i}" for axis, i in named if not axis.isdigit())

@@ -25,9 +25,9 @@ from transformer_lib.course.checks.observe import (
     observe,
 )
 from transformer_lib.course.checks.parts import parts_say
-from transformer_lib.course.checks.patterns import close
 from transformer_lib.course.checks.precision import spoiled_by_precision
 from transformer_lib.course.checks.repair import Repair, Workshop
+from transformer_lib.course.checks.same import close, same
 from transformer_lib.course.checks.verdict import Finding, Verdict
 from transformer_lib.course.checks.whatif import never_read, what_if, without_influence
 from transformer_lib.course.misconceptions.bank import Misconception, wrong_answers
@@ -53,7 +53,11 @@ class Trial:
 
 
 def check(
-    candidate: Any, name: str | None = None, seed: int | None = None, diagnose: bool = True
+    candidate: Any,
+    name: str | None = None,
+    seed: int | None = None,
+    diagnose: bool = True,
+    draw: Callable[[Exercise, int], Trial] | None = None,
 ) -> Verdict:
     """Try ``candidate`` as the answer to the exercise of its own name, or of ``name``.
 
@@ -61,6 +65,7 @@ def check(
 
     Args:
         diagnose: as :func:`judge` has it.
+        draw: :func:`draw_trial`, or what remembers its trials.
 
     Raises:
         ValueError: there is no such exercise.
@@ -83,7 +88,7 @@ def check(
     unseen = contextlib.redirect_stdout(io.StringIO())
     precise = torch.autocast("cpu", enabled=False)
     with seeded(seed), torch.enable_grad(), precise, _on_the_cpu(), unseen:
-        return judge(candidate, draw_trial(exercise, seed), diagnose)
+        return judge(candidate, (draw or draw_trial)(exercise, seed), diagnose)
 
 
 def _on_the_cpu() -> contextlib.AbstractContextManager[Any]:
@@ -319,7 +324,7 @@ def _first_wrong(trial: Trial, outcomes: Outcomes) -> str | None:
     """The first case in which the result is wrong, errors apart."""
     for label, outcome in outcomes.items():
         right = trial.right[label].value
-        if not outcome.error and compare(right, outcome.value, tolerance=trial.exercise.tolerance):
+        if not (outcome.error or same(right, outcome.value, trial.exercise.tolerance)):
             return label
     return None
 
@@ -569,11 +574,11 @@ def _gradient(trial: Trial, worked: Outcomes) -> Finding:
         for name, right, theirs in zip(names, expected, got, strict=True):
             if right is not None and _is_nothing_beside(theirs, right):
                 value = trial.right[label].value
-                if compare(value, worked[label].value, tolerance=exercise.tolerance):
-                    said = f"a small change of {name} changes nothing in your result"
-                else:
+                if same(value, worked[label].value, exercise.tolerance):
                     said = f"no gradient reaches {name}: does something leave PyTorch on the way "
                     said += "(item, tolist, numpy, detach, no_grad, a new nn.Parameter)?"
+                else:
+                    said = f"a small change of {name} changes nothing in your result"
                 return Finding("gradient", "failed", said)
         named = tuple(f"gradient of {name}" for name in names)
         if wrong := compare(expected, got, named, tolerance=10 * exercise.tolerance):

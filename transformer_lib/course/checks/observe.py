@@ -9,13 +9,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass, field
-from itertools import permutations
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from transformer_lib.course.checks.compare import compare
+from transformer_lib.course.checks.same import same
 from transformer_lib.course.sandboxed.explain import explain_error
 from transformer_lib.course.sandboxed.wire import is_data
 
@@ -90,7 +89,7 @@ def observe(function: Callable[..., Any], case: Case, limited: bool = False) -> 
         ]
         # Objects that are no data are never equal, and yet nothing was drawn.
         known = value is None or is_data(_without_names(value))
-        repeatable = not known or not compare(value, again, tolerance=ROUNDING)
+        repeatable = not known or same(value, again, ROUNDING)
     except (Exception, NoEndError, SystemExit) as error:
         # From the comparison, too: a list that contains itself has no end.
         return Outcome(error=error, printed=printed.getvalue())
@@ -154,10 +153,8 @@ def alike(a: Outcome, b: Outcome, tolerance: float) -> bool:
     return (
         a.changed == b.changed
         # Either way round: a tensor of one number passes for a number.
-        and any(
-            compare(x, y, tolerance=tolerance) is None for x, y in permutations((a.value, b.value))
-        )
-        and compare(a.gradients, b.gradients, tolerance=tolerance) is None
+        and (same(a.value, b.value, tolerance) or same(b.value, a.value, tolerance))
+        and same(a.gradients, b.gradients, tolerance)
     )
 
 
@@ -193,7 +190,7 @@ def _without_names(value: Any) -> Any:
 
 def _is_changed(before: Any, after: Any) -> bool:
     if is_data(before) or isinstance(before, dict):
-        return compare(before, after, tolerance=0.0) is not None
+        return not same(before, after, 0.0)
     if isinstance(before, set):
         return before != after
     return isinstance(before, list) and len(before) != len(after)  # a list of parts

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 import torch
 from torch import Tensor
 
+from transformer_lib.course.checks.same import close
+
 Sizes = Mapping[str, int]
 
 
@@ -18,7 +20,7 @@ def pattern(
         expected: what it should be, of the same shape and dtype as ``got``.
         axes: their names.
         sizes: lengths of the axes of the arguments, by name: where a factor may come from.
-        tolerance: as in :func:`compare`.
+        tolerance: as in :func:`same`.
     """
     if expected.numel() < 3:
         return _one_number(expected, got, sizes, tolerance)
@@ -38,15 +40,6 @@ def _one_number(expected: Tensor, got: Tensor, sizes: Sizes, tolerance: float) -
         return ""
     both = expected.double(), got.double()
     return _factor(*both, sizes, tolerance, named_only=True) or _reciprocal(*both, tolerance)
-
-
-def close(expected: Tensor, got: Tensor, tolerance: float) -> Tensor:
-    """Which numbers are the same, as far as the tolerance goes."""
-    if not expected.dtype.is_floating_point:
-        return expected == got
-    return torch.isclose(
-        got.double(), expected.double(), rtol=tolerance, atol=tolerance, equal_nan=True
-    )
 
 
 def _all_close(expected: Tensor, got: Tensor, tolerance: float) -> bool:

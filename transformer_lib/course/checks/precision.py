@@ -8,6 +8,7 @@ from torch import Tensor
 
 from transformer_lib.course.checks.compare import compare
 from transformer_lib.course.checks.observe import Case, Outcomes
+from transformer_lib.course.checks.same import same
 from transformer_lib.device import double_precision
 
 
@@ -32,7 +33,7 @@ def spoiled_by_precision(
                 value = candidate(*_in_double(case.args))
         except Exception:  # it may insist on a type
             return ""
-        if compare(_in_double(right[label].value), _in_double(value), tolerance=tolerance):
+        if not same(_in_double(right[label].value), _in_double(value), tolerance):
             return ""
     return (
         "in double precision yours is right: the formula holds, and the precision of numbers "

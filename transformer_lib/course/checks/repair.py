@@ -19,7 +19,6 @@ from typing import Any
 
 from transformer_lib.course.chapters import order
 from transformer_lib.course.checks.apart import apart
-from transformer_lib.course.checks.compare import compare
 from transformer_lib.course.checks.edits import LETTERS, Definition, Edit, edits
 from transformer_lib.course.checks.exercise import Exercise
 from transformer_lib.course.checks.observe import (
@@ -31,6 +30,7 @@ from transformer_lib.course.checks.observe import (
     observe,
     time_left,
 )
+from transformer_lib.course.checks.same import same
 
 # The search found 112 repairs for the wrong answers of rounds 7 to 9 in tests/answers.jsonl, the
 # last of them with its 1,896th edit and after 5 seconds of one core of an EPYC.
@@ -149,7 +149,7 @@ class Workshop:
                 name: outcomes
                 for name, outcomes in targets.items()
                 if outcomes[self.label].error is None
-                and not compare(outcomes[self.label].value, value, tolerance=tolerance)
+                and same(outcomes[self.label].value, value, tolerance)
             }
         except Exception:  # whatever a changed program may do or give
             return None

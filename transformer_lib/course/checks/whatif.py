@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transformer_lib.course.checks.compare import as_float, compare
 from transformer_lib.course.checks.observe import Case, Outcome, Outcomes
+from transformer_lib.course.checks.same import as_float, same
 
 Change = Callable[[list[Any]], None]  # of the arguments, in place
 Explanation = Callable[[Case, Outcome], Any]  # a case and what is right for it -> another result
@@ -37,14 +37,14 @@ def what_if(
     worked = [wrong, *(x for x in cases if x != wrong and got[x].error is None)]
 
     def explains(explanation: Explanation) -> bool:
-        def same(label: str) -> bool:
+        def fits(label: str) -> bool:
             try:
                 value = explanation(cases[label], right[label])
             except Exception:  # other arguments may not even fit
                 return False
-            return compare(value, got[label].value, tolerance=tolerance) is None
+            return same(value, got[label].value, tolerance)
 
-        return all(map(same, worked))
+        return all(map(fits, worked))
 
     case = _whole([cases[label] for label in worked])
     explanations = _explanations(reference, names, case, right[wrong].value, tensors_only)
@@ -66,7 +66,7 @@ def without_influence(
         for other in _moved(case.args[place]):
             arguments = case.copied_args()
             arguments[place] = other
-            if compare(before, function(*arguments), tolerance=tolerance):
+            if not same(before, function(*arguments), tolerance):
                 return True
         return False
 

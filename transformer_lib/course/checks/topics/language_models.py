@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from transformer_lib.course.assembled import LanguageModel
-from transformer_lib.course.checks.compare import compare
 from transformer_lib.course.checks.exercise import exercise
 from transformer_lib.course.checks.observe import Case
+from transformer_lib.course.checks.same import same
 from transformer_lib.course.checks.topics.modules import VOCAB_SIZE, fill, table_starts_well
 from transformer_lib.model.masks import causal_mask
 from transformer_lib.model.multi_head import merge_heads, split_heads
@@ -241,7 +241,7 @@ def _use_cached(answer: Callable[..., Any]) -> Callable[..., Any]:
                     raise TypeError("return two things: the logits, and the new cache")
                 logits, cache = result
                 found.append(logits)
-                is_left = is_left and not compare(as_it_was, before, tolerance=0.0)
+                is_left = is_left and same(as_it_was, before, 0.0)
             others = VOCAB_SIZE + 3 - chunks[-1]
             again, _ = answer(model, others, before)
         if not isinstance(cache, list | tuple) or any(len(layer) != 2 for layer in cache):
