@@ -1,4 +1,4 @@
-"""The chapters as a student works through them: with empty, wrong and right answers."""
+"""The chapters as a student works through them: with right answers, and again with none."""
 
 import json
 import re
@@ -13,7 +13,6 @@ from nbclient import NotebookClient
 
 from transformer_lib.course.chapters import order, tasks
 from transformer_lib.course.checks import EXERCISES, EXPERIMENTS
-from transformer_lib.course.misconceptions.bank import wrong_answers
 from transformer_lib.course.own.module import load
 from transformer_lib.course.own.record import solutions
 from transformer_lib.course.trained import load_trained
@@ -61,26 +60,7 @@ def what_checks_need(cells):
     return needed[::-1]
 
 
-def wrong(name):
-    """A known mistake, as it would be defined in the cell."""
-    answer = wrong_answers(name)[0].answers[name]
-    return (
-        f"from {answer.__module__} import {answer.__qualname__} as {name}\n"
-        f"{name}.__name__ = {name!r}"
-    )
-
-
 RIGHT = {name: "\n".join(CODE.findall(text)) for name, text in solutions().items()}
-WRONG = {name: wrong(name) for name in order() if name in EXERCISES}
-
-
-@pytest.mark.parametrize("chapter", WITH_EXERCISES)
-def test_wrong_answers_are_said_to_be_wrong_and_not_kept(chapter, tmp_path):
-    """And no later cell uses them: tests/test_notebooks.py sees to that."""
-    said = run(chapter, tmp_path, WRONG, checks_alone=True)
-    found = re.findall(r"✗ (\w+): \d+ of \d+ properties failed", said)
-    assert found == [t.name for t in tasks() if t.chapter == chapter and t.name in EXERCISES]
-    assert not (tmp_path / "my_transformer.py").exists()
 
 
 @pytest.fixture(scope="module")

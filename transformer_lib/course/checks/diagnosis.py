@@ -53,11 +53,7 @@ class Trial:
 
 
 def check(
-    candidate: Any,
-    name: str | None = None,
-    seed: int | None = None,
-    diagnose: bool = True,
-    draw: Callable[[Exercise, int], Trial] | None = None,
+    candidate: Any, name: str | None = None, seed: int | None = None, diagnose: bool = True
 ) -> Verdict:
     """Try ``candidate`` as the answer to the exercise of its own name, or of ``name``.
 
@@ -65,7 +61,6 @@ def check(
 
     Args:
         diagnose: as :func:`judge` has it.
-        draw: :func:`draw_trial`, or what remembers its trials.
 
     Raises:
         ValueError: there is no such exercise.
@@ -88,7 +83,7 @@ def check(
     unseen = contextlib.redirect_stdout(io.StringIO())
     precise = torch.autocast("cpu", enabled=False)
     with seeded(seed), torch.enable_grad(), precise, _on_the_cpu(), unseen:
-        return judge(candidate, (draw or draw_trial)(exercise, seed), diagnose)
+        return judge(candidate, draw_trial(exercise, seed), diagnose)
 
 
 def _on_the_cpu() -> contextlib.AbstractContextManager[Any]:

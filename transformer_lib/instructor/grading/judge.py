@@ -9,14 +9,12 @@ import random
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from itertools import chain
 from textwrap import shorten
 from typing import Any
 
 from transformer_lib.checks import check as check_in_notebooks
 from transformer_lib.course.checks import check
-from transformer_lib.course.checks.diagnosis import draw_trial
 from transformer_lib.course.checks.verdict import Verdict
 from transformer_lib.course.sandboxed import wire
 from transformer_lib.course.sandboxed.explain import innermost
@@ -102,7 +100,6 @@ class Judge:
         self.sandbox = Sandbox(master.shown, master.imports, master.limits, isolation)
         self.seed = random.SystemRandom().randrange(2**31)
         self._environments: dict[int, dict[str, Any]] = {}
-        self._draw = cache(draw_trial)  # with the answers of the bank, for all submissions
 
     def close(self) -> None:
         self.sandbox.close()
@@ -126,7 +123,7 @@ class Judge:
 
     def check(self, candidate: Any, name: str | None = None, seed: int | None = None) -> Verdict:
         """The students' ``check``, with the numbers of this run."""
-        return check(candidate, name, self.seed if seed is None else seed, draw=self._draw)
+        return check(candidate, name, self.seed if seed is None else seed)
 
     def environment(self, test: int) -> dict[str, Any]:
         """A fresh copy of the names for the master's test cell of this number."""
