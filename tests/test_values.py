@@ -1,6 +1,7 @@
 """What comes from a student is compared strictly: no empty, lying or broadcast value has points."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import nbformat
@@ -237,7 +238,7 @@ def test_no_adversary_has_points(path):
     master = load_master(path)
     judge = Judge(replace(master, limits=replace(master.limits, total_seconds=3600)))
     # What a mistake is called has no points, and takes many times longer.
-    judge.check = lambda answer, name=None, seed=1: check(answer, name, seed, diagnose=False)
+    judge.check = partial(check, seed=judge.seed, diagnose=False)
     with judge.sandbox, judge.sandbox.open() as connection:
         run_answers(connection, master)
         connection.ask("run", RUN)
