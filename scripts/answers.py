@@ -57,6 +57,8 @@ that a later round met better checks.
 - Round 15 was about the three tasks of assignment 6 that have a check, five wrong answers and two
   right ones to each by each of two authors, who were shown the tasks as students get them. Its
   verdicts, too, were put into classes by whoever wrote the checks.
+- Round 16 tried {few} exercises that had met the fewest strangers, with four wrong answers, one of
+  them hard to see, and a right one to each, by one author who was shown the chapters.
 
 In rounds 3 and 5 mistakes were asked for that a check is likely to miss: right in ordinary cases,
 or not the first that comes to mind. The same was asked of every third mistake in round 8 and of
@@ -65,7 +67,7 @@ round 8 and to one in round 9 had been given only half of the text, and these an
 aside. In four answers of round 8 the call of `self_attention`, which the text should have
 described, was corrected before they were judged.)
 
-In rounds 8 to 15, {named} of {late} wrong answers ({share:.0%}) were named and {leads} led there;
+In rounds 8 to 16, {named} of {late} wrong answers ({share:.0%}) were named and {leads} led there;
 {misleads} misled, {nothing} were of no help, and {accepted} were accepted. The sums below include
 round 5, whose mistakes were chosen to be missed.
 
@@ -73,7 +75,7 @@ One answer of round 4 ended the kernel that its check ran in, since one of the c
 a check looks for the faulty place made it crash. It is counted as no help; on Linux without a
 GPU, changed programs now run in a process of their own.
 
-Five answers that their authors meant to be wrong are right by the wording of the exercise, and
+Eight answers that their authors meant to be wrong are right by the wording of the exercise, and
 two that were meant to be right are wrong; they are counted as what they are. The classes were given
 by language models alone. The answers with their classes are in `tests/answers.jsonl`; a test
 tries all of them with today's checks and demands that every right one passes and no wrong one
@@ -104,6 +106,7 @@ def as_markdown() -> str:
         smaller=tried(10),
         newest=tried(11),
         latest=tried(12),
+        few=tried(16),
         late=wrong,
         named=late["named"],
         share=late["named"] / wrong,

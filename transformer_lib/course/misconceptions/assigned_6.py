@@ -37,6 +37,20 @@ def counted_again(tokens, length, stride):
 
 
 @misconception(
+    "M961",
+    "overlapping_blocks",
+    title="the first row's labels are left out, too",
+    source="an answer in a trial of the checks: a column of PAD in front of all rows",
+    effect="The beginning of the text is never counted.",
+    hint="Your first row leaves labels out. Which earlier row has counted them?",
+)
+def first_row_too(tokens, length, stride):
+    inputs, labels = _rows(tokens, length, stride)
+    labels[0, : length - stride] = PAD
+    return inputs, labels
+
+
+@misconception(
     "M924",
     "overlapping_blocks",
     title="the first `stride` labels of a row are left out, not those of the overlap",
@@ -244,6 +258,20 @@ def without_scale(x, weight, down, up, adapter, scale):
 
 
 @misconception(
+    "M962",
+    "adapt_each",
+    title="the shared matrix is scaled, too",
+    source="an answer in a trial of the checks: scale × (W + BA)x",
+    effect="What was trained before changes with the strength of the change.",
+    hint="Rows without an adapter are right. In the others, which of the two summands does `scale` "
+    "belong to?",
+)
+def all_scaled(x, weight, down, up, adapter, scale):
+    factor = torch.where(adapter < 0, 1.0, scale)[:, None, None].to(x.dtype)
+    return factor * _adapted(x, weight, down, up, adapter, 1.0)
+
+
+@misconception(
     "M936",
     "adapt_each",
     title="scale divided by the rank",
@@ -361,6 +389,21 @@ def kept_too_many(query, key, value, old_key, old_value, window):
 def minus_zero(query, key, value, old_key, old_value, window):
     output, keys, values = _rolled(query, key, value, old_key, old_value, window, kept=10**6)
     return output, keys[:, :, -(window - 1) :], values[:, :, -(window - 1) :]
+
+
+@misconception(
+    "M960",
+    "rolling_attention",
+    title="each new token pushes an old one out",
+    source="an answer in a trial of the checks: first in, first out, though there is room",
+    effect="A cache that has begun small stays small.",
+    hint="What you attend to is right. While fewer than `window` − 1 tokens are kept, has anything "
+    "to be thrown away?",
+)
+def pushed_out_too_early(query, key, value, old_key, old_value, window):
+    old, new = old_key.size(2), key.size(2)
+    kept = min(window - 1, old) if old else min(window - 1, new)
+    return _rolled(query, key, value, old_key, old_value, window, kept=kept)
 
 
 @misconception(

@@ -280,6 +280,20 @@ def third_axis(query, key, value, mask, switched_off):
 
 
 @misconception(
+    "M957",
+    "attention_without",
+    title="all heads from the first to the last of the list",
+    source="an answer in a trial of the checks: a slice from the first number to the last",
+    effect="Heads between two that are to be silent are silent, too.",
+    hint="With one head you are right, and with all. If heads 2 and 4 are to be silent, what does "
+    "your head 3 say?",
+)
+def from_first_to_last(query, key, value, mask, switched_off):
+    between = range(min(switched_off), max(switched_off) + 1) if switched_off else []
+    return _without(query, key, value, mask, _kept(query, list(between)))
+
+
+@misconception(
     "M671",
     "attention_without",
     title="scores of zero for a head of zero",
@@ -390,6 +404,19 @@ def without_the_projection(weights, value, output_weight):
 )
 def lengths_added(weights, value, output_weight):
     return _added(weights, value, _per_head(output_weight, len(value))).norm(dim=-1).sum(dim=0)
+
+
+@misconception(
+    "M958",
+    "contribution_norms",
+    title="the heads' lengths added as if at right angles",
+    source="an answer in a trial of the checks: the root of the sum of the squared lengths",
+    effect="Heads that add opposite vectors seem to add much, and those that agree too little.",
+    hint="With one head you are right. With two you add squared lengths: what if their vectors are "
+    "opposite?",
+)
+def at_right_angles(weights, value, output_weight):
+    return _added(weights, value, _per_head(output_weight, len(value))).norm(dim=(0, 3))
 
 
 @misconception(

@@ -625,6 +625,20 @@ def rings(tokens, length):
 
 
 @misconception(
+    "M966",
+    "blocks",
+    title="the last label of each row is missing",
+    source="an answer in a trial of the checks: shifted within the row",
+    effect="One label in `length` is never learned, although it is known.",
+    hint="In your rows the last place has no label. Which token of the text comes after the row?",
+)
+def last_label_missing(tokens, length):
+    whole = (len(tokens) - 1) // length * length
+    rows = tokens[:whole].view(-1, length)
+    return rows, F.pad(rows[:, 1:], (0, 1), value=PAD)
+
+
+@misconception(
     "M874",
     "blocks",
     title="the text goes down the columns",
@@ -716,7 +730,8 @@ def _cached(
     x = model.embed_tokens(tokens)
     if scaled:
         x = x * math.sqrt(x.size(-1))
-    x = x + sinusoidal_positions(end, x.size(-1))[first : first + tokens.size(1)]
+    last_place = first + tokens.size(1)
+    x = x + sinusoidal_positions(max(end, last_place), x.size(-1))[first:last_place]
     seen = causal_mask(end)[:, :, old:] if mask is None else mask(old, tokens.size(1))
     new = [] if into is None else into
     for number, layer in enumerate(model.layers):
@@ -752,6 +767,19 @@ def _join(old, new):
 )
 def positions_anew(model, tokens, cache):
     return _cached(model, tokens, cache, start=lambda old, new: 0)
+
+
+@misconception(
+    "M965",
+    "cached_logits",
+    title="as many positions before as the cache has layers",
+    source="an answer in a trial of the checks: len(cache)",
+    effect="Every token after the prompt believes that it is at the same position.",
+    hint="The prompt is right, and what comes after it is not. Your cache is a list: what does its "
+    "length count?",
+)
+def layers_for_positions(model, tokens, cache):
+    return _cached(model, tokens, cache, start=lambda old, new: len(cache or ()))
 
 
 @misconception(
@@ -1207,10 +1235,26 @@ class UnderNoGrad(LoRA):
     title="the start depends on the output's width",
     source="an answer in a trial of the checks: weight.shape[0] for d_in",
     effect="Right for square matrices; at first too large or too small for the others.",
-    hint="For a square matrix your `down` starts as it should. Which of the two widths does x "
-    "have?",
+    hint="With fewer outputs than inputs your `down` starts too large. Which of the two widths "
+    "does x have?",
 )
 class WidthOfTheOutput(LoRA):
     def __init__(self, linear, rank, scale):
         super().__init__(linear, rank, scale)
         nn.init.normal_(self.down, std=linear.out_features**-0.5)
+
+
+@misconception(
+    "M968",
+    "LoRA",
+    title="1/√d_in is the bound of a uniform draw",
+    source="an answer in a trial of the checks: kaiming_uniform_ as in nn.Linear",
+    effect="The start is smaller than asked for, by √3.",
+    hint="Your `down` starts too small. What is its standard deviation? (That of a uniform draw "
+    "between −b and b is b/√3.)",
+)
+class UniformStart(LoRA):
+    def __init__(self, linear, rank, scale):
+        super().__init__(linear, rank, scale)
+        bound = linear.in_features**-0.5
+        nn.init.uniform_(self.down, -bound, bound)

@@ -342,6 +342,19 @@ def evaluation_mode_stays(model, optimizer, batches, held_out, every):
 
 
 @misconception(
+    "M967",
+    "mended_training",
+    title="gradients are set to zero after the step alone",
+    source="an answer in a trial of the checks: optimizer.zero_grad() at the end of the loop",
+    effect="What is in `.grad` when the training begins goes into its first step.",
+    hint="Your first loss is right, and your first step is not. What was in `.grad` when your "
+    "function was called?",
+)
+def zeroed_afterwards(model, optimizer, batches, held_out, every):
+    return _mended(model, optimizer, batches, held_out, every, _mean, _mean, before=False)
+
+
+@misconception(
     "M337",
     "mended_training",
     title="all three faults are still there",
@@ -422,12 +435,13 @@ def means_over_all_places(model, optimizer, batches, held_out, every):
 
 def _mended(
     model, optimizer, batches, held_out, every, mean, measure, dropout=False,
-    clip=nn.utils.clip_grad_norm_,
+    clip=nn.utils.clip_grad_norm_, before=True,
 ):  # fmt: skip
     """The program without its three faults, with these means in training and in measuring."""
     losses, measured = [], []
     for number, batch in enumerate(batches, start=1):
-        optimizer.zero_grad()
+        if before or number > 1:
+            optimizer.zero_grad()
         loss = mean(model, batch)
         loss.backward()
         clip(model.parameters(), 1.0)

@@ -233,6 +233,22 @@ def with_spaces(hypotheses, references):
 
 
 @misconception(
+    "M964",
+    "chrf",
+    title="zero as soon as one length has no match",
+    source="an answer in a trial of the checks, after BLEU",
+    effect="Short texts have no score.",
+    hint="Where no run of some length matches, your score is 0. In BLEU the precisions are "
+    "multiplied; what is done with them here?",
+)
+def zero_without_a_match(hypotheses, references):
+    totals = list(_totals(hypotheses, references))
+    if any(said and wanted and not matches for matches, said, wanted in totals):
+        return 0.0
+    return 100 * _f_score(*_means(totals))
+
+
+@misconception(
     "M645",
     "chrf",
     title="precision and recall weigh alike",

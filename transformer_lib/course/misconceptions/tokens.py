@@ -324,6 +324,23 @@ def without_the_border(text, number, sentences):
 
 
 @misconception(
+    "M963",
+    "tokenize",
+    title="the vocabulary is what the text is cut into",
+    source="an answer in a trial of the checks: the pieces of all words after all merges",
+    effect="A letter that is always merged in the text is spelled in bytes elsewhere.",
+    hint="A letter that the text has comes out in bytes. What belongs to the vocabulary beside the "
+    "pieces that the text is cut into in the end?",
+)
+def final_pieces_alone(text, number, sentences):
+    counts = Counter(word for sentence in text for word in _words(sentence))
+    merges = _learned(counts, number)
+    vocabulary = {piece for word in counts for piece in _cut(word, merges, None)}
+    cuts = ([p for w in _words(s) for p in _cut(w, merges, None)] for s in sentences)
+    return [_in_bytes(pieces, vocabulary, _as_bytes) for pieces in cuts]
+
+
+@misconception(
     "M285",
     "tokenize",
     title="unknown letters become <unk>",

@@ -359,7 +359,7 @@ def _low_rank_cases(random: torch.Generator) -> dict[str, Case]:
 def _use_low_rank(module: Callable[..., nn.Module]) -> Callable[..., Any]:
     def use(
         x: Float[Tensor, "... d_in"], d_out: int, rank: int, scale: float, bias: bool
-    ) -> tuple[Float[Tensor, "... d_out"], list[str], bool, bool, bool, Float[Tensor, "... d_out"]]:
+    ) -> tuple[Float[Tensor, "... d_out"], list[str], str, bool, bool, Float[Tensor, "... d_out"]]:
         def linear() -> nn.Linear:
             layer = nn.Linear(x.size(-1), d_out, bias)
             fill(layer, nn.Linear(x.size(-1), d_out, bias))
@@ -372,7 +372,8 @@ def _use_low_rank(module: Callable[..., nn.Module]) -> Callable[..., Any]:
         is_zero = [bool((new.get_parameter(name) == 0).all()) for name in ("down", "up")]
         down = module(nn.Linear(900, 4), 50, scale).get_parameter("down")
         spread = down.std().item() * 30
-        return at_first, learned, 0.8 < spread < 1.25, *is_zero, filled
+        size = "smaller" if spread < 0.8 else "larger" if spread > 1.25 else "1/√d_in"
+        return at_first, learned, size, *is_zero, filled
 
     return use
 
@@ -383,7 +384,7 @@ exercise(
     outputs=(
         "what it gives before any step",
         "the names of what is trained",
-        "whether down starts at a standard deviation of 1/√d_in",
+        "the standard deviation of down at first, with 900 inputs and 4 outputs",
         "whether all of down is 0 at first",
         "whether all of up is 0 at first",
         "what it gives with other numbers in it",
