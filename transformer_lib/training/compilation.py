@@ -17,8 +17,9 @@ from transformer_lib.model.decoder import DecoderLayer
 from transformer_lib.model.encoder import EncoderLayer
 
 OPTIONS = {
-    # Without it, code for a GPU is made for many tokens and again for few, when they first occur.
-    "triton.mix_order_reduction_non_strict_mode": True,
+    # A fusion that makes code for many tokens and again for few, when they first occur. And where a
+    # buffer has two names, it gives wrong gradients without an error (pytorch/pytorch#193061).
+    "triton.mix_order_reduction": False,
     # The compiler's assertions about its own code: a tenth of what a step costs the processor.
     "size_asserts": False,
     "alignment_asserts": False,
