@@ -44,7 +44,8 @@
 # than what the cell at the top imports from: `mine` and `my_transformer.py` are not there. In task
 # 3, use `torch`'s basic operations, not its ready-made attention; the grader notes any call of it.
 # Tasks 5 and 6 are graded by hand. They are not run again: what you see when you hand in is what is
-# graded. There you may use what you have built in the chapters.
+# graded. There you may use what you have built in the chapters: copy `my_transformer.py` from their
+# folder to this notebook's, and import from it.
 #
 # Hand in this one notebook, and do not rename it; `transformer-lib verify-submission
 # language_model.ipynb` says whether it can be graded.
@@ -238,7 +239,8 @@ for start, end in ((0, 2), (2, 3), (3, 6)):
 # - if all are accepted, the large model's distribution after the draft.
 #
 # There is no `check` for this one: write tests of your own. (With a draft of one token, what is the
-# probability that the next token is w? It must be p(w).)
+# probability that the next token is w? It must be p(w). With several, what follows if the second is
+# the first to be rejected?)
 
 # %% answer="accept_draft"
 def accept_draft(drafted, p_draft, p_model, uniform):
@@ -264,7 +266,7 @@ def test_accept_draft():
     says = "after a draft that is accepted in full: the large model's last distribution"
     assert torch.equal(following, p_model[2]), says
     accepted, following = accept_draft(torch.tensor([2, 0]), p_draft, p_model, uniform)
-    assert accepted == 0, "the large model never says token 2"
+    assert accepted == 0, "the large model never says token 2: it goes, and all that follows it"
     says = "max(0, p − q) is 0.35, 0.15, 0, 0: divide by the sum"
     assert torch.allclose(following, torch.tensor([0.7, 0.3, 0.0, 0.0])), says
 
@@ -303,15 +305,15 @@ expect(got, (0, never[0]), "a token of probability 0 is never accepted")
 # al. 2020 compare models.
 #
 # **Measure.** Let the course's language model write 200 sentences for each setting. Each begins
-# after `EOS`, ends with its first `EOS`, and has at most 30 new tokens, the final `EOS` included (a
-# sentence that is cut there gets none). The settings are
+# after `EOS`, ends with its first `EOS`, and has at most 30 new tokens, the final `EOS` included.
+# The settings are
 #
 # - at least five temperatures from 0.3 to 1.2, among them 0.3, 0.5, 1 and 1.2;
 # - at temperature 1, at least five nuclei from p = 0.2 to p = 1, among them 0.2, 0.9 and 1. (T = 1
 #   and p = 1 are the same setting: there the two lines meet.)
 #
-# Take the triples of neighboring tokens of all 200 sentences of a setting, with the `EOS` before
-# and after each sentence, and compute
+# Take the triples of neighboring tokens within each of the 200 sentences of a setting, with the
+# `EOS` before and after it (`EOS` a b `EOS` has two triples), and compute
 #
 # - the *diversity*: the number of different triples, divided by the number of all triples;
 # - the *quality*: the share of all triples, repeated ones included, that also occur in the training
@@ -324,13 +326,15 @@ expect(got, (0, never[0]), "a token of probability 0 is never accepted")
 #
 # **Plot** quality against diversity, one line for each way of sampling (`show(lines(series,
 # labels), "…")` helps, where `series` is `{name: (xs, ys)}`, and `"…"` is a sentence that describes
-# the picture).
+# the picture, written when you have seen it). `lines` begins its vertical axis at zero; where that
+# leaves the two lines hardly apart, set the limits of `figure.axes[0]` before you show the figure.
 #
 # **Answer** in the text cell below, with your seed and your numbers:
 #
 # - Is one way better than the other at equal diversity? If so, at which diversities, and is the
-#   difference larger than the spread over the seeds? (Between two settings, read the lines by
-#   linear interpolation.)
+#   difference larger than the spread over the seeds? Say what you take for the spread. (Between two
+#   settings, read the lines by linear interpolation. They are curved: take settings that lie close
+#   together where you compare.)
 # - Somebody compares T = 0.5 with p = 0.9 and finds the temperature far ahead in quality. What is
 #   wrong with that?
 # - In which cases is this measure of quality high although the text is poor, or not the model's
