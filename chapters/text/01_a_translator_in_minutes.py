@@ -94,8 +94,11 @@ print(f"{len(data.test):,} sentences to judge it by")
 # %% [markdown]
 # Not every pair is used for training. 1,977 pairs belong to the 1,500 English sentences that are
 # held out for validation and test, with all their translations: a model that has seen the question
-# deserves no credit for knowing the answer. Two more pairs were dropped because one side is several
-# times as long as the other, which usually means that the two sides do not say the same thing.
+# deserves no credit for knowing the answer. (Only English sentences are held out. A German one may
+# still be in the training text, as the translation of another English sentence; chapter 13 shows
+# how often it is, and what the score is then.) Two more pairs were dropped because one side is
+# several times as long as the other, which usually means that the two sides do not say the same
+# thing.
 #
 # Here are the first test sentences. Some have several translations in the collection, and the test
 # set keeps them all:
@@ -126,7 +129,7 @@ for sentence in ("Where is the station?", "Wo ist der Bahnhof?", "The hedgehog s
 # pairs. The hedgehog is broken into nothing but fragments. The model can still read such words, but
 # it has to learn what the fragments mean together.
 #
-# How long is a sentence, then?
+# How long is a sentence, then? (One more token, which ends every sentence, is counted.)
 
 # %%
 lengths = {"English": data.train.src.lengths, "German": data.train.tgt.lengths}
@@ -182,12 +185,11 @@ for source, said in zip(SENTENCES, translate(model, data.tokenizer, SENTENCES, b
 # %% [markdown]
 # ## Training, live
 #
-# In each step the model reads a batch of more than a hundred sentence pairs and, at every position
-# of the target, predicts how probable each of the 4,000 pieces is as the next token. The **loss**
-# is the mean of −log p, where p is the probability of the right piece; with the natural logarithm,
-# as here, its unit is the **nat**. A model that knows
-# nothing and treats all pieces as equally likely pays ln 4000 ≈ 8.3; one that is always right and
-# certain pays 0. After every step the weights move a little in the direction that lowers the loss.
+# In each step the model reads a batch, of over a hundred sentence pairs on average, and, at every
+# position of the target, predicts how probable each of the 4,000 pieces is as the next token. The
+# **loss** is the mean of −log p, where p is the probability of the right piece; with the natural
+# logarithm, as here, its unit is the **nat**. A model that knows nothing and treats all pieces as
+# equally likely pays ln 4000 ≈ 8.3; one that is always right and certain pays 0. After every step the weights move a little in the direction that lowers the loss.
 # (To be exact, the training lowers a *smoothed* version of it, in which being too certain also
 # costs something: chapter 11.)
 #
@@ -367,10 +369,10 @@ print(run.tokenizer.decode([forgetful])[0])
 # ## How good is it?
 #
 # **BLEU** counts how many *n-grams* (runs of one to four words) of the output also occur in a human
-# translation, the **reference**, and takes points off if the output is too short. A score of 100
-# would mean that every sentence equals a reference word for
-# word; professional translators, compared with one another, stay far
-# below that, since a sentence has many right translations. Chapter 13 computes it by hand and shows
+# translation, the **reference**, and takes points off if the output is too short. With one
+# reference, a score of 100 would mean that every sentence equals it word for word; professional
+# translators, compared with one another, stay far below that, since a sentence has many right
+# translations. Chapter 13 computes it by hand and shows
 # what it misses. We always use [sacreBLEU](https://github.com/mjpost/sacrebleu) and print its
 # *signature*, without which a BLEU score means little.
 #
@@ -478,8 +480,8 @@ show_chart(attention_explorer(weights, tgt_pieces, src_pieces))
 #    Translations are a by-product of that.
 # 3. In 300 steps the model learned to write something like German that has to do with the English,
 #    and it got a few translations right. Long sentences, which it has never met, are beyond it.
-# 4. A score means something only if the test sentences, with all their other translations, were
-#    kept out of training.
+# 4. A score means something only if the test sentences were kept out of training, whatever their
+#    translations.
 # 5. BLEU compares the output with human translations by the n-grams they share; scores can be
 #    compared only on the same test set and with the same signature.
 #

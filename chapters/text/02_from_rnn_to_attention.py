@@ -734,8 +734,8 @@ pd.DataFrame(rows, columns=columns).set_index("tokens so far")
 #
 # **The backward direction reads padding first.** Many encoders also read backwards. In a batch,
 # short sentences are padded at the end; reversed as a whole, they *begin* with padding, and the
-# LSTM arrives at the first word with a state full of padding. Reverse each sentence within its own
-# length:
+# LSTM arrives at the last word, which it should read first, with a state full of padding. Reverse
+# each sentence within its own length:
 
 # %%
 torch.manual_seed(0)

@@ -709,8 +709,9 @@ for lines in zip(*kinds):
 # a good part of what it is given.
 #
 # The shape does not show the mistake, and with a single head there is no mistake to show. What does
-# show it is a test of what must *not* depend on what. Other mistakes with heads are in the [list of
-# mistakes](../docs/misconceptions.md).
+# show it is a test of what depends on what: nothing that must not, which finds the wrong split, and
+# everything that should, which finds the wrong split and merge. Other mistakes with heads are in the
+# [list of mistakes](../docs/misconceptions.md).
 #
 # ## Summary
 #
@@ -724,7 +725,8 @@ for lines in zip(*kinds):
 # 4. W^O lets every head write into every channel; without it, each owns d_k of them.
 # 5. Whether heads specialize must be measured, against a baseline and with the right divisor; words
 #    and positions cannot be told apart until one of them is held fixed.
-# 6. A wrong split has the right shape: test that the past does not change with the future.
+# 6. A wrong split has the right shape: test that the past does not change with the future, and that
+#    an output does change with each token of its past.
 #
 # **Assignment 2**, after chapter 7, asks for a layer of such heads.
 #

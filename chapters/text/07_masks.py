@@ -549,7 +549,7 @@ print(as_text(packed_mask(torch.tensor([[1, 1, 1, 2, 2, 3, 0]]))[0, 0]))
 # `model` is a function that takes tokens, (batch, length), with values from 0 to 19, and returns
 # outputs, (batch, length, d). Return the sorted list of the positions whose output depends on a
 # *later* token; for an honest model it is empty. Differences below $10^{-6}$ are rounding errors
-# and must not count. Eight dishonest models are waiting in `check`, and not all of them are crude:
+# and must not count. Nine dishonest models are waiting in `check`, and not all of them are crude:
 # one looks a single token ahead, one leaks at one position only, one in one channel only, and one
 # mixes in a thousandth of the mean.
 

@@ -351,26 +351,34 @@ mean_and_spread(runs)
 #
 # So do both tests, and let the model's output decide.
 #
-# Two more numbers cost nothing. Before the first step a model knows nothing, so with a large
-# vocabulary its loss should be near that of a uniform guess, $\ln V$. And a model that has learned
-# how frequent each piece is, and nothing else, has a loss equal to the **unigram entropy** of the
-# text (chapter 10). On real text, with 4,000 pieces:
+# Two more numbers cost nothing. Before the first step a model knows nothing, so its loss cannot be
+# far *below* that of a uniform guess, $\ln V$; how far above is it? And a model that has learned how
+# frequent each piece is, and nothing else, has a loss equal to the **unigram entropy** of the text
+# (chapter 10). On real text, with 4,000 pieces, for the model from above and for one that is as wide
+# as the course's translator:
 
 # %%
 batch = make_batch(data.train, plan[0])
-with torch.no_grad():
-    states = fresh.decode(batch.tgt_input, fresh.encode(batch.src))
-    sums = output_loss(states, fresh.output_weight, batch.labels)
+torch.manual_seed(0)
+wider = build_transformer(TransformerConfig("transformer", 192, 512, 4, 2, 2), len(data.tokenizer))
+print(f"ln 4000 = {math.log(4000):.1f}")
+for width, untrained in {64: fresh, 192: wider.eval()}.items():
+    with torch.no_grad():
+        states = untrained.decode(batch.tgt_input, untrained.encode(batch.src))
+        sums = output_loss(states, untrained.output_weight, batch.labels)
+    first = sums.nll.item() / sums.tokens
+    print(f"d_model = {width}: {first:.1f} before training, {first - math.log(4000):.1f} above that")
 labels = torch.cat([make_batch(data.train, indices).labels.flatten() for indices in plan])
 counts = labels[labels != PAD].bincount().double()
 frequency = counts[counts > 0] / counts.sum()
 unigram = -(frequency * frequency.log()).sum().item()
-print(f"ln 4000 = {math.log(4000):.1f}, loss before training = {sums.nll.item() / sums.tokens:.1f}")
 print(f"unigram entropy = {unigram:.1f}")
 
 # %% [markdown]
-# The new model is about 0.6 nats above the uniform guess, because its random logits already prefer
-# some pieces.
+# Both start above the uniform guess, because their random logits already prefer some pieces. With one
+# table for input and output and with embeddings scaled by √d_model, as here, that is above all the
+# piece that has just been read (chapter 3), and the wider a model is, the surer it is of it. So in a
+# model like ours a start far above $\ln V$ is no sign of a fault.
 #
 # ## The learning rate
 #
@@ -555,9 +563,8 @@ assert right >= 97, "not as on our machines: restart the kernel and run all cell
 
 # %% [markdown]
 # That is a Transformer that learns, in a training program that is yours. (A smoothed loss cannot
-# reach zero. It also starts far above $\ln 20 = 3.0$: with one table for input and output and with
-# embeddings scaled by √d_model, an untrained model repeats what it has just read (chapter 3), which
-# is hardly ever right here. With 4,000 pieces the effect is smaller.)
+# reach zero. It also starts far above $\ln 20 = 3.0$: as you have seen, an untrained model like this
+# one repeats what it has just read, which is hardly ever right here.)
 #
 # Now German. You train a small Transformer, with one layer on each side, on the bundled text. The
 # course brings the mean curve of three such runs; the figure adds the first steps of yours. If you
@@ -691,8 +698,8 @@ assert loss["min"]["0.016 after a warm-up"] < loss["min"]["0.016 from the first 
 
 # %% [markdown]
 # With too low a rate the model learns slowly; with too high a rate it learns next to nothing.
-# Without a warm-up, the highest rate ends at the unigram entropy: that model has learned how
-# frequent each piece is, and nothing else.
+# Without a warm-up, the highest rate ends near the unigram entropy: about as good as a model that
+# knows how frequent each piece is, and nothing else.
 #
 # At the rate that is best here, the warm-up costs a little, with each of the five seeds (presumably
 # because for 30 of the 120 steps the rate is on average only half as high). At twice that rate, the
