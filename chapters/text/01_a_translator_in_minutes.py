@@ -189,9 +189,9 @@ for source, said in zip(SENTENCES, translate(model, data.tokenizer, SENTENCES, b
 # position of the target, predicts how probable each of the 4,000 pieces is as the next token. The
 # **loss** is the mean of −log p, where p is the probability of the right piece; with the natural
 # logarithm, as here, its unit is the **nat**. A model that knows nothing and treats all pieces as
-# equally likely pays ln 4000 ≈ 8.3; one that is always right and certain pays 0. After every step the weights move a little in the direction that lowers the loss.
-# (To be exact, the training lowers a *smoothed* version of it, in which being too certain also
-# costs something: chapter 11.)
+# equally likely pays ln 4000 ≈ 8.3; one that is always right and certain pays 0. After every step
+# the weights move a little in the direction that lowers the loss. (To be exact, the training lowers
+# a *smoothed* version of it, in which being too certain also costs something: chapter 11.)
 #
 # Five times during the training the library stops to look at the validation sentences. We use that
 # moment for two things. We translate our three sentences. And we ask how much the decoder listens

@@ -58,8 +58,9 @@ from transformer_lib.course.trained import load_trained
 # ## Two questions, one answer
 #
 # Why is one head not enough? The output of attention is *one* mixture of values for each query. If
-# a word needs something from two places, the mixture contains both. If it is half and half, and
-# the values say only what is there, nobody can tell afterwards which half came from where: ½(*fish* + *cat*) is ½(*cat* + *fish*).
+# a word needs something from two places, the mixture contains both. If it is half and half, and the
+# values say only what is there, nobody can tell afterwards which half came from where: ½(*fish* +
+# *cat*) is ½(*cat* + *fish*).
 #
 # The opening question turns this into a game. One layer, 64 channels, and only the number of heads
 # varies:
@@ -710,8 +711,8 @@ for lines in zip(*kinds):
 #
 # The shape does not show the mistake, and with a single head there is no mistake to show. What does
 # show it is a test of what depends on what: nothing that must not, which finds the wrong split, and
-# everything that should, which finds the wrong split and merge. Other mistakes with heads are in the
-# [list of mistakes](../docs/misconceptions.md).
+# everything that should, which finds the wrong split and merge. Other mistakes with heads are in
+# the [list of mistakes](../docs/misconceptions.md).
 #
 # ## Summary
 #

@@ -25,9 +25,9 @@
 #
 # Reading takes about forty minutes, running the cells about one.
 #
-# **Predict first.** Four encoders of sixteen layers differ in where the norm is placed (and pre-norm
-# has one more, at the end). Each is trained twice: with a learning rate that starts low (warm-up) and with one that starts at its
-# full value. Which of the eight models will not learn?
+# **Predict first.** Four encoders of sixteen layers differ in where the norm is placed (and
+# pre-norm has one more, at the end). Each is trained twice: with a learning rate that starts low
+# (warm-up) and with one that starts at its full value. Which of the eight models will not learn?
 
 # %%
 import pandas as pd

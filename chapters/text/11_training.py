@@ -352,10 +352,10 @@ mean_and_spread(runs)
 # So do both tests, and let the model's output decide.
 #
 # Two more numbers cost nothing. Before the first step a model knows nothing, so its loss cannot be
-# far *below* that of a uniform guess, $\ln V$; how far above is it? And a model that has learned how
-# frequent each piece is, and nothing else, has a loss equal to the **unigram entropy** of the text
-# (chapter 10). On real text, with 4,000 pieces, for the model from above and for one that is as wide
-# as the course's translator:
+# far *below* that of a uniform guess, $\ln V$; how far above is it? And a model that has learned
+# how frequent each piece is, and nothing else, has a loss equal to the **unigram entropy** of the
+# text (chapter 10). On real text, with 4,000 pieces, for the model from above and for one that is
+# as wide as the course's translator:
 
 # %%
 batch = make_batch(data.train, plan[0])
@@ -375,10 +375,10 @@ unigram = -(frequency * frequency.log()).sum().item()
 print(f"unigram entropy = {unigram:.1f}")
 
 # %% [markdown]
-# Both start above the uniform guess, because their random logits already prefer some pieces. With one
-# table for input and output and with embeddings scaled by √d_model, as here, that is above all the
-# piece that has just been read (chapter 3), and the wider a model is, the surer it is of it. So in a
-# model like ours a start far above $\ln V$ is no sign of a fault.
+# Both start above the uniform guess, because their random logits already prefer some pieces. With
+# one table for input and output and with embeddings scaled by √d_model, as here, that is above all
+# the piece that has just been read (chapter 3), and the wider a model is, the surer it is of it. So
+# in a model like ours a start far above $\ln V$ is no sign of a fault.
 #
 # ## The learning rate
 #
@@ -563,8 +563,8 @@ assert right >= 97, "not as on our machines: restart the kernel and run all cell
 
 # %% [markdown]
 # That is a Transformer that learns, in a training program that is yours. (A smoothed loss cannot
-# reach zero. It also starts far above $\ln 20 = 3.0$: as you have seen, an untrained model like this
-# one repeats what it has just read, which is hardly ever right here.)
+# reach zero. It also starts far above $\ln 20 = 3.0$: as you have seen, an untrained model like
+# this one repeats what it has just read, which is hardly ever right here.)
 #
 # Now German. You train a small Transformer, with one layer on each side, on the bundled text. The
 # course brings the mean curve of three such runs; the figure adds the first steps of yours. If you

@@ -199,9 +199,9 @@ for length in (5, 20, 100, 500):
 # ## The paper's table
 #
 # The authors did not count operations. They estimated them, for their own models and for the other
-# systems: training time × number of GPUs × what one GPU sustains. A footnote of section 6.1 gives 9.5 TFLOPS (one TFLOPS is
-# 10¹² operations per second) for a P100; the base model took 12 hours on eight of them, the big one
-# 3.5 days:
+# systems: training time × number of GPUs × what one GPU sustains. A footnote of section 6.1 gives
+# 9.5 TFLOPS (one TFLOPS is 10¹² operations per second) for a P100; the base model took 12 hours on
+# eight of them, the big one 3.5 days:
 
 # %%
 for name, hours in {"base": 12, "big": 3.5 * 24}.items():
@@ -659,8 +659,8 @@ assert min(rates.values()) > 0, "nothing was measured: run this cell again"
 #    transformer_lib train wmt14_base`, with the same result but for rounding and dropout. Ctrl-C
 #    saves; a power cut or a full disk loses only what came after the last checkpoint; `--resume`
 #    goes on from there.
-# 5. **Check after the warm-up.** Is the loss still falling, and well below its start? Are the tokens
-#    per second steady? If not, stop.
+# 5. **Check after the warm-up.** Is the loss still falling, and well below its start? Are the
+#    tokens per second steady? If not, stop.
 # 6. **Judge**: `transformer-lib evaluate`, beam 4, α = 0.6, mean of the last five checkpoints, with
 #    the signature (chapter 13). Less than you hoped for? `--explain` scores the same output in
 #    every usual way, tries other searches, and compares the training with the recipe.
