@@ -4,7 +4,7 @@
     python benchmarks/gpu.py decoding    newstest2014 with beam 4, beside generate and CTranslate2
     python benchmarks/gpu.py multi30k    Multi30k to convergence: both models, three seeds each
     python benchmarks/gpu.py news        the largest real mix at hand: where do the curves cross?
-    python benchmarks/gpu.py profile     what the GPU does in twenty steps of the base model
+    python benchmarks/gpu.py profile     what the GPU does in some steps of the base model
 
 All take ``--text DIR``, a folder of the text that docs/gpu.md lists. A call begins nothing new 400
 seconds after its start, so name one part, or several short ones; ``--systems``, ``--seconds``,
@@ -40,7 +40,6 @@ from peers import MarianModel
 from torch._dynamo.utils import counters
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity
-from torch.profiler import profile as profile_of
 
 from transformer_lib.data import DataConfig, PreparedData, prepare
 from transformer_lib.decoding.search import pad_sequences
@@ -275,7 +274,7 @@ def _training_speed(label: str, data: PreparedData, scale: Scale, rate: float) -
 
 
 def profile(text: Path, work: Path, scale: Scale) -> Systems:
-    """The kernels that take the GPU longest in twenty steps of the base model, with their times."""
+    """The kernels that take the GPU longest in some steps of the base model, with their times."""
     data = news_data(text, work, scale, only_news=True)
     yield "wmt14_base", _tried(partial(_profiled, data, scale))
 
@@ -286,7 +285,7 @@ def _profiled(data: PreparedData, scale: Scale) -> Figures:
         trainer.train()
         # To record what the processor does as well would slow it down.
         activity = ProfilerActivity.CUDA if GPU else ProfilerActivity.CPU
-        with profile_of(activities=[activity]) as profiler:
+        with torch.profiler.profile(activities=[activity]) as profiler:
             trainer.train_anew(_for(trainer.config, parts=1, steps=20 if GPU else 3))
     which = "self_device_time_total" if GPU else "self_cpu_time_total"  # microseconds
     # An operation that starts kernels has their time as well, and so have ranges that are marked.
@@ -425,8 +424,9 @@ def _news_run(name: str, minutes: float, work: Path, scale: Scale) -> Run:
         "model.dropout=0.3",
     )
     chosen = replace(chosen, data=news_config(work, scale))
-    # Kernels are made before the clock starts, or the first model would pay for the second.
-    few = replace(chosen.training, steps=10, minutes=None, validations=1)
+    # Kernels get into the compiler's cache before the clock starts: otherwise the first model would
+    # pay for those that the second finds there.
+    few = replace(chosen.training, steps=10, minutes=None, validations=1, validation_sentences=1)
     train(replace(chosen, training=few), work / f"{name}-kernels")
     training = replace(chosen.training, steps=None, minutes=minutes, keep_checkpoints=1)
     folder = work / name

@@ -58,7 +58,8 @@ that a later round met better checks.
   right ones to each by each of two authors, who were shown the tasks as students get them. Its
   verdicts, too, were put into classes by whoever wrote the checks.
 - Round 16 tried {few} exercises that had met the fewest strangers, with four wrong answers, one of
-  them hard to see, and a right one to each, by one author who was shown the chapters.
+  them hard to see, and a right one to each, by one author who was shown the chapter or the
+  assignment.
 
 In rounds 3 and 5 mistakes were asked for that a check is likely to miss: right in ordinary cases,
 or not the first that comes to mind. The same was asked of every third mistake in round 8 and of

@@ -8,9 +8,9 @@ from itertools import compress
 from pathlib import Path
 from statistics import fmean
 
-from transformer_lib.data.cleaning import Cleaner, sentence_key
 from transformer_lib.data.config import DataConfig
 from transformer_lib.data.corpora import load_corpus
+from transformer_lib.data.preparation import training_pairs
 from transformer_lib.files import read_lines
 from transformer_lib.metrics.bleu import bleu
 
@@ -18,10 +18,8 @@ TRACK = Path(__file__).parent.parent / "leaderboard" / "tatoeba-3min"
 
 
 def main() -> None:
-    corpus = load_corpus(DataConfig())
-    held_out = frozenset(map(sentence_key, [*corpus.test.sources, *corpus.valid.sources]))
-    known = {german for _, german in Cleaner(DataConfig(), held_out)(corpus.train)}
-    references = [german[0] for german in corpus.test.references]
+    known = {german for _, german in training_pairs(DataConfig())}
+    references = [german[0] for german in load_corpus(DataConfig()).test.references]
     parts = {
         "in the training text": [reference in known for reference in references],
         "not in it": [reference not in known for reference in references],

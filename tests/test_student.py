@@ -80,7 +80,7 @@ def grow(folder, chapters, parts_alone=False):
     """Answer everything rightly, chapter after chapter; all of it passes, and parts are kept."""
     names = [task.name for task in tasks() if task.chapter in chapters]
     parts = [name for name in names if name in EXERCISES]
-    if parts_alone:  # and no experiment, nor what else a chapter has beside its checks
+    if parts_alone:  # and no experiment, nor what else a chapter has besides its checks
         names = parts
     passed, kept = [], []
     for chapter in chapters:

@@ -239,8 +239,8 @@ for start, end in ((0, 2), (2, 3), (3, 6)):
 # - if all are accepted, the large model's distribution after the draft.
 #
 # There is no `check` for this one: write tests of your own. (With a draft of one token, what is the
-# probability that the next token is w? It must be p(w). With several, what follows if the second is
-# the first to be rejected?)
+# probability that the next token is w? It must be p(w). With two, what is returned if the first is
+# accepted and the second rejected?)
 
 # %% answer="accept_draft"
 def accept_draft(drafted, p_draft, p_model, uniform):
@@ -266,7 +266,7 @@ def test_accept_draft():
     says = "after a draft that is accepted in full: the large model's last distribution"
     assert torch.equal(following, p_model[2]), says
     accepted, following = accept_draft(torch.tensor([2, 0]), p_draft, p_model, uniform)
-    assert accepted == 0, "the large model never says token 2: it goes, and all that follows it"
+    assert accepted == 0, "the large model never says token 2: rejected, like all that follows"
     says = "max(0, p − q) is 0.35, 0.15, 0, 0: divide by the sum"
     assert torch.allclose(following, torch.tensor([0.7, 0.3, 0.0, 0.0])), says
 
@@ -313,7 +313,8 @@ expect(got, (0, never[0]), "a token of probability 0 is never accepted")
 #   and p = 1 are the same setting: there the two lines meet.)
 #
 # Take the triples of neighboring tokens within each of the 200 sentences of a setting, with the
-# `EOS` before and after it (`EOS` a b `EOS` has two triples), and compute
+# `EOS` before it and, unless it was cut, the one after it (`EOS` a b `EOS` has two triples), and
+# compute
 #
 # - the *diversity*: the number of different triples, divided by the number of all triples;
 # - the *quality*: the share of all triples, repeated ones included, that also occur in the training

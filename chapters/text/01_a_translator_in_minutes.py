@@ -96,7 +96,7 @@ print(f"{len(data.test):,} sentences to judge it by")
 # held out for validation and test, with all their translations: a model that has seen the question
 # deserves no credit for knowing the answer. (Only English sentences are held out. A German one may
 # still be in the training text, as the translation of another English sentence; chapter 13 shows
-# how often it is, and what the score is then.) Two more pairs were dropped because one side is
+# how often that happens, and what it does to the score.) Two more pairs were dropped because one side is
 # several times as long as the other, which usually means that the two sides do not say the same
 # thing.
 #
@@ -372,8 +372,7 @@ print(run.tokenizer.decode([forgetful])[0])
 # translation, the **reference**, and takes points off if the output is too short. With one
 # reference, a score of 100 would mean that every sentence equals it word for word; professional
 # translators, compared with one another, stay far below that, since a sentence has many right
-# translations. Chapter 13 computes it by hand and shows
-# what it misses. We always use [sacreBLEU](https://github.com/mjpost/sacrebleu) and print its
+# translations. Chapter 13 computes it by hand and shows what it misses. We always use [sacreBLEU](https://github.com/mjpost/sacrebleu) and print its
 # *signature*, without which a BLEU score means little.
 #
 # Now let us score the 1,000 test sentences. Instead of only the likeliest token at each step, the
@@ -480,8 +479,8 @@ show_chart(attention_explorer(weights, tgt_pieces, src_pieces))
 #    Translations are a by-product of that.
 # 3. In 300 steps the model learned to write something like German that has to do with the English,
 #    and it got a few translations right. Long sentences, which it has never met, are beyond it.
-# 4. A score means something only if the test sentences were kept out of training, whatever their
-#    translations.
+# 4. A score means something only if the test sentences were kept out of training, in all pairs in
+#    which they occur.
 # 5. BLEU compares the output with human translations by the n-grams they share; scores can be
 #    compared only on the same test set and with the same signature.
 #

@@ -709,10 +709,10 @@ for lines in zip(*kinds):
 # last output sees only two of the five inputs. Such a model trains without an error, but cannot use
 # a good part of what it is given.
 #
-# The shape does not show the mistake, and with a single head there is no mistake to show. What does
-# show it is a test of what depends on what: nothing that must not, which finds the wrong split, and
-# everything that should, which finds the wrong split and merge. Other mistakes with heads are in
-# the [list of mistakes](../docs/misconceptions.md).
+# The shape does not show the mistake, and with a single head there is no mistake to show. Two tests
+# do show it. No output may depend on what comes later: that finds a split that alone is wrong. And
+# each output must depend on all that it may see: that finds split and merge where both are wrong.
+# Other mistakes with heads are in the [list of mistakes](../docs/misconceptions.md).
 #
 # ## Summary
 #

@@ -388,8 +388,8 @@ assert results["nothing"][0][1] == results["nothing"][1][1], (
 #
 # So the answer to the opening question is that no group can be spared as a whole. What comes
 # closest to being expendable is only a part of a group: the encoder's self-attention, in both
-# columns, and its feed-forward networks if they return zero. (Which of the two is the milder case
-# with zeros, 200 sentences do not tell.)
+# columns, and its feed-forward networks if they return zero. (200 sentences do not tell which of
+# the two does less harm if it returns zero.)
 #
 # The two columns differ most where you would least expect it. The encoder's networks can nearly be
 # spared if they return zero, but their *mean* destroys everything. Should the mean not be the

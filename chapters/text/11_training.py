@@ -376,9 +376,9 @@ print(f"unigram entropy = {unigram:.1f}")
 
 # %% [markdown]
 # Both start above the uniform guess, because their random logits already prefer some pieces. With
-# one table for input and output and with embeddings scaled by √d_model, as here, that is above all
-# the piece that has just been read (chapter 3), and the wider a model is, the surer it is of it. So
-# in a model like ours a start far above $\ln V$ is no sign of a fault.
+# one table for input and output and with embeddings scaled by √d_model, as here, they prefer above
+# all the piece that has just been read (chapter 3), the more so the wider the model is. So in a
+# model like ours a start far above $\ln V$ is no sign of a fault.
 #
 # ## The learning rate
 #

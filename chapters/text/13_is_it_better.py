@@ -44,8 +44,8 @@ from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
 from transformer_lib.checks import check, mine, solution
 from transformer_lib.course import judged as judged_blindly
-from transformer_lib.data.cleaning import Cleaner, sentence_key
 from transformer_lib.data.corpora import DataConfig, load_corpus
+from transformer_lib.data.preparation import training_pairs
 from transformer_lib.metrics import bleu as scores
 from transformer_lib.plots.measurements import histogram
 from transformer_lib.plots.notebook import show
@@ -58,8 +58,7 @@ from transformer_lib.course.trained import load_trained
 # budgets. Here the question is whether one *output* is better.)
 
 # %% tags=["nbval-ignore-output"]
-corpus = load_corpus(DataConfig())
-test = corpus.test
+test = load_corpus(DataConfig()).test
 outputs = {name: load_trained(name).translate(test.sources) for name in ("transformer", "rnn")}
 one_reference = [german[0] for german in test.references]
 example = pd.DataFrame({"English": test.sources, **outputs, "a person": one_reference})
@@ -767,8 +766,7 @@ assert lead["first half"] > lead["second half"], "not as on this page: run all c
 # sentence has the same translation:
 
 # %% tags=["nbval-ignore-output"]
-held_out = frozenset(map(sentence_key, [*test.sources, *corpus.valid.sources]))
-trained_on = {german for _, german in Cleaner(DataConfig(), held_out)(corpus.train)}
+trained_on = {german for _, german in training_pairs(DataConfig())}
 met = np.array([any(german in trained_on for german in refs) for refs in test.references])
 for which, places in {"met in training": met, "new": ~met}.items():
     references = list(compress(test.references, places))
@@ -779,12 +777,13 @@ for which, places in {"met in training": met, "new": ~met}.items():
 assert 150 < met.sum() < 300, "not as on this page: restart the kernel and run all cells"
 
 # %% [markdown]
-# Both systems are far better where one of the references was met. Not all of that is remembering: a
-# German sentence that translates two English ones of so small a text is an ordinary one, and
-# ordinary sentences are easier. But the score is a mixture of the two kinds, and a text with another
-# mixture would give another score. The comparison suffers less, for the Transformer leads on both.
-# (The references of a published test set are on the web, so for a language model that was trained
-# on the web nobody can promise even what the library does. WMT makes a new test set every year.)
+# Both systems are far better where one of the references was met. Not all of that need be
+# remembering: a German sentence that translates two English ones of so small a text is probably an
+# ordinary one, and a sentence with several references is met more often, and is easier to get right.
+# But the score is a mixture of the two kinds, and a text with another mixture would give another
+# score. The comparison suffers less, for the Transformer leads on both. (A published test set is on
+# the web with its references, so of a language model that was trained on the web nobody can say
+# which of them it has met. WMT makes a new test set every year.)
 #
 # You have met two more above: the mean of the sentences' BLEU, and scores with different signatures
 # side by side. The other mistakes that `check` knows are in the [list of

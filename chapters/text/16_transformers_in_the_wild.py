@@ -58,8 +58,8 @@ from transformer_lib.vocabulary import BOS, EOS, PAD
 # ## Five descriptions, one sentence
 #
 # This course grew out of five published descriptions, among them the C++ library
-# [NiuTensor](https://github.com/NiuTrans/NiuTensor) (as it was in early 2020; its model has been
-# rewritten since) and the TensorFlow program
+# [NiuTensor](https://github.com/NiuTrans/NiuTensor) (here always as it was in early 2020; its model
+# has been rewritten since) and the TensorFlow program
 # [Kyubyong/transformer](https://github.com/Kyubyong/transformer); two of the others follow [The
 # Annotated Transformer](https://nlp.seas.harvard.edu/annotated-transformer/).
 # `transformer_lib.course.lineages` rebuilds the model of each as it is, with its mistakes.
@@ -135,7 +135,7 @@ show(
 # mistake: its frequencies fall twice as fast, so that many more of its channels hardly change
 # within a sentence.
 #
-# NiuTensor also added its mask *before* it divided by $\sqrt{d_k}$. With a mask value of −10⁹ nobody
+# NiuTensor also adds its mask *before* it divides by $\sqrt{d_k}$. With a mask value of −10⁹ nobody
 # notices, and with −100 hardly anybody; with −20 everybody does:
 
 # %%
@@ -234,7 +234,7 @@ pd.DataFrame(rows, columns=columns).set_index("description")
 #
 # ●○○ · 10 minutes · weights of another program in your model
 #
-# NiuTensor kept all three projections of self-attention in one matrix, and many programs do.
+# NiuTensor keeps all three projections of self-attention in one matrix, and so do many programs.
 # Here it is kept as `nn.Linear` keeps its weight: the first rows are W^Q, then W^K, then W^V, (3 ·
 # d_model, d_model). Return query, key and value of `x`, (batch, length, d_model) each. What passes
 # its `check` is kept in `my_transformer.py` beside this notebook. After a first try,
@@ -625,8 +625,8 @@ print(f"of 1,000 tokens the experts get {load.tolist()}, evenly it would be {200
 
 # %% [markdown]
 # Nearly, but not quite. Shazeer et al. found that training makes it worse: an expert that is asked
-# more often learns more, and is then asked even more often. So they add a second loss, which keeps
-# the load even (a simpler form: [Fedus et al. 2021](https://arxiv.org/abs/2101.03961)).
+# more often learns more, and is then asked even more often. So they add losses that keep the
+# load even (a simpler form: [Fedus et al. 2021](https://arxiv.org/abs/2101.03961)).
 #
 # ### A layer of Llama, with four faults
 #

@@ -69,8 +69,8 @@ def describe_cost(cost: Cost) -> str:
     return (
         f"  training              {cost.parameters / 1e6:.1f} M parameters, "
         f"{cost.seconds / 60:.1f} min, {cost.tokens / 1e6:.1f} M tokens\n"
-        f"  FLOPs                 {cost.flops_by_parameters:.1e} by 6·N·tokens, each half with "
-        f"its own; {cost.flops_by_time:.1e} by time × the device's rate"
+        f"  FLOPs                 {cost.flops_by_parameters:.1e} by 6·N·tokens, half by "
+        f"half; {cost.flops_by_time:.1e} by time × the device's rate"
     )
 
 

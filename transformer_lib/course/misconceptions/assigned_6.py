@@ -394,11 +394,11 @@ def minus_zero(query, key, value, old_key, old_value, window):
 @misconception(
     "M960",
     "rolling_attention",
-    title="each new token pushes an old one out",
+    title="the cache never grows beyond its first size",
     source="an answer in a trial of the checks: first in, first out, though there is room",
     effect="A cache that has begun small stays small.",
-    hint="What you attend to is right. While fewer than `window` − 1 tokens are kept, has anything "
-    "to be thrown away?",
+    hint="What you attend to is right. While fewer than `window` − 1 tokens are kept, must "
+    "anything be thrown away?",
 )
 def pushed_out_too_early(query, key, value, old_key, old_value, window):
     old, new = old_key.size(2), key.size(2)

@@ -285,8 +285,8 @@ def third_axis(query, key, value, mask, switched_off):
     title="all heads from the first to the last of the list",
     source="an answer in a trial of the checks: a slice from the first number to the last",
     effect="Heads between two that are to be silent are silent, too.",
-    hint="With one head you are right, and with all. If heads 2 and 4 are to be silent, what does "
-    "your head 3 say?",
+    hint="Where one head is to be silent you are right, and where all are. If it is heads 2 and 4, "
+    "what does your head 3 say?",
 )
 def from_first_to_last(query, key, value, mask, switched_off):
     between = range(min(switched_off), max(switched_off) + 1) if switched_off else []

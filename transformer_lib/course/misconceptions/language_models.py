@@ -1235,7 +1235,7 @@ class UnderNoGrad(LoRA):
     title="the start depends on the output's width",
     source="an answer in a trial of the checks: weight.shape[0] for d_in",
     effect="Right for square matrices; at first too large or too small for the others.",
-    hint="With fewer outputs than inputs your `down` starts too large. Which of the two widths "
+    hint="With as many outputs as inputs your `down` starts as it should. Which of the two widths "
     "does x have?",
 )
 class WidthOfTheOutput(LoRA):
@@ -1250,8 +1250,8 @@ class WidthOfTheOutput(LoRA):
     title="1/√d_in is the bound of a uniform draw",
     source="an answer in a trial of the checks: kaiming_uniform_ as in nn.Linear",
     effect="The start is smaller than asked for, by √3.",
-    hint="Your `down` starts too small. What is its standard deviation? (That of a uniform draw "
-    "between −b and b is b/√3.)",
+    hint="Your `down` starts too small. What is its standard deviation? (If it is drawn uniformly "
+    "between −b and b, that is b/√3.)",
 )
 class UniformStart(LoRA):
     def __init__(self, linear, rank, scale):

@@ -344,7 +344,7 @@ def evaluation_mode_stays(model, optimizer, batches, held_out, every):
 @misconception(
     "M967",
     "mended_training",
-    title="gradients are set to zero after the step alone",
+    title="gradients are set to zero only after the step",
     source="an answer in a trial of the checks: optimizer.zero_grad() at the end of the loop",
     effect="What is in `.grad` when the training begins goes into its first step.",
     hint="Your first loss is right, and your first step is not. What was in `.grad` when your "

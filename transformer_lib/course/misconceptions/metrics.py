@@ -237,7 +237,7 @@ def with_spaces(hypotheses, references):
     "chrf",
     title="zero as soon as one length has no match",
     source="an answer in a trial of the checks, after BLEU",
-    effect="Short texts have no score.",
+    effect="Without a common run of some length the score is 0, however many shorter ones match.",
     hint="Where no run of some length matches, your score is 0. In BLEU the precisions are "
     "multiplied; what is done with them here?",
 )

@@ -312,8 +312,8 @@ def itself_not_seen(src_len, tgt_len, d_model, d_ff, cached):
     title="cross-attention has no scores",
     source="an answer in a trial of the checks: its four projections alone",
     effect="What a long source costs in each step is missing.",
-    hint="The longer the source, the more is missing. Which two products of cross-attention have "
-    "`src_len` columns or rows?",
+    hint="The longer the source, the more is missing in each step. Which two products come after "
+    "the projections of cross-attention, and how many keys has each query there?",
 )
 def source_not_scored(src_len, tgt_len, d_model, d_ff, cached):
     return _generation(src_len, tgt_len, d_model, d_ff, cached, looked_at=lambda src_len, keys: 0)

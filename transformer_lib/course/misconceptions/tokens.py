@@ -329,8 +329,8 @@ def without_the_border(text, number, sentences):
     title="the vocabulary is what the text is cut into",
     source="an answer in a trial of the checks: the pieces of all words after all merges",
     effect="A letter that is always merged in the text is spelled in bytes elsewhere.",
-    hint="A letter that the text has comes out in bytes. What belongs to the vocabulary beside the "
-    "pieces that the text is cut into in the end?",
+    hint="A letter that the text has comes out in bytes. What belongs to the vocabulary besides "
+    "the pieces that the text is cut into in the end?",
 )
 def final_pieces_alone(text, number, sentences):
     counts = Counter(word for sentence in text for word in _words(sentence))

@@ -356,10 +356,18 @@ def _low_rank_cases(random: torch.Generator) -> dict[str, Case]:
     }
 
 
+def _size(down: Tensor) -> str:
+    """How the standard deviation of its many numbers compares with what it should be."""
+    right = down.std().item() * down.size(1) ** 0.5
+    return "1/√d_in" if 0.8 < right < 1.25 else "larger" if right > 1 else "smaller"
+
+
 def _use_low_rank(module: Callable[..., nn.Module]) -> Callable[..., Any]:
     def use(
         x: Float[Tensor, "... d_in"], d_out: int, rank: int, scale: float, bias: bool
-    ) -> tuple[Float[Tensor, "... d_out"], list[str], str, bool, bool, Float[Tensor, "... d_out"]]:
+    ) -> tuple[
+        Float[Tensor, "... d_out"], list[str], list[str], bool, bool, Float[Tensor, "... d_out"]
+    ]:
         def linear() -> nn.Linear:
             layer = nn.Linear(x.size(-1), d_out, bias)
             fill(layer, nn.Linear(x.size(-1), d_out, bias))
@@ -370,10 +378,11 @@ def _use_low_rank(module: Callable[..., nn.Module]) -> Callable[..., Any]:
         at_first = new(x)
         learned = sorted(name for name, p in new.named_parameters() if p.requires_grad)
         is_zero = [bool((new.get_parameter(name) == 0).all()) for name in ("down", "up")]
-        down = module(nn.Linear(900, 4), 50, scale).get_parameter("down")
-        spread = down.std().item() * 30
-        size = "smaller" if spread < 0.8 else "larger" if spread > 1.25 else "1/√d_in"
-        return at_first, learned, size, *is_zero, filled
+        sizes = [
+            _size(module(nn.Linear(900, outputs), 50, scale).get_parameter("down"))
+            for outputs in (4, 900)
+        ]
+        return at_first, learned, sizes, *is_zero, filled
 
     return use
 
@@ -384,7 +393,7 @@ exercise(
     outputs=(
         "what it gives before any step",
         "the names of what is trained",
-        "the standard deviation of down at first, with 900 inputs and 4 outputs",
+        "the standard deviation of down at first, with 900 inputs and 4 or 900 outputs",
         "whether all of down is 0 at first",
         "whether all of up is 0 at first",
         "what it gives with other numbers in it",
