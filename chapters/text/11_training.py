@@ -366,8 +366,8 @@ for width, untrained in {64: fresh, 192: wider.eval()}.items():
     with torch.no_grad():
         states = untrained.decode(batch.tgt_input, untrained.encode(batch.src))
         sums = output_loss(states, untrained.output_weight, batch.labels)
-    first = sums.nll.item() / sums.tokens
-    print(f"d_model = {width}: {first:.1f} before training, {first - math.log(4000):.1f} above that")
+    nats = sums.nll.item() / sums.tokens
+    print(f"d_model = {width}: {nats:.1f} before training, {nats - math.log(4000):.1f} above that")
 labels = torch.cat([make_batch(data.train, indices).labels.flatten() for indices in plan])
 counts = labels[labels != PAD].bincount().double()
 frequency = counts[counts > 0] / counts.sum()
