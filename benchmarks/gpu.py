@@ -235,6 +235,10 @@ def _trainer(label: str, data: PreparedData, scale: Scale, folder: str) -> _Unsa
         "training.validation_sentences=1",
         *(["training.compile=false"] if setting == "not compiled" or not GPU else []),
     )
+    return _ten_steps(chosen, data, folder)
+
+
+def _ten_steps(chosen: Experiment, data: PreparedData, folder: str) -> _Unsaved:
     model = build_model(chosen, len(data.tokenizer))
     return _Unsaved(model, data.train, _for(chosen.training, steps=10), Path(folder))
 
@@ -426,8 +430,8 @@ def _news_run(name: str, minutes: float, work: Path, scale: Scale) -> Run:
     chosen = replace(chosen, data=news_config(work, scale))
     # Kernels get into the compiler's cache before the clock starts: otherwise the first model would
     # pay for those that the second finds there.
-    few = replace(chosen.training, steps=10, minutes=None, validations=1, validation_sentences=1)
-    train(replace(chosen, training=few), work / f"{name}-kernels")
+    with tempfile.TemporaryDirectory() as scratch:
+        _ten_steps(chosen, prepare(chosen.data), scratch).train()
     training = replace(chosen.training, steps=None, minutes=minutes, keep_checkpoints=1)
     folder = work / name
     train(replace(chosen, training=training), folder)

@@ -401,8 +401,7 @@ def minus_zero(query, key, value, old_key, old_value, window):
     "anything be thrown away?",
 )
 def pushed_out_too_early(query, key, value, old_key, old_value, window):
-    old, new = old_key.size(2), key.size(2)
-    kept = min(window - 1, old) if old else min(window - 1, new)
+    kept = min(window - 1, old_key.size(2) or key.size(2))
     return _rolled(query, key, value, old_key, old_value, window, kept=kept)
 
 

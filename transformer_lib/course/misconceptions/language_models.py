@@ -596,6 +596,12 @@ class OutputWithoutGradient(LanguageModel):
 # ---- Its text ----
 
 
+def _inputs(tokens, length):
+    """The rows that a model reads; each of their tokens is followed by one that is known."""
+    whole = (len(tokens) - 1) // length * length
+    return tokens[:whole].view(-1, length)
+
+
 @misconception(
     "M872",
     "blocks",
@@ -605,8 +611,7 @@ class OutputWithoutGradient(LanguageModel):
     hint="Your labels are the inputs. Which token is to be predicted at the first place?",
 )
 def not_shifted(tokens, length):
-    whole = (len(tokens) - 1) // length * length
-    rows = tokens[:whole].view(-1, length)
+    rows = _inputs(tokens, length)
     return rows, rows.clone()
 
 
@@ -619,8 +624,7 @@ def not_shifted(tokens, length):
     hint="Your last label in each row is the row's first token. Where does the text go on?",
 )
 def rings(tokens, length):
-    whole = (len(tokens) - 1) // length * length
-    rows = tokens[:whole].view(-1, length)
+    rows = _inputs(tokens, length)
     return rows, rows.roll(-1, dims=1)
 
 
@@ -633,8 +637,7 @@ def rings(tokens, length):
     hint="In your rows the last place has no label. Which token of the text comes after the row?",
 )
 def last_label_missing(tokens, length):
-    whole = (len(tokens) - 1) // length * length
-    rows = tokens[:whole].view(-1, length)
+    rows = _inputs(tokens, length)
     return rows, F.pad(rows[:, 1:], (0, 1), value=PAD)
 
 

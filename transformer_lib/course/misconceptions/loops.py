@@ -351,7 +351,7 @@ def evaluation_mode_stays(model, optimizer, batches, held_out, every):
     "function was called?",
 )
 def zeroed_afterwards(model, optimizer, batches, held_out, every):
-    return _mended(model, optimizer, batches, held_out, every, _mean, _mean, before=False)
+    return _mended(model, optimizer, batches, held_out, every, _mean, _mean, zero_first=False)
 
 
 @misconception(
@@ -435,12 +435,12 @@ def means_over_all_places(model, optimizer, batches, held_out, every):
 
 def _mended(
     model, optimizer, batches, held_out, every, mean, measure, dropout=False,
-    clip=nn.utils.clip_grad_norm_, before=True,
+    clip=nn.utils.clip_grad_norm_, zero_first=True,
 ):  # fmt: skip
     """The program without its three faults, with these means in training and in measuring."""
     losses, measured = [], []
     for number, batch in enumerate(batches, start=1):
-        if before or number > 1:
+        if zero_first or number > 1:
             optimizer.zero_grad()
         loss = mean(model, batch)
         loss.backward()

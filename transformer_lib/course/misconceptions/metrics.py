@@ -242,10 +242,10 @@ def with_spaces(hypotheses, references):
     "multiplied; what is done with them here?",
 )
 def zero_without_a_match(hypotheses, references):
-    totals = list(_totals(hypotheses, references))
+    totals = _totals(hypotheses, references)
     if any(said and wanted and not matches for matches, said, wanted in totals):
         return 0.0
-    return 100 * _f_score(*_means(totals))
+    return _chrf(hypotheses, references)
 
 
 @misconception(

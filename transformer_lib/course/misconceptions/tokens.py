@@ -288,13 +288,17 @@ def _cut(word, merges, vocabulary):
     return symbols
 
 
+def _letters_and_merged(words, merges):
+    return {letter for word in words for letter in word} | {a + b for a, b in merges}
+
+
 def _tokenized(
     text,
     number,
     sentences,
     words=_words,
     learn=None,
-    letters=None,
+    known=_letters_and_merged,
     cut=_cut,
     spell=_as_bytes,
     weigh=True,
@@ -303,8 +307,7 @@ def _tokenized(
     """As it should be, but for what is switched."""
     counts = Counter(word for sentence in text for word in (learn or words)(sentence))
     merges = _learned(counts, number, weigh=weigh, best=best)
-    vocabulary = {letter for word in letters or counts for letter in word}
-    vocabulary |= {a + b for a, b in merges}
+    vocabulary = known(counts, merges)
     cuts = ([p for w in words(s) for p in cut(w, merges, vocabulary)] for s in sentences)
     return [_in_bytes(pieces, vocabulary, spell) for pieces in cuts]
 
@@ -333,11 +336,10 @@ def without_the_border(text, number, sentences):
     "the pieces that the text is cut into in the end?",
 )
 def final_pieces_alone(text, number, sentences):
-    counts = Counter(word for sentence in text for word in _words(sentence))
-    merges = _learned(counts, number)
-    vocabulary = {piece for word in counts for piece in _cut(word, merges, None)}
-    cuts = ([p for w in _words(s) for p in _cut(w, merges, None)] for s in sentences)
-    return [_in_bytes(pieces, vocabulary, _as_bytes) for pieces in cuts]
+    def known(words, merges):
+        return {piece for word in words for piece in _cut(word, merges, None)}
+
+    return _tokenized(text, number, sentences, known=known)
 
 
 @misconception(
@@ -618,7 +620,9 @@ def punctuation_learned(text, number, sentences):
     hint="A ▁ that stays alone is spelled in bytes. Which text do your characters come from?",
 )
 def mark_not_in_vocabulary(text, number, sentences):
-    return _tokenized(text, number, sentences, letters=text)
+    return _tokenized(
+        text, number, sentences, known=lambda words, merges: _letters_and_merged(text, merges)
+    )
 
 
 @misconception(

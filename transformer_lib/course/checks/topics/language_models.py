@@ -379,8 +379,8 @@ def _use_low_rank(module: Callable[..., nn.Module]) -> Callable[..., Any]:
         learned = sorted(name for name, p in new.named_parameters() if p.requires_grad)
         is_zero = [bool((new.get_parameter(name) == 0).all()) for name in ("down", "up")]
         sizes = [
-            _size(module(nn.Linear(900, outputs), 50, scale).get_parameter("down"))
-            for outputs in (4, 900)
+            _size(module(nn.Linear(100, outputs), 50, scale).get_parameter("down"))
+            for outputs in (4, 100)
         ]
         return at_first, learned, sizes, *is_zero, filled
 
@@ -393,7 +393,7 @@ exercise(
     outputs=(
         "what it gives before any step",
         "the names of what is trained",
-        "the standard deviation of down at first, with 900 inputs and 4 or 900 outputs",
+        "the standard deviation of down at first, with 100 inputs and 4 or 100 outputs",
         "whether all of down is 0 at first",
         "whether all of up is 0 at first",
         "what it gives with other numbers in it",
