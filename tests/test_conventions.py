@@ -4,8 +4,9 @@ import pytest
 from sacrebleu.metrics import BLEU
 
 from transformer_lib.data import wmt14
+from transformer_lib.data.corpora import TestSet
 from transformer_lib.evaluation.comparison import compare_runs
-from transformer_lib.evaluation.explain import _change_at_the_end, explain
+from transformer_lib.evaluation.explain import _change_at_the_end, explain, met_in_training
 from transformer_lib.experiment.config import load_config
 from transformer_lib.experiment.run import load_run, train
 from transformer_lib.metrics.conventions import (
@@ -88,6 +89,11 @@ def test_the_explanation_measures_what_it_can_and_names_the_rest(trained, toy_fi
         "greedy",
         "last checkpoint alone, not averaged",
     ]
+    read, asked = (set((toy_files / f"{x}.de").read_text().splitlines()) for x in ("train", "test"))
+    assert [line.note for line in found.met] == [
+        f"{n} sentences" for n in (20, len(asked & read), len(asked - read))
+    ]
+    assert found.met[0].score == found.searched[0].score
     differing = {d.setting: (d.here, d.recipe) for d in found.differences}
     assert differing["source tokens a step, at most"] == ("256", "25,000")
     assert differing["steps"] == ("40", "100,000")
@@ -101,6 +107,14 @@ def test_the_explanation_measures_what_it_can_and_names_the_rest(trained, toy_fi
     points = {row.index(".", 3 + max(map(len, names))) for row in rows}
     assert (len(rows), len(points)) == (len(names), 1), "scores are below one another"
     assert "-0.00" not in text
+
+
+def test_a_test_sentence_was_met_as_a_source_or_as_an_answer():
+    test_set = TestSet(
+        "test", ["A  cat.", "A dog.", "A cow.", "Tom?"], [["x"], ["y", "Ein  Hund."], ["z"], ["w"]]
+    )
+    pairs = [("A cat.", "Eine Katze."), ("The dog.", "Ein Hund."), ("Tom!", "Tom?")]
+    assert met_in_training(test_set, iter(pairs)) == [True, True, False, False]
 
 
 def test_the_change_at_the_end_is_that_of_the_last_fifth():
@@ -117,6 +131,7 @@ def test_the_papers_test_set_is_known_by_its_name(trained, toy_files, tmp_path):
     run = trained(toy_files)
     pair = ",".join(str(tmp_path / f"newstest2014.{language}") for language in ("en", "de"))
     text = explain(run, pair, tmp_path / "nowhere").as_text()
+    assert "  the training text not at hand: there is no folder" in text
     assert "on newstest2014.en (" in text
     assert "is another text" not in text
     assert "2,737 sentences of 2014" in text

@@ -781,9 +781,10 @@ assert 150 < met.sum() < 300, "not as on this page: restart the kernel and run a
 # remembering: a German sentence that translates two English ones of so small a text is probably an
 # ordinary one, and a sentence with several references is met more often, and is easier to get right.
 # But the score is a mixture of the two kinds, and a text with another mixture would give another
-# score. The comparison suffers less, for the Transformer leads on both. (A published test set is on
-# the web with its references, so of a language model that was trained on the web nobody can say
-# which of them it has met. WMT makes a new test set every year.)
+# score. The comparison suffers less, for the Transformer leads on both. (For a run of your own,
+# `transformer-lib evaluate RUN --explain` prints the two scores. A published test set is on the web
+# with its references, so of a language model that was trained on the web nobody can say which of
+# them it has met. WMT makes a new test set every year.)
 #
 # You have met two more above: the mean of the sentences' BLEU, and scores with different signatures
 # side by side. The other mistakes that `check` knows are in the [list of

@@ -118,8 +118,17 @@ def training_pairs(config: DataConfig, files: Path | None = None) -> list[Pair]:
     Raises:
         UserError: the text cannot be had or read.
     """
+    return list(clean_pairs(config, files))
+
+
+def clean_pairs(config: DataConfig, files: Path | None = None) -> Iterator[Pair]:
+    """The same, one after another: a corpus need not fit into memory.
+
+    Raises:
+        UserError: the text cannot be had or read.
+    """
     splits = load_corpus(config, files)
-    return list(cleaner_of(config, splits)(splits.train))
+    return cleaner_of(config, splits)(splits.train)
 
 
 def single_sentences(config: DataConfig, files: Path | None = None) -> tuple[list[str], list[str]]:

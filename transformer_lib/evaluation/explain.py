@@ -1,17 +1,21 @@
 """Why is my BLEU not the paper's? What explains how many points, and what cannot be known.
 
-Three things move the number: how it is counted, how the model is searched, and how it was trained.
-The first two are measured on the run itself, the third is compared with the recipe.
+Four things move the number: how it is counted, how the model is searched, how much of the test the
+training text knows, and how the model was trained. The first three are measured on the run itself,
+the fourth is compared with the recipe.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, compress
 from pathlib import Path
 
+from tqdm.auto import tqdm
+
 from transformer_lib.data import wmt14
-from transformer_lib.data.cleaning import normalize
+from transformer_lib.data.cleaning import Pair, normalize
 from transformer_lib.data.corpora import TestSet
-from transformer_lib.data.preparation import describe
+from transformer_lib.data.preparation import clean_pairs, describe
 from transformer_lib.errors import UserError
 from transformer_lib.evaluation.evaluate import find_test_set
 from transformer_lib.experiment.config import Experiment, load_config
@@ -24,6 +28,7 @@ from transformer_lib.experiment.run import (
 from transformer_lib.metrics.bleu import bleu
 from transformer_lib.metrics.conventions import PAPER, every_bleu, paper_bleu
 from transformer_lib.model.rnn import RNNConfig
+from transformer_lib.progress import progress_is_shown
 from transformer_lib.training.metrics import Record, read_metrics
 
 PUBLISHED = {"wmt14_base": 27.3, "wmt14_big": 28.4, "wmt14_rnn": 24.6}
@@ -57,6 +62,7 @@ class Explanation:
     recipe: str
     counted: list[Line]
     searched: list[Line]
+    met: list[Line]
     differences: list[Difference]
     agreeing: list[str]
     cleaning: str
@@ -71,6 +77,7 @@ class Explanation:
             f"{PUBLISHED[self.recipe]} on newstest2014 in the paper's table 2.",
             *self._block("The same output, counted in every way", self.counted),
             *self._block("The same weights, searched in other ways (13a)", self.searched),
+            *self._block("The same output, by what the training text has (13a)", self.met),
             "",
             f"The training, held against {self.recipe}: what one run cannot tell in points",
             *(f"  differs   {d.setting:<30} {d.here}, not {d.recipe}" for d in self.differences),
@@ -133,6 +140,15 @@ def explain(run: Run, test: str = "test", files: Path | None = None) -> Explanat
             searched("last checkpoint alone, not averaged", last.translate(test_set.sources))
         )
 
+    try:
+        pairs = tqdm(
+            clean_pairs(run.experiment.data, files), desc="reading what was trained on",
+            unit=" pairs", unit_scale=True, disable=not progress_is_shown(),
+        )  # fmt: skip
+        met = _by_what_was_met(hypotheses, test_set, met_in_training(test_set, pairs))
+    except UserError as error:
+        met = [Line("the training text", None, f"not at hand: {error}")]
+
     recipe = _recipe(run.experiment)
     differences, agreeing = _compare(
         run.experiment, load_config(recipe), training_progress(run), averaged
@@ -143,11 +159,47 @@ def explain(run: Run, test: str = "test", files: Path | None = None) -> Explanat
         recipe,
         counted,
         lines,
+        met,
         differences,
         agreeing,
         describe(run.info.data_report),
         _change_at_the_end(read_metrics(run.folder)),
     )
+
+
+def met_in_training(test_set: TestSet, pairs: Iterable[Pair]) -> list[bool]:
+    """For each test sentence, whether ``pairs`` have its source, or one of its references.
+
+    A corpus's own test sources are kept out of training. Their references are not, if they also
+    translate another sentence; and of a test set in files nothing is.
+    """
+    sources = [normalize(source) for source in test_set.sources]
+    references = [[normalize(r) for r in each] for each in test_set.references]
+    wanted_sources, wanted_references = set(sources), set(chain.from_iterable(references))
+    met_sources, met_references = set(), set()
+    for source, target in pairs:
+        if source in wanted_sources:
+            met_sources.add(source)
+        if target in wanted_references:
+            met_references.add(target)
+    return [
+        source in met_sources or not met_references.isdisjoint(each)
+        for source, each in zip(sources, references, strict=True)
+    ]
+
+
+def _by_what_was_met(hypotheses: list[str], test_set: TestSet, met: list[bool]) -> list[Line]:
+    lines = []
+    for name, rows in (
+        ("all sentences", [True] * len(met)),
+        ("with a source or a reference that was trained on", met),
+        ("with neither", [not each for each in met]),
+    ):
+        outputs = list(compress(hypotheses, rows))
+        right = [r[:1] for r in compress(test_set.references, rows)]
+        score = bleu(outputs, right).score if outputs else None
+        lines.append(Line(name, score, f"{len(outputs):,} sentences"))
+    return lines
 
 
 def _is_newstest2014(test_set: TestSet) -> bool:

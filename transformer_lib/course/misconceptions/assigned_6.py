@@ -422,6 +422,22 @@ def cut_first(query, key, value, old_key, old_value, window):
 
 
 @misconception(
+    "M969",
+    "rolling_attention",
+    title="thrown away before looking",
+    source="a plausible slip: only what is kept for the next call is attended to",
+    effect="Each token sees one key less than its window; with a window of one it sees none.",
+    hint="What you keep is right. Does the oldest key of the window take part before you drop it?",
+)
+def thrown_away_first(query, key, value, old_key, old_value, window):
+    keys, values = torch.cat([old_key, key], dim=2), torch.cat([old_value, value], dim=2)
+    first = max(0, keys.size(2) - (window - 1))
+    keys, values = keys[:, :, first:], values[:, :, first:]
+    nothing, own = keys[:, :, :0], keys.size(2) - query.size(2)
+    return _rolled(query, keys, values, nothing, nothing, window, offset=own)
+
+
+@misconception(
     "M943",
     "rolling_attention",
     title="new tokens see all that is in the cache",

@@ -367,11 +367,11 @@ def _chunks(state, part):
 @misconception(
     "M318",
     "convert",
-    title="the fused matrix cut crosswise",
-    source="common: the three projections taken to lie side by side, as in GPT-2",
+    title="the rows of the fused matrix dealt out in turn",
+    source="a plausible slip: a slice with a step of three",
     effect="Each projection is made of thirds of all three; an error only where shapes differ.",
-    hint="Your matrices for queries, keys and values have each a third of all three. Is the fused "
-    "one stored by rows or by columns?",
+    hint="Your matrices for queries, keys and values have each a third of all three. Do the rows "
+    "of the fused one take turns, or do those of one projection follow one another?",
 )
 def every_third_row(state):
     return _chunks(state, lambda tensor, number: tensor[number::3])
