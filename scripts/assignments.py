@@ -4,7 +4,7 @@ Run it after a change in ``assignments/text``: ``make assignments`` for all, or 
 ``.venv/bin/python scripts/assignments.py 2``. A cell of a twin says what it is in its head:
 
 - ``answer="name"``: code that students write and tests judge; ``ready_made="f g"`` names what it
-  should not call;
+  should not call, ``needed="f g"`` what it cannot do without (one of these);
 - ``test="name" points=4``: tests, those between the marks of hidden tests for the grader alone;
 - ``manual="name" points=2``: code or text that a human judges;
 - ``question="name"``: a text with a marking scheme that only graders see; ``{{ … }}`` in it is

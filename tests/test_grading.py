@@ -25,7 +25,7 @@ from grading_help import SOLVED, grade, hand_in
 from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
-from nbformat.v4 import new_code_cell, new_markdown_cell
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
 
 from transformer_lib.course.checks import EXERCISES
 from transformer_lib.course.checks.diagnosis import draw_trial
@@ -48,10 +48,11 @@ from transformer_lib.instructor.grading.intake import (
     read_submission,
     verify,
 )
-from transformer_lib.instructor.grading.judge import Result, TestResult
+from transformer_lib.instructor.grading.judge import Judge, Result, TestResult
 from transformer_lib.instructor.grading.late import LatePolicy
-from transformer_lib.instructor.grading.master import bound_names, make_master
+from transformer_lib.instructor.grading.master import bound_names, global_names, make_master
 from transformer_lib.instructor.grading.nbgrader_plugin import _points, mended, plain_markdown
+from transformer_lib.instructor.grading.outputs import SAFE
 from transformer_lib.instructor.grading.remote import remote
 from transformer_lib.instructor.grading.report import (
     discrimination,
@@ -59,7 +60,7 @@ from transformer_lib.instructor.grading.report import (
     make_report,
     write_report,
 )
-from transformer_lib.instructor.grading.results import Key, StoredResult
+from transformer_lib.instructor.grading.results import Key, StoredResult, cells_to_judge
 from transformer_lib.instructor.grading.sandbox import PACKAGE, Sandbox
 from transformer_lib.instructor.grading.table import table
 from transformer_lib.instructor.grading.term import ItemPoints, Standing, Standings, standings
@@ -847,9 +848,34 @@ def render(source, **cell):
 def test_what_looks_official_is_ours():
     scheme = "### BEGIN MARK SCHEME\nfull points\n### END MARK SCHEME"
     assert "How this is marked" not in render(scheme, metadata={})
-    assert "How this is marked" in render(scheme, metadata={"nbgrader": {"locked": True}})
+    ours = render(f"Why?\n\n{scheme}\n\nIn a line.", metadata={"nbgrader": {"locked": True}})
+    before, box = ours.split('<div class="alert alert-info">')
+    box, after = box.split("</div>")
+    assert "Why?" in before
+    assert "How this is marked" in box
+    assert "full points" in box
+    assert "In a line." in after
+    assert "alert" not in render("**How this is marked**\n\nfull points", metadata={})
     assert "alert" not in render("**About your hand-in**", id="extra-001")
     assert "alert" in render("**About your hand-in**", id="hand-in")
+
+
+def test_a_heading_has_no_id_by_which_the_form_grader_would_find_it():
+    assert render("# scale").strip() == "<h1>scale</h1>"
+
+
+@pytest.mark.parametrize("show", [render, lambda text: SAFE["text/latex"](text)])
+@pytest.mark.parametrize(
+    "command",
+    [r"\def\frac#1#2{4}", r"\gdef\x{4}", r"\let\x=y", r"\renewcommand{\frac}{4}", r"\require{x}",
+     r"\style{position:fixed}{4}", r"\cssId{scale}{4}", r"\class{alert}{4}", r"\href{a}{4}"],
+)  # fmt: skip
+def test_a_formula_changes_nothing_but_itself(show, command):
+    name = command.split("{")[0].split("#")[0]
+    assert name not in show(f"${command}$")
+    assert name.replace("\\", "\\\u200b", 1) in show(f"${command}$")
+    usual = r"$\left(\frac12\right)\delta\textstyle\classical$"
+    assert usual in show(usual)
 
 
 @pytest.mark.parametrize("url", ["https://a.org/b.png", "//a.org/b.png", "b.png"])
@@ -967,6 +993,39 @@ match [1, 2, 3]:
     assert bound_names(source) == {"one", "Two", "three", "four"}
 
 
+@pytest.mark.sandbox
+def test_what_works_from_top_to_bottom_works_in_the_grader(template):
+    """Helpers below what calls them, and an argument more of an earlier answer."""
+    judge = Judge(make_master(grading_help.master()))
+
+    def points(above="", below="", **answers):
+        notebook = grading_help.submission(template, **grading_help.SOLVED | answers)
+        names = [cell.metadata.get("nbgrader", {}).get("grade_id") for cell in notebook.cells]
+        place = names.index("scale")
+        notebook.cells[place + 1 : place + 1] = map(new_code_cell, below.split("---"))
+        notebook.cells[place:place] = map(new_code_cell, above.split("---"))
+        result = judge.judge(cells_to_judge(mend(known(notebook), template).notebook))
+        return [test.points for test in result.tests.values()]
+
+    calls = "def scale(x):\n    return times(x) + one"
+    one, times, three = "one = 1", "def times(x):\n    return three() * x", "three = lambda: 3"
+    assert points(one, f"{times}---{three}", scale=calls) == [2, 4]
+    assert points(f"{times}---{three}---{one}", scale=calls) == [2, 4]
+    more = "def scale(x, times=3):\n    return times * x + 1"
+    uses_it = (
+        "def causal_mask(length):\n    ones = torch.ones(length, length)\n"
+        "    return (scale(ones, times=1) > 1).tril()[None, None]"
+    )
+    assert points(scale=more, causal_mask=uses_it) == [2, 4]
+    assert points(scale=more.replace("+ 1", ""), causal_mask=uses_it)[0] == 0
+    judge.close()
+
+
+def test_what_a_function_has_for_itself_is_not_looked_for_elsewhere():
+    source = "def f(x, n=k):\n    y = g(x)\n    return [z for z in y if z < n]\nprint(f(x))"
+    assert global_names(source) == {"k", "g", "print", "f", "x"}
+
+
 def test_an_answer_that_runs_text_is_named(template):
     hidden = known(grading_help.submission(template, scale="exec('def scale(x): return 0')"))
     assert "the answer cell scale runs text as code" in mend(hidden, template).remarks
@@ -1057,3 +1116,29 @@ def test_who_could_not_be_judged_is_in_the_gradebook(course, template):
     assert "could not be judged, look at it by hand: ZeroDivisionError" in row.trouble
     with course.gradebook() as gradebook:
         assert gradebook.find_submission("small", "ada").student.id == "ada"
+
+
+@pytest.mark.sandbox
+def test_another_picture_is_another_hand_in(course, template):
+    """A human sees a pasted picture, and outputs where they are kept, and nothing ran for them."""
+
+    def notebook(picture, text):
+        made = grading_help.submission(template, **SOLVED | {"why": "![it](attachment:it.png)"})
+        made.cells[-1].attachments = {"it.png": {"image/png": picture}}
+        made.cells.append(new_code_cell("print(1)", outputs=[new_output("stream", text=text)]))
+        return made
+
+    path = course.folder / "source" / "small" / "small.ipynb"
+    master = nbformat.read(path, as_version=4)
+    for keeps_outputs in (False, True):
+        master.metadata.transformer_lib.keeps_outputs = keeps_outputs
+        nbformat.write(master, path)
+        hand_in(course, "ada", notebook("AAAA", "1"))
+        grade(course)
+        hand_in(course, "ada", notebook("AAAA", "2"))
+        assert grade(course)["ada"].is_new == keeps_outputs
+        hand_in(course, "ada", notebook("BBBB", "2"))
+        assert grade(course)["ada"].is_new
+        assert not grade(course)["ada"].is_new
+        page = course.folder / "autograded" / "ada" / "small" / "small.ipynb"
+        assert "BBBB" in page.read_text()

@@ -4,6 +4,7 @@ import json
 import sys
 import textwrap
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -217,6 +218,18 @@ def test_a_program_that_hands_in_its_stored_translations_does_not_hold(small, tm
     code, _, said = typed(small, capsys, "verify", folder)
     assert (code, f"{folder / 'log.txt'} says why" in said) == (2, True)
     assert "No such file" in (folder / "log.txt").read_text()
+    by_its_output = again.replace("__file__", "os.readlink('/proc/self/fd/1')")
+    (folder / "program.py").write_text(
+        textwrap.dedent(by_its_output.replace("pathlib,", "os, pathlib,"))
+    )
+    assert typed(small, capsys, "verify", folder)[0] == 2
+
+
+def test_who_takes_far_less_time_than_claimed_is_worth_a_look():
+    claimed = SeedResult(1, 50.0, 100.0, (40.0, 60.0))
+    slow, fast = (replace(claimed, seconds=s, reference_ms=(100.0, 100.0)) for s in (101.0, 99.0))
+    assert not VerifiedSeed(claimed, slow).is_hurried  # on a machine that is half as fast
+    assert VerifiedSeed(claimed, fast).is_hurried
 
 
 def test_what_is_no_entry_is_one_line(tmp_path):

@@ -108,7 +108,7 @@ expect(got, expected, "not what PyTorch's group_norm gives", atol=1e-2)
 # Return two gradients: with respect to `x`, of the shape of `x`, and with respect to `scale`,
 # (d_model,). Do not use autograd: it is off while your function runs, and must stay off.
 
-# %% answer="rms_norm_backward" ready_made="rms_norm layer_norm grad backward"
+# %% answer="rms_norm_backward" ready_made="rms_norm layer_norm grad backward run_backward"
 def rms_norm_backward(x, upstream, scale, eps):
     ### BEGIN SOLUTION
     root = torch.sqrt(x.square().mean(dim=-1, keepdim=True) + eps)

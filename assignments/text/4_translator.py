@@ -384,7 +384,7 @@ expect(model(src, tgt), expected, "with the grader's weights, not its logits", a
 # A warm-up does no harm here, and deeper models need it. The test below only looks at the form of
 # what you return. So make up a language of your own (reverse the words, for example), and count.
 
-# %% answer="learn"
+# %% answer="learn" needed="backward grad"
 def learn(sources, targets, steps, new_sources):
     ### BEGIN SOLUTION
     model = Translator(30, 64, 4, 1)

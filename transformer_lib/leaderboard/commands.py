@@ -68,6 +68,8 @@ def verify(
     for one in verify_entry(read_entry(entry), files, seed or SEEDS):
         typer.echo(f"claimed  {_line(one.claimed)}")
         typer.echo(f"again    {_line(one.again)}")
+        if one.is_hurried:
+            typer.echo("this took far less time than claimed: read what the program does")
         done.append(one)
     found = Verification(done)
     typer.echo(

@@ -29,6 +29,7 @@ from transformer_lib.metrics.bleu import bleu
 
 EXTRA_SHARE, EXTRA_SECONDS = 0.2, 30.0  # beside training: to start, to prepare and to translate
 TOLERANCE = 1.0  # BLEU: what another machine and chance may change
+HURRIED = 0.5  # of the claimed reference steps: a program that takes fewer may not have trained
 
 
 @contextmanager
@@ -84,13 +85,14 @@ def _run(name: str, command: list[str], limit: float, log: Path, folder: Path) -
     """Wait for it, up to ``limit`` seconds; nothing of it is left running.
 
     Args:
-        folder: for its temporary files, which it cannot remove when it is killed.
+        folder: for its temporary files, which it cannot remove when it is killed, and for what it
+            prints until it has ended: a process can see where that goes.
 
     Raises:
         UserError: it fails, or takes longer.
     """
     environment = os.environ | dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(folder))
-    with log.open("ab") as said:
+    with tempfile.TemporaryFile(dir=folder) as said:
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -105,6 +107,9 @@ def _run(name: str, command: list[str], limit: float, log: Path, folder: Path) -
             raise UserError(f"{name} took longer than {limit:.0f} s") from error
         finally:
             _kill(process)
+            said.seek(0)
+            with log.open("ab") as file:
+                shutil.copyfileobj(said, file)
     if code != 0:
         raise UserError(f"{name} ended with {code}: {log} says why")
 
@@ -124,6 +129,12 @@ class VerifiedSeed(NamedTuple):
 
     claimed: SeedResult
     again: SeedResult
+
+    @property
+    def is_hurried(self) -> bool:
+        """Whether it took far less time than claimed, as something looked up does."""
+        before, now = (one.seconds / mean(one.reference_ms) for one in (self.claimed, self.again))
+        return now < HURRIED * before
 
 
 def verify(

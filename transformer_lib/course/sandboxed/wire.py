@@ -25,7 +25,7 @@ from transformer_lib.course.sandboxed.given import PARTS
 MAX_BYTES = 64 * 2**20
 MAX_DOCUMENT = 12 * 2**20  # of that, JSON: parsed, it takes up to twenty times as much
 MAX_HEADER = 2**20  # of that, what safetensors says of the tensors; JSON, too
-MAX_AXIS = 2**40
+MAX_AXIS = 2**18  # who unpacks a tensor has a Python object for each of its rows, empty or not
 MAX_DEPTH = 16
 MAX_NODES = 100_000
 DTYPES = (
@@ -170,6 +170,8 @@ def _build(value: Any, tensors: dict[str, Tensor], counter: _Counter, depth: int
         if value.dtype not in DTYPES or value.layout != torch.strided or value.is_meta:
             kind = "meta" if value.is_meta else value.layout
             raise WireError(f"a tensor of {value.dtype}, {kind} does not cross")
+        if max(value.shape, default=0) >= MAX_AXIS:
+            raise WireError(f"a tensor with an axis of {MAX_AXIS:,} or longer does not cross")
         name = str(len(tensors))
         # A copy of its own, or tensors that share memory could not be stored.
         tensors[name] = value.detach().cpu().clone(memory_format=torch.contiguous_format)

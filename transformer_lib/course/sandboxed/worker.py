@@ -139,7 +139,7 @@ class _Shell(InteractiveShell):
 
 
 class _Seen(TorchFunctionMode):
-    """Notes what a student's function calls: functions of PyTorch, and packages of Python."""
+    """Notes what a student's function calls: functions of PyTorch and of C, packages of Python."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -164,6 +164,8 @@ class _Seen(TorchFunctionMode):
     def _note(self, frame: types.FrameType, event: str, argument: Any) -> None:
         if event == "call":
             self.names.add(frame.f_globals.get("__name__", "").partition(".")[0])
+        elif event == "c_call":
+            self.names.add(argument.__name__)
         self.left -= 1
         if self.left <= 0:  # it takes time, and what is called is called early
             sys.setprofile(None)
@@ -288,7 +290,7 @@ class Worker:
         self.seen = _Seen()
 
     def do_called(self) -> list[str]:
-        """The names of PyTorch's functions and of the packages that were called since then."""
+        """Names of PyTorch's and C's functions, and of packages, that were called since then."""
         return sorted(self.seen.names)[:MAX_NAMES] if self.seen else []
 
     def do_backward(self, call: int, gradients: list[Tensor | None]) -> list[Tensor | None]:

@@ -207,7 +207,7 @@ class _Item:
         )
         write_text(target / f"{self.row.notebook}.ipynb", nbformat.writes(notebook))
         self.cells = cells_to_judge(notebook)
-        self.key = result_key(self.master, self.cells)
+        self.key = result_key(self.master, notebook)
         self.row.result = self.stored.read(self.key) if self.stored.is_whole(self.key) else None
 
     def _keep_for_feedback(self, folder: Path, target: Path) -> None:

@@ -11,7 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from textwrap import shorten
-from typing import Any
+from typing import Any, NamedTuple
+
+import torch
 
 from transformer_lib.checks import check as check_in_notebooks
 from transformer_lib.course.checks import check
@@ -23,6 +25,7 @@ from transformer_lib.instructor.grading.master import (
     Master,
     as_handed_in,
     bound_names,
+    global_names,
     loaded_names,
     touches,
 )
@@ -191,47 +194,81 @@ def _read_outputs(text: Any, room: int = MAX_SHOWN) -> list[Output]:
         raise Ended("the outputs of a cell were in no known form") from error
 
 
+class _Part(NamedTuple):
+    """Code that runs before a test, and the number of its cell."""
+
+    number: int
+    source: str
+    is_reference: bool  # the master's answer in place of the cell's
+
+
 def _judge_test(
     judge: Judge, cells: Sequence[Cell], cell: Cell, left_out: dict[int, str], until: float
 ) -> TestResult:
-    """The result of one of the master's test cells, in a fresh process."""
+    """The result of one of the master's test cells, in a fresh process.
+
+    An answer may count on the student's own answers to earlier tasks, on an argument that these
+    have besides, say. So what fails with the master's is tried again with them.
+    """
     if time.monotonic() > until:
         seconds = judge.master.limits.total_seconds
         return _ended(cell, f"it took more than {seconds:g} seconds in all")
+    preparation = list(_preparation(judge.master, cells, cell))
+    result = _tested(judge, cells, cell, preparation, left_out, until)
+    own = [part for part in preparation if not part.is_reference]
+    if len(own) < len(preparation) and not result.ended and result.points < cell.points:
+        other = _tested(judge, cells, cell, own, left_out, until)
+        return max(result, other, key=lambda each: each.points)
+    return result
+
+
+def _tested(
+    judge: Judge,
+    cells: Sequence[Cell],
+    cell: Cell,
+    preparation: list[_Part],
+    left_out: dict[int, str],
+    until: float,
+) -> TestResult:
     master = judge.master
     answers = {answer.grade_id for answer in master.answers_of(master.task_of(cell.grade_id))}
     try:
         with judge.sandbox.open(until) as connection:
             shown: list[Any] = []  # by the answer's own cells
-            for number, source, is_reference in _preparation(master, cells, cell):
-                if is_reference:
-                    connection.ask("give", source)
+            for part in preparation:
+                if part.is_reference:
+                    connection.ask("give", part.source)
                     connection.is_quiet = True
-                elif number not in left_out or cells[number].grade_id in answers:
-                    text = connection.ask("run", source, reply_bytes=MAX_SHOWN)
-                    if cells[number].grade_id in answers and not connection.is_quiet:
+                elif part.number not in left_out or cells[part.number].grade_id in answers:
+                    text = connection.ask("run", part.source, reply_bytes=MAX_SHOWN)
+                    if cells[part.number].grade_id in answers and not connection.is_quiet:
                         shown.append(text)
-            if named := _ready_made(master, cell):
+            ready_made, needed = _watched(master, cell)
+            if ready_made or needed:
                 connection.ask("watch")
             result = _Test(judge, cell, shown).run(connection)
-            called = connection.ask("called", reply_bytes=MAX_TEXT) if named else []
-            if type(called) is list:
-                result.remarks = [f"calls {name}" for name in sorted(named) if name in called]
+            if ready_made or needed:
+                called = connection.ask("called", reply_bytes=MAX_TEXT)
+                names = {x for x in called if type(x) is str} if type(called) is list else set()
+                result.remarks = [f"calls {name}" for name in sorted(ready_made & names)]
+                if needed and not needed & names:
+                    result.remarks.append(f"never calls {' or '.join(sorted(needed))}")
             return result
     except (Ended, StudentError) as error:
         return _ended(cell, f"the process ended: {error}")
 
 
-def _ready_made(master: Master, test: Cell) -> set[str]:
-    """What an answer should not call, for its task says to write it."""
+def _watched(master: Master, test: Cell) -> tuple[set[str], set[str]]:
+    """What an answer should write and not call, and of what it has to call something."""
     answers = master.answers_of(master.task_of(test.grade_id))
-    return {name for answer in answers for name in answer.ready_made.split()}
+    return (
+        {name for answer in answers for name in answer.ready_made.split()},
+        {name for answer in answers for name in answer.needed.split()},
+    )
 
 
-def _preparation(
-    master: Master, cells: Sequence[Cell], test: Cell
-) -> Iterator[tuple[int, str, bool]]:
-    """What runs before a test: a cell's number, code, and whether it is the master's solution.
+def _preparation(master: Master, cells: Sequence[Cell], test: Cell) -> Iterator[_Part]:
+    """What runs before a test.
 
     Of the cells above the test those that its answer needs. The answers to earlier tasks are
     followed by the master's, so that one mistake counts once.
@@ -240,19 +277,36 @@ def _preparation(
     mine = {answer.grade_id for answer in master.answers_of(task)}
     references = {cell.grade_id: cell.source for cell in master.cells if cell.is_answer}
     last = max(number for number, cell in enumerate(cells) if cell.grade_id == test.grade_id)
+    above = [number for number in _running(master, cells) if number < last]
+    earlier = {
+        number: references[cells[number].grade_id]
+        for number in above
+        if cells[number].is_answer and cells[number].grade_id not in mine
+    }
+    chosen: dict[int, str] = {}
+    corrected: dict[int, str] = {}
     needed: set[str] = set()
-    chosen: list[tuple[int, str, bool]] = []
-    for number in reversed([n for n in _running(master, cells) if n < last]):
-        cell = cells[number]
-        is_earlier = cell.is_answer and cell.grade_id not in mine
-        reference = references[cell.grade_id] if is_earlier else ""
-        if is_earlier and bound_names(reference) & needed:
+    for number in reversed(above):
+        source, reference = cells[number].source, earlier.get(number, "")
+        if bound_names(reference) & needed:
             needed |= loaded_names(reference)
-            chosen.append((number, reference, True))
-        if cell.grade_id in mine or touches(cell.source, needed):
-            needed |= loaded_names(cell.source)
-            chosen.append((number, cell.source, False))
-    return reversed(chosen)
+            corrected[number] = reference
+        if cells[number].grade_id in mine or touches(source, needed):
+            needed |= loaded_names(source)
+            chosen[number] = source
+    # A function may also call what is defined only below it.
+    found = 0
+    while found < len(chosen) + len(corrected):
+        found = len(chosen) + len(corrected)
+        running = [*chosen.values(), *corrected.values()]
+        missing = set().union(*map(global_names, running)) - set().union(*map(bound_names, running))
+        corrected |= {n: code for n, code in earlier.items() if bound_names(code) & missing}
+        chosen |= {n: cells[n].source for n in above if bound_names(cells[n].source) & missing}
+    for number in above:
+        if number in chosen:
+            yield _Part(number, chosen[number], is_reference=False)
+        if number in corrected:
+            yield _Part(number, corrected[number], is_reference=True)
 
 
 class _Test:
@@ -262,6 +316,7 @@ class _Test:
         master = judge.master
         self.cell = cell
         self.shown = shown
+        self.seed = judge.seed  # the same numbers for the whole class, in hidden tests, too
         self.names = master.names_of(master.task_of(cell.grade_id))
         self.namespace = judge.environment(master.cells.index(cell))
         self.verdicts: list[Verdict] = []
@@ -269,6 +324,7 @@ class _Test:
     def run(self, connection: Connection) -> TestResult:
         """Raises :class:`Ended` when the student's process goes."""
         points = self.cell.points
+        torch.manual_seed(self.seed)
         try:
             for name in sorted(self.names & loaded_names(self.cell.source)):
                 self.namespace[name] = remote(connection, name)

@@ -41,6 +41,7 @@ class Cell:
     points: float = 0.0
     ready_made: str = ""  # what an answer should not call but do itself, separated by spaces
     is_own: bool = False  # whether a student has added it
+    needed: str = ""  # of these an answer that does its task calls one, separated by spaces
 
     @property
     def is_test(self) -> bool:
@@ -82,6 +83,7 @@ def read_cell(node: NotebookNode) -> Cell:
         float(mine.get("points", 0) or 0),
         str(node.metadata.get("ready_made", "")),
         HANDED_IN in node.metadata and "nbgrader" not in node.metadata,
+        str(node.metadata.get("needed", "")),
     )
 
 
@@ -213,8 +215,8 @@ def make_master(notebook: NotebookNode) -> Master:
 
 
 def bound_names(source: str) -> set[str]:
-    """The names that a cell binds at its top level."""
-    return {name for statement in parse(source).body for name in _bound_by(statement)}
+    """The names that a cell binds at its top level; none if it is no Python."""
+    return {name for statement in parse_any(source).body for name in _bound_by(statement)}
 
 
 def _bound_by(statement: ast.stmt) -> Iterator[str]:
@@ -264,10 +266,28 @@ def names_in(node: ast.AST) -> set[str]:
 
 def loaded_names(source: str) -> set[str]:
     """The names that a cell uses; none if it is no Python."""
+    return _loaded(parse_any(source))
+
+
+def global_names(source: str) -> set[str]:
+    """Those of :func:`loaded_names` that are no arguments or variables of a function."""
+    found: set[str] = set()
+    for statement in parse_any(source).body:
+        own: set[str] = set()
+        if isinstance(statement, ast.FunctionDef | ast.ClassDef):
+            for node in ast.walk(statement):
+                match node:
+                    case ast.arg(name) | ast.Name(name, ctx=ast.Store()):
+                        own.add(name)
+        found |= _loaded(statement) - own
+    return found
+
+
+def _loaded(node: ast.AST) -> set[str]:
     return {
-        node.id
-        for node in ast.walk(parse_any(source))
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+        part.id
+        for part in ast.walk(node)
+        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)
     }
 
 

@@ -34,7 +34,7 @@ from transformer_lib.instructor.grading.master import (
     load_master,
     read_cell,
 )
-from transformer_lib.instructor.grading.outputs import Output
+from transformer_lib.instructor.grading.outputs import Output, confined
 from transformer_lib.instructor.grading.personal import (
     SetCohort,
     anonymize,
@@ -56,6 +56,7 @@ SCHEME = re.compile(r"^### (BEGIN|END) MARK SCHEME$", re.MULTILINE)
 MARKS = re.compile(r"[\\`*_{}\[\]<>()#+.!|~$-]")  # what Markdown reads as its own
 HAND_IN = "hand-in"  # id of the cell that says what was remarkable
 TITLE = "**How this is marked**"
+BOX = '<div class="alert alert-info">{}</div>'
 
 
 def configure(config: Any, folder: Path) -> None:
@@ -96,23 +97,34 @@ def plain_markdown(context: Any, source: str) -> str:
     Students write it, and instructors look at it while they are logged in.
     """
     cell = context.get("cell", {})
-    is_ours = cell.get("metadata", {}).get("nbgrader", {}).get("locked", False)
-    if is_ours:
-        source = SCHEME.sub(lambda match: TITLE if match[1] == "BEGIN" else "", source)
     renderer = _PlainRenderer(
         escape=True, allow_harmful_protocols=False, attachments=cell.get("attachments", {})
     )
-    page = _spaced(MarkdownWithMath(renderer).render(source))
-    # No cell of a student's is called so, and no student can write a box: HTML is escaped.
-    return f'<div class="alert alert-info">{page}</div>' if cell.get("id") == HAND_IN else page
+
+    def page(text: str) -> str:
+        return _spaced(MarkdownWithMath(renderer).render(text))
+
+    # No student can write a box, for HTML is escaped. These are cells that no student can write.
+    if cell.get("id") == HAND_IN:
+        return BOX.format(confined(page(source)))
+    if not cell.get("metadata", {}).get("nbgrader", {}).get("locked", False):
+        return confined(page(source))
+    before, *parts = SCHEME.split(source)  # BEGIN, a scheme, END, a text, and so on
+    marked = zip(parts[::2], parts[1::2], strict=True)
+    return page(before) + "".join(
+        BOX.format(page(TITLE + text)) if kind == "BEGIN" else page(text) for kind, text in marked
+    )
 
 
 class _PlainRenderer(IPythonRenderer):
     """Shows the name of a picture that is not there, where nbconvert would stop.
 
     A picture in the net could be another one tomorrow, and its server would see who looks at it: of
-    that there is a link.
+    that there is a link. Headings have no ids, for by its id the form grader finds where points go.
     """
+
+    def heading(self, text: str, level: int, **attrs: Any) -> str:
+        return f"<h{level}>{text}</h{level}>\n"
 
     def image(self, text: str, url: str, title: str | None = None) -> str:
         name = url.removeprefix("attachment:")
@@ -147,14 +159,13 @@ class JudgeOutside(NbGraderPreprocessor):
     def preprocess(self, nb: NotebookNode, resources: Any) -> tuple[NotebookNode, Any]:
         where = resources["nbgrader"]
         master = load_master(_master_path(self.source, resources))
-        cells = cells_to_judge(nb)
-        key = result_key(master, cells)
+        key = result_key(master, nb)
         stored = StoredResult(
             Path(self.results), where["assignment"], where["notebook"], where["student"]
         )
         result = stored.read(key)
         if result is None:
-            result = judge_for(master, self.isolation).judge(cells)
+            result = judge_for(master, self.isolation).judge(cells_to_judge(nb))
             stored.write(key, result)
         fill_in(nb, result, master.keeps_outputs)
         fill_schemes(nb, where["student"], cohort_of(self.config))

@@ -10,6 +10,12 @@ Output = dict[str, Any]
 MAX_OUTPUTS = 200  # of a cell
 MAX_TEXT = 100_000  # characters of one output
 MAX_LINES, MAX_LINE = 100, 2_000  # of a traceback
+# Of TeX what reaches beyond its own formula: it would change all others of the page, or its looks.
+_FAR = re.compile(
+    r"\\(?=(?:[gex]?def|let|futurelet|global|(?:re)?new(?:command|environment)|providecommand"
+    r"|Declare\w+|Newextarrow|require|definecolor|style|class|cssId|href|unicode|mmlToken|data)"
+    r"(?![A-Za-z]))"
+)
 
 
 def error_output(name: str, text: str) -> Output:
@@ -57,6 +63,15 @@ def _text(value: Any) -> str:
     return plain("\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines), MAX_TEXT)
 
 
+def confined(text: str) -> str:
+    """Text in which no formula does more than show itself: such commands are then unknown ones."""
+    return _FAR.sub("\\\\\u200b", text)
+
+
+def _latex(value: Any) -> str:
+    return confined(_text(value))
+
+
 def joined(value: Any) -> str:
     """A text of a notebook, which may be a list of its lines; nothing if it is neither."""
     if type(value) is list:
@@ -69,6 +84,6 @@ def _base64(value: Any) -> str:
 
 
 SAFE: dict[str, Callable[[Any], str]] = {
-    "text/plain": _text, "text/latex": _text, "image/png": _base64, "image/jpeg": _base64
+    "text/plain": _text, "text/latex": _latex, "image/png": _base64, "image/jpeg": _base64
 }  # fmt: skip
 """What of a cell's display goes into the graded notebook; HTML, SVG and scripts do not."""

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +12,14 @@ from nbformat import NotebookNode
 
 from transformer_lib.files import write_text
 from transformer_lib.instructor.grading.judge import Judge, Result
-from transformer_lib.instructor.grading.master import Cell, Master, make_master, read_cell
+from transformer_lib.instructor.grading.master import (
+    HANDED_IN,
+    Cell,
+    Master,
+    as_handed_in,
+    make_master,
+    read_cell,
+)
 from transformer_lib.instructor.grading.sandbox import Isolation
 
 
@@ -26,7 +33,7 @@ class Key(NamedTuple):
     """Which work, under which tests.
 
     Args:
-        cells: digest of the submission's cells.
+        cells: digest of the submission's cells, and of what is shown of them as it was handed in.
         tests: for each test cell a digest of it and of all else in the master that it may use.
     """
 
@@ -37,11 +44,17 @@ class Key(NamedTuple):
         return all(data.get(name) == value for name, value in self._asdict().items())
 
 
-def result_key(master: Master, cells: Sequence[Cell]) -> Key:
-    """The same for the same submission under the same tests."""
+def result_key(master: Master, notebook: NotebookNode) -> Key:
+    """The same for the same submission, a mended notebook, under the same tests."""
     numbered = enumerate(master.cells)
     tests = {c.grade_id: _digest((master.given, n, c)) for n, c in numbered if c.is_test}
-    return Key(_digest(list(cells)), tests)
+    cells = cells_to_judge(notebook)
+    kept = as_handed_in(cells, master.keeps_outputs)
+    shown = [
+        (node.get("attachments"), node.metadata.get(HANDED_IN) if number in kept else None)
+        for number, node in enumerate(notebook.cells)
+    ]
+    return Key(_digest((cells, json.dumps(shown, sort_keys=True))), tests)
 
 
 def _digest(content: Any) -> str:
