@@ -37,7 +37,7 @@ def course(tmp_path_factory):
     hand_in(folder, "ada", answered())
     hand_in(folder, "bert", answered(capped_attention=WRONG))
     hostile = answered(cost=f"**a.** {HOSTILE} [link](javascript:alert(1))")
-    hostile.cells.insert(2, nbformat.v4.new_markdown_cell(HOSTILE))
+    hostile.cells.insert(2, nbformat.v4.new_markdown_cell(f"# cost\n\n{HOSTILE}"))
     show = f"from IPython.display import HTML, display\ndisplay(HTML({HOSTILE!r}))"
     hostile.cells.insert(3, nbformat.v4.new_code_cell(show))
     hand_in(folder, "eve", hostile)
@@ -70,6 +70,7 @@ def test_the_form_grader_shows_rubric_and_verdict_and_takes_points(course, page,
             assert page.title() not in ("taken over", "x")
             text = page.inner_text("body")
             assert "HIDDEN" not in text
+            assert page.locator("[id='cost']").count() == 1  # of the box of points, by which it is found
             seen += text
             page.screenshot(path=SCREENSHOTS / f"formgrader_{number}.png", full_page=True)
         assert hint(MISTAKE)[:40] in seen
