@@ -1,5 +1,6 @@
 """A class is graded: whatever is handed in, everybody gets a result, once, and it is in the CSV."""
 
+import base64
 import csv
 import html
 import json
@@ -41,6 +42,7 @@ from transformer_lib.instructor.grading.intake import (
     HANDED_IN,
     MAX_PARTS,
     NO_ANSWER,
+    PERSONAL,
     UnreadableError,
     find_notebook,
     known,
@@ -50,7 +52,7 @@ from transformer_lib.instructor.grading.intake import (
 )
 from transformer_lib.instructor.grading.judge import Judge, Result, TestResult
 from transformer_lib.instructor.grading.late import LatePolicy
-from transformer_lib.instructor.grading.master import bound_names, global_names, make_master
+from transformer_lib.instructor.grading.master import bound_names, make_master
 from transformer_lib.instructor.grading.nbgrader_plugin import _points, mended, plain_markdown
 from transformer_lib.instructor.grading.outputs import SAFE
 from transformer_lib.instructor.grading.remote import remote
@@ -89,7 +91,7 @@ MENDED = {
     ),
     "an answer twice": (
         lambda nb: nb.cells.append(nbformat.from_dict(cell(nb, "scale"))),
-        ["the answer cell scale is there twice; the first one counts"],
+        ["the answer cell scale is there twice"],
     ),
     "another order": (
         lambda nb: nb.cells.reverse(), ["cells were moved; the original order counts"]
@@ -993,37 +995,105 @@ match [1, 2, 3]:
     assert bound_names(source) == {"one", "Two", "three", "four"}
 
 
-@pytest.mark.sandbox
-def test_what_works_from_top_to_bottom_works_in_the_grader(template):
-    """Helpers below what calls them, and an argument more of an earlier answer."""
+@pytest.fixture(scope="module")
+def small_judge():
     judge = Judge(make_master(grading_help.master()))
-
-    def points(above="", below="", **answers):
-        notebook = grading_help.submission(template, **grading_help.SOLVED | answers)
-        names = [cell.metadata.get("nbgrader", {}).get("grade_id") for cell in notebook.cells]
-        place = names.index("scale")
-        notebook.cells[place + 1 : place + 1] = map(new_code_cell, below.split("---"))
-        notebook.cells[place:place] = map(new_code_cell, above.split("---"))
-        result = judge.judge(cells_to_judge(mend(known(notebook), template).notebook))
-        return [test.points for test in result.tests.values()]
-
-    calls = "def scale(x):\n    return times(x) + one"
-    one, times, three = "one = 1", "def times(x):\n    return three() * x", "three = lambda: 3"
-    assert points(one, f"{times}---{three}", scale=calls) == [2, 4]
-    assert points(f"{times}---{three}---{one}", scale=calls) == [2, 4]
-    more = "def scale(x, times=3):\n    return times * x + 1"
-    uses_it = (
-        "def causal_mask(length):\n    ones = torch.ones(length, length)\n"
-        "    return (scale(ones, times=1) > 1).tril()[None, None]"
-    )
-    assert points(scale=more, causal_mask=uses_it) == [2, 4]
-    assert points(scale=more.replace("+ 1", ""), causal_mask=uses_it)[0] == 0
+    yield judge
     judge.close()
 
 
-def test_what_a_function_has_for_itself_is_not_looked_for_elsewhere():
-    source = "def f(x, n=k):\n    y = g(x)\n    return [z for z in y if z < n]\nprint(f(x))"
-    assert global_names(source) == {"k", "g", "print", "f", "x"}
+TIMES = "def times(x):\n    return three() * x", "three = lambda: 3"
+CALLS = {"scale": "def scale(x):\n    return times(x) + 1"}
+FACTOR = "def scale(x, times=3):\n    return times * x + 1"
+USES_IT = (
+    "def causal_mask(length):\n    ones = torch.ones(length, length)\n"
+    "    return (scale(ones, times=1) > 1).tril()[None, None]"
+)
+REGISTER = "HELP = {}\ndef register(function):\n    HELP[function.__name__] = function"
+FILE = "%%writefile helpers.py\ndef times(x):\n    return 3 * x", "from helpers import times"
+WRONG = "def scale(x):\n    return x"
+
+
+@pytest.mark.sandbox
+@pytest.mark.parametrize(
+    ("above", "below", "answers"),
+    [
+        ((), TIMES, CALLS),
+        (TIMES, (), CALLS),
+        (("def start():\n    global times\n    times = lambda x: 3 * x", "start()"), (), CALLS),
+        ((REGISTER, "@register\ndef times(x):\n    return 3 * x"), (),
+         {"scale": "def scale(x):\n    return HELP['times'](x) + 1"}),
+        (FILE, (), CALLS),
+        ((), (SOLVED["scale"],), {"scale": "def scale(x):\n    ...  # your code"}),
+        ((), ("before = scale", "def scale(x):\n    return 3 * before(x) + 1"), {"scale": WRONG}),
+        ((), (), {"scale": FACTOR, "causal_mask": USES_IT}),
+    ],
+    ids=["helpers below", "helpers above", "set by a function", "registered", "a file",
+         "another cell", "wrapped below", "an argument more"],
+)  # fmt: skip
+def test_what_works_from_top_to_bottom_works_in_the_grader(
+    template, small_judge, above, below, answers
+):
+    notebook = grading_help.submission(template, **SOLVED | answers)
+    names = [cell.metadata.get("nbgrader", {}).get("grade_id") for cell in notebook.cells]
+    place = names.index("scale")
+    notebook.cells[place + 1 : place + 1] = map(new_code_cell, below)
+    notebook.cells[place:place] = map(new_code_cell, above)
+    result = small_judge.judge(cells_to_judge(mend(known(notebook), template).notebook))
+    assert [test.points for test in result.tests.values()] == [2, 4]
+
+
+@pytest.mark.sandbox
+def test_one_mistake_counts_once_and_more_of_the_notebook_mends_none(template, small_judge):
+    answers = {"scale": WRONG, "causal_mask": USES_IT.replace(", times=1", "")}
+    notebook = grading_help.submission(template, **SOLVED | answers)
+    notebook.cells.insert(2, new_code_cell("y = 1"))
+    result = small_judge.judge(cells_to_judge(mend(known(notebook), template).notebook))
+    assert [test.points for test in result.tests.values()] == [0, 4]
+
+
+@pytest.mark.sandbox
+def test_a_copy_and_the_second_half_of_an_answer_count(template, small_judge):
+    """JupyterLab copies a cell, and splits one, with what it says of itself."""
+    for first, second in (
+        (WRONG, SOLVED["scale"]),
+        ("three = 3", "def scale(x): return three*x+1"),
+    ):
+        notebook = grading_help.submission(template, **SOLVED | {"scale": first})
+        place = notebook.cells.index(cell(notebook, "scale")) + 1
+        notebook.cells.insert(
+            place, nbformat.from_dict({**cell(notebook, "scale"), "source": second})
+        )
+        intake = mend(known(notebook), template)
+        assert intake.remarks == ["the answer cell scale is there twice"]
+        result = small_judge.judge(cells_to_judge(intake.notebook))
+        assert result.tests["test_scale"].points == 2
+
+
+def test_what_is_added_to_the_cell_with_the_name_is_kept():
+    released = nbformat.read(
+        Path(__file__).parent.parent / "assignments/release/2_attention/attention.ipynb", 4
+    )
+    notebook = nbformat.from_dict(released)
+    (mine,) = (cell for cell in notebook.cells if cell.id == PERSONAL)
+    mine.source = f"import math\n{mine.source.replace('...', 'ada')}\nroot = math.sqrt(2)"
+    made = mend(known(notebook), released).notebook
+    place = next(n for n, cell in enumerate(made.cells) if cell.id == PERSONAL)
+    assert made.cells[place + 1].source == "import math\nroot = math.sqrt(2)"
+
+
+def test_a_picture_in_the_text_is_taken_as_a_pasted_one(template):
+    """Colab writes pictures so; the text would be too long with them."""
+    picture = base64.b64encode(bytes(30_000)).decode()
+    text = (
+        f"See ![it](data:image/png;base64,{picture}) and ![that](data:image/png;base64,{picture})."
+    )
+    notebook = grading_help.submission(template, **SOLVED | {"why": text})
+    notebook.cells.append(new_markdown_cell(text))
+    made = mend(known(notebook), template).notebook
+    for each in made.cells[-2:]:
+        assert each.source == "See ![it](attachment:picture-1) and ![that](attachment:picture-2)."
+        assert each.attachments["picture-2"] == {"image/png": picture}
 
 
 def test_an_answer_that_runs_text_is_named(template):

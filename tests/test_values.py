@@ -3,6 +3,7 @@
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from textwrap import dedent
 
 import nbformat
 import pytest
@@ -14,6 +15,8 @@ from transformer_lib.course.checks import check
 from transformer_lib.instructor.grading.judge import Judge, _Test
 from transformer_lib.instructor.grading.lint import lint
 from transformer_lib.instructor.grading.master import load_master, make_master
+from transformer_lib.instructor.grading.remote import remote
+from transformer_lib.instructor.grading.sandbox import Sandbox
 from transformer_lib.instructor.grading.values import UnexpectedError, agreeing, expect
 
 MASTERS = sorted((Path(__file__).parent.parent / "assignments" / "source").glob("*/*.ipynb"))
@@ -264,6 +267,7 @@ class MaskedBatchNorm(MaskedBatchNorm):
         if self.training:
             words = x[real]
             mean, variance = words.mean(dim=0), words.var(dim=0, correction=0)
+            self.latest = mean  # to look at: of one batch alone, and nothing is computed with it
             self.running_mean = 0.9 * self.running_mean + 0.1 * mean{detached}
             self.running_variance = 0.9 * self.running_variance + 0.1 * words.var(dim=0){detached}
         return self.scale * (x - mean) / torch.sqrt(variance + 1e-5) + self.shift
@@ -279,3 +283,29 @@ def test_running_numbers_through_which_gradients_flow_have_no_points(detached, p
         connection.ask("run", WITH_A_GRAPH.format(detached=detached))
         (test,) = (c for c in judge.master.cells if c.grade_id == "test_masked_evaluation")
         assert _Test(judge, test).run(connection).points == points
+
+
+@pytest.mark.sandbox
+def test_a_module_may_keep_its_parameters_in_other_ways_besides():
+    """They are used with the grader's numbers all the same, and have gradients."""
+    source = """
+    from functools import partial
+    class Affine(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale, self.shift = nn.Parameter(torch.ones(3)), nn.Parameter(torch.zeros(3))
+            self.both = self.scale, self.shift
+            self.scaled = partial(torch.mul, self.scale)
+        def forward(self, x): return self.scaled(x) + self.both[1]
+    """
+    with Sandbox() as sandbox, sandbox.open() as connection:
+        connection.ask("run", "import torch\nfrom torch import nn\n" + dedent(source))
+        affine, x = remote(connection, "Affine")(), torch.randn(2, 3)
+        for _ in range(2):
+            with torch.no_grad():
+                affine.scale.normal_()
+                affine.shift.normal_()
+            found = affine(x)
+            torch.testing.assert_close(found, affine.scale * x + affine.shift)
+            gradients = torch.autograd.grad(found.sum(), [affine.scale, affine.shift])
+            torch.testing.assert_close(gradients, (x.sum(dim=0), torch.full((3,), 2.0)))

@@ -16,16 +16,18 @@ def parameters_of(module: nn.Module) -> dict[str, Tensor]:
     return found
 
 
-def keeps_graph(module: nn.Module) -> bool:
-    """Whether a gradient would flow through what a module keeps, back into an earlier call.
+def kept_graphs(module: nn.Module) -> list[Tensor]:
+    """What a module keeps of a call together with how it was computed, and so with its inputs.
 
-    Then every call so far stays in memory. Numbers for later have to be detached.
+    If the next call computes with it, all calls so far stay in memory: numbers for later have to be
+    detached.
     """
-    return any(
-        isinstance(kept, Tensor) and kept.grad_fn is not None
+    return [
+        kept
         for _, held in _held(module)
         for kept in (*held["_buffers"].values(), *held.values())
-    )
+        if isinstance(kept, Tensor) and kept.grad_fn is not None
+    ]
 
 
 def _held(module: nn.Module, prefix: str = "") -> Iterator[tuple[str, dict[str, Any]]]:

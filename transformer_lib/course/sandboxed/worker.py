@@ -14,9 +14,9 @@ import os
 import socket
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from io import BufferedIOBase
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -32,7 +32,7 @@ from transformer_lib.course.sandboxed import wire
 from transformer_lib.course.sandboxed.explain import explain_error
 from transformer_lib.course.sandboxed.given import logs
 from transformer_lib.course.sandboxed.isolation import UIDS, Limits, confine, shell_code, shut_in
-from transformer_lib.course.sandboxed.kept import keeps_graph, parameters_of
+from transformer_lib.course.sandboxed.kept import kept_graphs, parameters_of
 
 MAX_TEXT = 100_000  # characters of one output
 MAX_OUTPUT = 4_000_000  # characters of all outputs of a cell
@@ -171,6 +171,14 @@ class _Seen(TorchFunctionMode):
             sys.setprofile(None)
 
 
+class _Graph(NamedTuple):
+    """A call whose gradients can be asked for."""
+
+    inputs: list[Tensor]  # a module's parameters first
+    outputs: list[Tensor]
+    own: Sequence[Tensor]  # the same parameters where the module keeps them
+
+
 class Worker:
     """Answers a grader's questions about one notebook."""
 
@@ -179,7 +187,7 @@ class Worker:
             config=Config(HistoryManager={"enabled": False}, InteractiveShell={"colors": "nocolor"})
         )
         self.objects: list[Any] = []
-        self.graphs: dict[int, tuple[list[Tensor], list[Tensor]]] = {}
+        self.graphs: dict[int, _Graph] = {}
         self.calls = 0
         self.seen: _Seen | None = None
 
@@ -251,24 +259,40 @@ class Worker:
             return self._called(module, arguments, leaves)
         module.train(training)
         given = [p.requires_grad_(p.is_floating_point()) for p in parameters]
-        named = dict(zip(parameters_of(module), given, strict=True))
+        own = parameters_of(module)
+        # Also in their places, for the module may keep them in other ways besides: in a partial.
+        for parameter, number in zip(own.values(), given, strict=True):
+            parameter.data = number.detach()
+            parameter.requires_grad_(parameter.is_floating_point())
+        named = dict(zip(own, given, strict=True))
 
         def call(*passed: Any) -> Any:
             return torch.func.functional_call(module, named, passed)
 
-        return self._called(call, arguments, leaves, given)
+        return self._called(call, arguments, leaves, given, list(own.values()))
 
     def do_keeps_graph(self, number: int) -> bool:
-        """Whether a gradient would flow through what a module keeps into an earlier call."""
+        """Whether a gradient would flow through what a module keeps into a call before the last."""
         module = self.objects[number]
-        return isinstance(module, nn.Module) and keeps_graph(module)
+        if not isinstance(module, nn.Module):
+            return False
+        before = [graph for call, graph in self.graphs.items() if call < self.calls]
+        earlier = [x for graph in before for x in graph.inputs[len(graph.own) :]]
+        return bool(earlier) and any(
+            gradient is not None
+            for kept in kept_graphs(module)
+            for gradient in torch.autograd.grad(
+                kept.sum(), earlier, allow_unused=True, retain_graph=True
+            )
+        )
 
     def _called(
         self,
         function: Callable[..., Any],
         arguments: list[Any],
         leaves: list[list[int]] | None,
-        inputs: list[Tensor] | tuple[Tensor, ...] = (),
+        parameters: Sequence[Tensor] = (),
+        own: Sequence[Tensor] = (),
     ) -> list[Any]:
         wanted = [_at(arguments, place).requires_grad_() for place in leaves or ()]
         # Copies, so that a function that writes into its arguments can still be watched.
@@ -279,7 +303,7 @@ class Worker:
         outputs = [x for x in wire.tensors_in(value) if x.requires_grad]
         self.calls += 1
         if outputs:
-            self.graphs[self.calls] = ([*inputs, *wanted], outputs)
+            self.graphs[self.calls] = _Graph([*parameters, *wanted], outputs, own)
             self.graphs.pop(self.calls - MAX_GRAPHS, None)
         pairs = zip(passed, logs(passed), strict=True)
         after = [x if wire.is_data(x) else log for x, log in pairs]
@@ -295,17 +319,22 @@ class Worker:
 
     def do_backward(self, call: int, gradients: list[Tensor | None]) -> list[Tensor | None]:
         """The gradients of a call's inputs, given those of its outputs."""
-        inputs, outputs = self.graphs[call]
-        pairs = [(x, g) for x, g in zip(outputs, gradients, strict=True) if g is not None]
-        return list(
+        graph = self.graphs[call]
+        pairs = [(x, g) for x, g in zip(graph.outputs, gradients, strict=True) if g is not None]
+        found: list[Tensor | None] = list(
             torch.autograd.grad(
                 [x for x, _ in pairs],
-                inputs,
+                [*graph.inputs, *graph.own],
                 [g for _, g in pairs],
                 allow_unused=True,
                 retain_graph=True,
             )
         )
+        for place, more in enumerate(found[len(graph.inputs) :]):
+            if more is not None:
+                so_far = found[place]
+                found[place] = more if so_far is None else so_far + more
+        return found[: len(graph.inputs)]
 
 
 def _at(values: Any, place: list[int]) -> Any:
@@ -412,6 +441,7 @@ def _enter_folder() -> None:
     folder = os.path.join(os.environ["HOME"], "work")
     os.makedirs(folder, exist_ok=True)
     os.chdir(folder)
+    sys.path.insert(0, "")  # as in a notebook, which can import what a cell has written
 
 
 def _silence() -> None:

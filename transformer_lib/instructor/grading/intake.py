@@ -18,7 +18,13 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode
 
-from transformer_lib.instructor.grading.master import HANDED_IN, loaded_names, parse
+from transformer_lib.instructor.grading.master import (
+    HANDED_IN,
+    bound_names,
+    loaded_names,
+    parse,
+    parse_any,
+)
 from transformer_lib.instructor.grading.outputs import harmless, joined
 from transformer_lib.shown import one_line, plain
 
@@ -31,6 +37,7 @@ MAX_REMARKS = 20
 RUN_TEXT = {"exec", "eval", "compile"}  # which hide what an answer does from whoever compares
 MAX_FILES = 1_000  # of a folder that are looked at to find the notebook
 PICTURES = ("image/png", "image/jpeg", "image/gif")
+IN_THE_TEXT = re.compile(r"\]\(data:(image/(?:png|jpeg|gif));base64,([A-Za-z0-9+/=\s]{200,})\)")
 NO_ANSWER = "nothing was answered"
 PACKED = {".zip", ".rar", ".7z", ".tar", ".gz", ".tgz"}
 PERSONAL = "personal"  # id of the cell with the student's name, which is filled in anew
@@ -133,6 +140,14 @@ def _known_cell(cell: Any) -> dict[str, Any]:
         for name, files in _part(cell, "attachments", dict).items()
         if type(files) is dict
     }
+    if kind == "markdown":  # Colab writes pictures into the text, which becomes too long by them
+
+        def attached(match: re.Match[str]) -> str:
+            name = f"picture-{len(attachments) + 1}"
+            attachments[name] = {match[1]: match[2]}
+            return f"](attachment:{name})"
+
+        made["source"] = IN_THE_TEXT.sub(attached, made["source"])
     return made | ({"attachments": attachments} if attachments else {})
 
 
@@ -215,18 +230,23 @@ def _sort_cells(
                 is_old = _is_as_released(cell, given)  # the master was changed since
                 if cell.source.strip() != above.source.strip() and not is_old:
                     remarks.append(f"the cell {grade_id} was changed; the original counts")
-            elif grade_id in answers:
-                remarks.append(f"the answer cell {grade_id} is there twice; the first one counts")
-            else:
+                continue
+            if grade_id not in answers:
                 answers[grade_id] = cell
-            continue
-        original = sources.get(cell.source) or by_id.get(cell.get("id"))
-        if original is None and _says_whose_it_is(cell):
-            original = by_id.get(PERSONAL)
+                continue
+            # A copy, or the second half of a split one: it counts as a cell of the student's own.
+            remarks.append(f"the answer cell {grade_id} is there twice")
+        original = None
+        if grade_id not in known:
+            original = sources.get(cell.source) or by_id.get(cell.get("id"))
+            if original is None and _says_whose_it_is(cell):
+                original = by_id.get(PERSONAL)
         if original is not None:
             above = original
-            if cell.source == original.source or original.id == PERSONAL:
+            if cell.source == original.source:
                 continue
+            if original.id == PERSONAL:
+                cell.source = _besides(cell.source, original.source)
         count += 1
         if cell.source.strip() and cell.cell_type in ("code", "markdown"):
             extras[above and above.id].append(_extra(cell, count))
@@ -238,10 +258,22 @@ def _sort_cells(
     return answers, extras
 
 
+def _besides(source: str, original: str) -> str:
+    """What a student has added to the cell that says whose the notebook is."""
+    known = {ast.unparse(statement) for statement in parse_any(original).body}
+    filled_in = {"COHORT", "STUDENT", "NUMBER"}
+    return "\n".join(
+        text
+        for statement in parse_any(source).body
+        if (text := ast.unparse(statement)) not in known and not bound_names(text) & filled_in
+    )
+
+
 def _extra(cell: NotebookNode, number: int) -> NotebookNode:
     name = f"extra-{number:03d}"
     if cell.cell_type == "markdown":
-        return nbformat.v4.new_markdown_cell(cell.source, id=name)
+        pictures = {"attachments": cell.attachments} if "attachments" in cell else {}
+        return nbformat.v4.new_markdown_cell(cell.source, id=name, **pictures)
     handed_in = {HANDED_IN: {"outputs": cell.outputs}}
     return nbformat.v4.new_code_cell(cell.source, id=name, metadata=handed_in)
 

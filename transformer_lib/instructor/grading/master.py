@@ -266,28 +266,10 @@ def names_in(node: ast.AST) -> set[str]:
 
 def loaded_names(source: str) -> set[str]:
     """The names that a cell uses; none if it is no Python."""
-    return _loaded(parse_any(source))
-
-
-def global_names(source: str) -> set[str]:
-    """Those of :func:`loaded_names` that are no arguments or variables of a function."""
-    found: set[str] = set()
-    for statement in parse_any(source).body:
-        own: set[str] = set()
-        if isinstance(statement, ast.FunctionDef | ast.ClassDef):
-            for node in ast.walk(statement):
-                match node:
-                    case ast.arg(name) | ast.Name(name, ctx=ast.Store()):
-                        own.add(name)
-        found |= _loaded(statement) - own
-    return found
-
-
-def _loaded(node: ast.AST) -> set[str]:
     return {
-        part.id
-        for part in ast.walk(node)
-        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)
+        node.id
+        for node in ast.walk(parse_any(source))
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
     }
 
 

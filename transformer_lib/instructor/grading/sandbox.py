@@ -460,4 +460,5 @@ def _environment(isolation: Isolation) -> dict[str, str]:
         "MPLBACKEND": "module://matplotlib_inline.backend_inline",
         "OMP_NUM_THREADS": "1",
         "PYTHONUTF8": "1",
+        "TORCHDYNAMO_DISABLE": "1",  # there is no compiler: torch.compile leaves code as it is
     }

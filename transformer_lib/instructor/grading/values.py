@@ -54,7 +54,7 @@ def keeps_graph(module: nn.Module) -> Any:
     """
     if isinstance(module, RemoteModule):
         return module.keeps_graph()
-    return kept.keeps_graph(module)
+    return bool(kept.kept_graphs(module))
 
 
 def _difference(got: Any, expected: Any, atol: float, where: Tensor | None) -> str:
