@@ -70,7 +70,7 @@ def test_the_form_grader_shows_rubric_and_verdict_and_takes_points(course, page,
             assert page.title() not in ("taken over", "x")
             text = page.inner_text("body")
             assert "HIDDEN" not in text
-            assert page.locator("[id='cost']").count() == 1  # of the box of points, by which it is found
+            assert page.locator("[id='cost']").count() == 1  # by which its box of points is found
             seen += text
             page.screenshot(path=SCREENSHOTS / f"formgrader_{number}.png", full_page=True)
         assert hint(MISTAKE)[:40] in seen

@@ -157,9 +157,9 @@ def test_a_notebook_without_its_metadata_is_said_to_be_one(template):
         for one in notebook.cells:
             one.metadata.pop("nbgrader", None)
 
-    unknown, nothing = mend(known(changed(template, strip)), template).remarks
+    beside, unknown = mend(known(changed(template, strip)), template).remarks
+    assert beside == "why was answered in another cell, which was taken for it"
     assert unknown.startswith("none of its cells is known")
-    assert nothing == "nothing was answered"
 
 
 UNREADABLE = {
@@ -1010,6 +1010,7 @@ USES_IT = (
     "    return (scale(ones, times=1) > 1).tril()[None, None]"
 )
 REGISTER = "HELP = {}\ndef register(function):\n    HELP[function.__name__] = function"
+ONLY_IF = "if check(len).passed and run_test(len).share == 1.0:\n    times = lambda x: 3 * x"
 FILE = "%%writefile helpers.py\ndef times(x):\n    return 3 * x", "from helpers import times"
 WRONG = "def scale(x):\n    return x"
 
@@ -1024,12 +1025,13 @@ WRONG = "def scale(x):\n    return x"
         ((REGISTER, "@register\ndef times(x):\n    return 3 * x"), (),
          {"scale": "def scale(x):\n    return HELP['times'](x) + 1"}),
         (FILE, (), CALLS),
+        ((ONLY_IF,), (), CALLS),
         ((), (SOLVED["scale"],), {"scale": "def scale(x):\n    ...  # your code"}),
         ((), ("before = scale", "def scale(x):\n    return 3 * before(x) + 1"), {"scale": WRONG}),
         ((), (), {"scale": FACTOR, "causal_mask": USES_IT}),
     ],
     ids=["helpers below", "helpers above", "set by a function", "registered", "a file",
-         "another cell", "wrapped below", "an argument more"],
+         "if a check passes", "another cell", "wrapped below", "an argument more"],
 )  # fmt: skip
 def test_what_works_from_top_to_bottom_works_in_the_grader(
     template, small_judge, above, below, answers
@@ -1068,6 +1070,28 @@ def test_a_copy_and_the_second_half_of_an_answer_count(template, small_judge):
         assert intake.remarks == ["the answer cell scale is there twice"]
         result = small_judge.judge(cells_to_judge(intake.notebook))
         assert result.tests["test_scale"].points == 2
+
+
+@pytest.mark.parametrize("place", [-1, -2])
+def test_words_in_a_cell_beside_the_given_one_are_an_answer(template, place):
+    """Otherwise it would count as handed in as released, and nobody would look at it."""
+    notebook = grading_help.submission(template, **{k: v for k, v in SOLVED.items() if k != "why"})
+    cells = notebook.cells
+    cells.insert(len(cells) + 1 + place, new_markdown_cell("Because."))
+    intake = mend(known(notebook), template)
+    assert cell(intake.notebook, "why").source == "Because."
+    assert intake.remarks == ["why was answered in another cell, which was taken for it"]
+
+
+def test_what_is_written_into_a_question_is_shown_below_it(template):
+    released = nbformat.from_dict(template)
+    question = grading_help.graded("Why?", "question", new_markdown_cell, locked=True)
+    released.cells.insert(len(released.cells) - 1, question)
+    notebook = nbformat.from_dict(released)
+    cell(notebook, "question").source = "Why?\n\nBecause."
+    intake = mend(known(notebook), released)
+    assert intake.remarks[0] == "the cell question was changed; the original counts"
+    assert cell(intake.notebook, "why").source == "Why?\n\nBecause."
 
 
 def test_what_is_added_to_the_cell_with_the_name_is_kept():

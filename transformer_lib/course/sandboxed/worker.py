@@ -378,16 +378,29 @@ def serve(worker: Worker, reader: BufferedIOBase, writer: BufferedIOBase) -> Non
 
 
 def stand_in_for_checks() -> None:
-    """Let notebooks import ``transformer_lib.checks``: a module whose functions do nothing."""
+    """Let notebooks import ``transformer_lib.checks``: nothing is judged where students' code runs.
+
+    A cell may go on only if its check passes, and what it defines below may be needed.
+    """
     module = types.ModuleType("transformer_lib.checks")
     module.__getattr__ = _nothing  # type: ignore[method-assign]
     sys.modules[module.__name__] = module
 
 
-def _nothing(name: str) -> Callable[..., None]:
+class _Unjudged:
+    """What ``check`` and ``run_test`` give here; a notebook shows nothing of it."""
+
+    passed = True
+    share = 1.0
+
+    def _ipython_display_(self) -> None:
+        pass
+
+
+def _nothing(name: str) -> Callable[..., _Unjudged | None]:
     if name.startswith("__"):
         raise AttributeError(name)
-    return lambda *_, **__: None
+    return lambda *_, **__: _Unjudged() if name in ("check", "run_test") else None
 
 
 def prepare(imports: list[str]) -> Worker:

@@ -166,10 +166,14 @@ def mend(submission: NotebookNode, released: NotebookNode) -> Intake:
     intake = Intake(nbformat.from_dict(released))
     answers, extras = _sort_cells(submission, released, intake.remarks)
     cells: list[NotebookNode] = list(extras[None])
+    before = None
     for cell in intake.notebook.cells:
         cells.append(cell)
         grade_id = _grade_id(cell)
+        beside = [*extras[before], *extras[cell.id]]
+        before = cell.id
         if _is_answer(cell):
+            as_released = cell.source.strip()
             given = answers.get(grade_id)
             if given is not None:
                 intake.answered += given.source.strip() != cell.source.strip()
@@ -182,6 +186,8 @@ def mend(submission: NotebookNode, released: NotebookNode) -> Intake:
                     cell.attachments = given.attachments
             elif answers:
                 intake.remarks.append(f"the answer cell {grade_id} is missing")
+            if cell.metadata.nbgrader.grade and cell.source.strip() == as_released:
+                _answer_beside(intake, cell, beside)
         cells += extras[cell.id]
     intake.notebook.cells = cells
     if not answers:
@@ -199,6 +205,21 @@ def mend(submission: NotebookNode, released: NotebookNode) -> Intake:
         more = f"and {len(intake.remarks) - MAX_REMARKS:,} more remarks"
         intake.remarks[MAX_REMARKS:] = [more]
     return intake
+
+
+def _answer_beside(intake: Intake, cell: NotebookNode, beside: list[NotebookNode]) -> None:
+    """Take what a student has written next to the cell for an answer that a human grades."""
+    found = [extra for extra in beside if extra.cell_type == cell.cell_type]
+    if not found:
+        return
+    intake.answered += 1
+    intake.remarks.append(f"{_grade_id(cell)} was answered in another cell, which was taken for it")
+    cell.source = "\n\n".join(extra.source for extra in found)
+    if cell.cell_type == "code":
+        outputs = [output for e in found for output in e.metadata[HANDED_IN]["outputs"]]
+        cell.metadata[HANDED_IN] = {"outputs": outputs}
+    elif attachments := {k: v for e in found for k, v in e.get("attachments", {}).items()}:
+        cell.attachments = attachments
 
 
 def _sort_cells(
@@ -228,14 +249,16 @@ def _sort_cells(
             order += [place] if place not in order else []
             if not _is_answer(above):
                 is_old = _is_as_released(cell, given)  # the master was changed since
-                if cell.source.strip() != above.source.strip() and not is_old:
-                    remarks.append(f"the cell {grade_id} was changed; the original counts")
-                continue
-            if grade_id not in answers:
+                if cell.source.strip() == above.source.strip() or is_old:
+                    continue
+                remarks.append(f"the cell {grade_id} was changed; the original counts")
+                if cell.cell_type == "code":
+                    continue  # a test; in a question somebody may have answered
+            elif grade_id not in answers:
                 answers[grade_id] = cell
                 continue
-            # A copy, or the second half of a split one: it counts as a cell of the student's own.
-            remarks.append(f"the answer cell {grade_id} is there twice")
+            else:  # a copy, or the second half of a split one: a cell of the student's own
+                remarks.append(f"the answer cell {grade_id} is there twice")
         original = None
         if grade_id not in known:
             original = sources.get(cell.source) or by_id.get(cell.get("id"))
