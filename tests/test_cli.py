@@ -289,7 +289,7 @@ def test_a_run_is_not_overwritten_and_not_resumed_with_other_settings(
         monkeypatch, capsys, *arguments, "--resume", "--set", "data.vocab_size=50"
     )
     assert (code, err.count("\n")) == (2, 3)
-    assert "was trained with another vocabulary" in err.splitlines()[-1]
+    assert "was started with data=vocab_size: 80, not 50" in err.splitlines()[-1]
 
 
 def test_a_run_goes_on_where_its_text_has_moved_but_not_with_another_text(

@@ -371,3 +371,10 @@ def test_a_narrow_lstm_on_a_gpu_is_not_asked_for_kernels_that_it_has_not():
     weight = SimpleNamespace(device=torch.device("cuda"), dtype=torch.float32)
     narrow = SimpleNamespace(output_weight=weight, modules=lambda: [nn.LSTM(8, 128)])
     assert _in_precision(narrow, "bf16") is narrow
+
+
+def test_sentences_without_a_word_have_a_translation_all_the_same():
+    model = sharp_model(0)
+    nothing = torch.zeros(2, 0, dtype=torch.long)
+    beams = beam_search(model, nothing, beam_size=1)
+    assert greedy_search(model, nothing) == [beam[0].tokens for beam in beams]

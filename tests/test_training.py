@@ -1191,3 +1191,26 @@ def test_the_precision_is_that_of_the_gpu_in_use(monkeypatch, capability, dtype)
         torch.cuda, "get_device_capability", lambda device: capability if device == own else (8, 0)
     )
     assert choose_dtype(own, "auto") == dtype
+
+
+def test_the_loss_says_that_it_has_no_second_derivative():
+    states = torch.randn(4, 3, requires_grad=True)
+    weight = torch.randn(5, 3, requires_grad=True)
+    loss = output_loss(states[None], weight, torch.tensor([[4, 2, 3, 4]]), 0.1).smoothed
+    with pytest.raises(RuntimeError, match="no second derivative"):
+        torch.autograd.grad(loss, states, create_graph=True)
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="no terminals that could be closed")
+def test_a_closed_terminal_asks_to_stop_but_not_under_nohup():
+    request = StopRequest()
+    with request.listening():
+        signal.raise_signal(signal.SIGHUP)
+    assert request
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with request.listening():
+            signal.raise_signal(signal.SIGHUP)
+        assert not request
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     )
 
 _PLACES = {
+    "errors": ("UserError",),
     "data": ("Tokenizer", "prepare"),
     "decoding": ("DecodingConfig", "beam_search", "greedy_search", "translate"),
     "experiment.config": ("Experiment", "load_config"),
@@ -51,6 +52,7 @@ __all__ = [
     "Tokenizer",
     "Transformer",
     "TransformerConfig",
+    "UserError",
     "beam_search",
     "build_rnn",
     "build_transformer",

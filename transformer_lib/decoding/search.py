@@ -35,7 +35,8 @@ def greedy_search(
 ) -> list[list[int]]:
     """The likeliest token at every step, until ``</s>`` or source length + ``max_extra`` tokens.
 
-    Works on the whole batch. Finished sentences are dropped once they are a quarter of the batch,
+    Works on the whole batch, with a model in evaluation mode (``model.eval()``): in training mode
+    dropout would act. Finished sentences are dropped once they are a quarter of the batch,
     since dropping copies the caches of the others.
 
     Raises:
@@ -49,7 +50,7 @@ def greedy_search(
     state = model.init_state(model.encode(src))
     tokens = src.new_full((len(src),), BOS)
     sentences = torch.arange(len(src), device=src.device)  # the sentence of each row
-    finished = torch.zeros_like(src[:, 0], dtype=torch.bool)
+    finished = torch.zeros(len(src), dtype=torch.bool, device=src.device)
     are_finite = torch.ones((), dtype=torch.bool, device=src.device)
     outputs = src.new_full((len(src), int(limits.max())), EOS)
     for length in range(1, outputs.size(1) + 1):
@@ -86,9 +87,10 @@ def beam_search(
 ) -> list[list[Hypothesis]]:
     """For each sentence its best finished hypotheses, at most ``beam_size``, the best one first.
 
-    At every step the ``beam_size`` likeliest prefixes go on. One that ends in ``</s>`` is finished;
-    a sentence is done when ``beam_size`` of them are. At source length + ``max_extra`` tokens only
-    ``</s>`` may follow. Finished hypotheses compare by log-probability / length penalty.
+    At every step the ``beam_size`` likeliest prefixes go on (of a model in evaluation mode). One
+    that ends in ``</s>`` is finished; a sentence is done when ``beam_size`` of them are. At source
+    length + ``max_extra`` tokens only ``</s>`` may follow. Finished hypotheses compare by
+    log-probability / length penalty.
 
     Raises:
         ValueError: beam_size is below 1, or max_extra negative.

@@ -166,13 +166,15 @@ def _search_at_once(
 
 def _split(tokens: list[int], tokenizer: Tokenizer, max_len: int | None) -> list[list[int]]:
     """Parts of at most ``max_len`` tokens, cut before a word where there is one."""
-    parts = []
-    while max_len is not None and len(tokens) > max_len:
-        words = [i for i, p in enumerate(tokenizer.pieces(tokens[: max_len + 1])) if p[0] == "▁"]
-        cut = words[-1] if words and words[-1] > 0 else max_len
-        parts.append(tokens[:cut])
-        tokens = tokens[cut:]
-    return [*parts, tokens] if tokens else parts
+    parts: list[list[int]] = []
+    begin = 0
+    while max_len is not None and len(tokens) - begin > max_len:
+        pieces = tokenizer.pieces(tokens[begin : begin + max_len + 1])
+        words = [i for i, piece in enumerate(pieces) if piece[0] == "▁"]
+        end = begin + (words[-1] if words and words[-1] > 0 else max_len)
+        parts.append(tokens[begin:end])
+        begin = end
+    return [*parts, tokens[begin:]] if begin < len(tokens) else parts
 
 
 def _batches(parts: list[list[int]], batch_tokens: int) -> list[list[int]]:

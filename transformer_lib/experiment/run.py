@@ -361,11 +361,6 @@ def _note_hardware(folder: Path, experiment: Experiment, devices: int, seconds: 
 
 
 def _check_same(folder: Path, experiment: Experiment, data: PreparedData) -> None:
-    if Tokenizer.load(folder / "tokenizer.model").model != data.tokenizer.model:
-        raise UserError(
-            f"{folder} was trained with another vocabulary than {data.folder}; a model cannot "
-            "change its vocabulary: resume with the same data settings, or start a new run"
-        )
     before, now = asdict(_read_experiment(folder)), asdict(experiment)
     for changeable in ("device", "steps", "minutes"):
         before["training"][changeable] = now["training"][changeable]
@@ -381,6 +376,11 @@ def _check_same(folder: Path, experiment: Experiment, data: PreparedData) -> Non
         raise UserError(
             f"{folder} was trained on another text, its files have changed since; start a new run "
             "with --out"
+        )
+    if Tokenizer.load(folder / "tokenizer.model").model != data.tokenizer.model:
+        raise UserError(
+            f"{folder} was trained with another vocabulary than {data.folder}; a model cannot "
+            "change its vocabulary: resume with the same data settings, or start a new run"
         )
 
 

@@ -23,10 +23,13 @@ def sinusoidal_positions(
     sines in the first half of the channels and all cosines in the second.
 
     Raises:
-        ValueError: d_model is odd, so that a sine would be without its cosine.
+        ValueError: d_model is odd, so that a sine would be without its cosine; or there is no such
+            layout.
     """
     if d_model % 2:
         raise ValueError(f"d_model={d_model} is odd; sinusoids come in pairs, choose an even one")
+    if layout not in get_args(Layout):
+        raise ValueError(f"there is no layout {layout!r}; choose interleaved or halves")
     exponent = torch.arange(0, d_model, 2, dtype=torch.float64) / d_model
     angle = torch.arange(length)[:, None] / 10000.0**exponent
     pairs = torch.stack((angle.sin(), angle.cos()), 1 if layout == "halves" else 2)

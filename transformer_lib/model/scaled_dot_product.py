@@ -24,7 +24,11 @@ def attention(
     """softmax(QKᵀ/√d_k)·V, equation (1), and the attention weights. The form to read.
 
     A query whose mask allows no key at all gets weights of zero and an output of zero.
+
+    Raises:
+        TypeError: the mask is not a Boolean one.
     """
+    _check_is_boolean(mask)
     scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))
     if mask is None:
         weights = scores.softmax(dim=-1)
@@ -52,8 +56,10 @@ def fused_attention(
     probability with which a weight is set to zero (and the others are scaled up).
 
     Raises:
+        TypeError: the mask is not a Boolean one.
         ValueError: ``is_causal`` with other numbers of queries and keys.
     """
+    _check_is_boolean(mask)
     if is_causal and query.size(-2) != key.size(-2):
         raise ValueError(
             f"is_causal wants as many queries as keys, not {query.size(-2)} and {key.size(-2)}; "
@@ -90,3 +96,9 @@ def _kernels_for_any_shape(device: torch.device) -> AbstractContextManager[None]
     return sdpa_kernel(
         [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
     )
+
+
+def _check_is_boolean(mask: Mask | None) -> None:
+    """PyTorch's kernel would add numbers to the scores, which here mean something else."""
+    if mask is not None and mask.dtype != torch.bool:
+        raise TypeError(f"the mask is of {mask.dtype}; give torch.bool, True where one may look")

@@ -179,7 +179,8 @@ def build_transformer(
         ValueError: d_model is not divisible by num_heads, or is odd with sinusoidal positions, or
             all embeddings are to be tied over vocabularies of two sizes.
     """
-    tgt_vocab_size = tgt_vocab_size or src_vocab_size
+    if tgt_vocab_size is None:
+        tgt_vocab_size = src_vocab_size
     if config.tied_embeddings == "all" and src_vocab_size != tgt_vocab_size:
         raise ValueError(
             f"tied_embeddings='all' needs one vocabulary, but the sizes are {src_vocab_size} and "

@@ -163,6 +163,10 @@ class _OutputLoss(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Float[Tensor, ""]) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():  # of what was computed ahead, it would be a wrong one
+            raise RuntimeError(
+                "output_loss has no second derivative: take label_smoothed_cross_entropy"
+            )
         scale, _ = gradients
         states_gradient, weight_gradient = ctx.saved_tensors
         # 1/tokens would lose digits in bfloat16, and the same for all of the gradient.

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM ask training to stop after the current step, so that it can be saved."""
+"""Ctrl-C, SIGTERM and a closed terminal ask training to stop after a step, and to save it."""
 
 import signal
 import threading
@@ -32,7 +32,11 @@ class StopRequest:
             self._asked = True
 
         self._asked = False
-        previous = {s: signal.signal(s, ask) for s in (signal.SIGINT, signal.SIGTERM)}
+        listened = [signal.SIGINT, signal.SIGTERM]
+        # Of a terminal that is closed; `nohup` has it ignored. Windows has no such signal.
+        if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+            listened.append(signal.SIGHUP)
+        previous = {s: signal.signal(s, ask) for s in listened}
         try:
             yield
         finally:

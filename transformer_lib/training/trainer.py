@@ -153,9 +153,13 @@ class Trainer:
 
         Raises:
             UserError: the loss is not finite (the last checkpoint is kept), the disk is full, a
-                batch does not fit into memory, or processes that train together found different
-                checkpoints.
+                batch does not fit into memory, the folder holds checkpoints of another training,
+                or processes that train together found different ones.
         """
+        if self.progress.step == 0 and self.workers.is_first:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            if checkpoints_in(self.folder):  # the mean at the end would be of them
+                raise UserError(f"{self.folder} has checkpoints of another training")
         self.workers.check_alike("the checkpoint", f"that of step {self.progress.step}")
         self.workers.broadcast(self.model.parameters())
         self.model.train()
@@ -421,7 +425,12 @@ class Trainer:
         if not self.workers.is_first:
             return
         paths = checkpoints_in(self.folder)[-self.config.average_last :]
-        weights = average(paths)
+        try:
+            weights = average(paths)
+        except UserError as error:
+            raise UserError(
+                f"{error}; delete it, and resume: the mean is then one of fewer checkpoints"
+            ) from error
         save_model(self.folder / "model.safetensors", weights, len(paths), step_of(paths[-1]))
         with torch.no_grad():
             for name, parameter in self.model.named_parameters():

@@ -261,8 +261,8 @@ class Worker:
         given = [p.requires_grad_(p.is_floating_point()) for p in parameters]
         own = parameters_of(module)
         # Also in their places, for the module may keep them in other ways besides: in a partial.
-        for parameter, number in zip(own.values(), given, strict=True):
-            parameter.data = number.detach()
+        for parameter, wanted in zip(own.values(), given, strict=True):
+            parameter.data = wanted.detach()
             parameter.requires_grad_(parameter.is_floating_point())
         named = dict(zip(own, given, strict=True))
 
