@@ -189,10 +189,10 @@ class _Item:
         """Make the notebook that is graded, in a folder of ours; the hand-in stays as it is."""
         template = released_from(self.path)
         found, remarks = find_notebook(folder, self.row.notebook, template)
-        submission = known(template)
+        submission, is_read = known(template), False
         if found is not None:
             try:
-                submission = read_submission(found)
+                submission, is_read = read_submission(found), True
             except UnreadableError as error:
                 remarks.append(f"{found.name} {error}")
         target = self.course.taken_in / self.row.student / self.assignment
@@ -203,7 +203,7 @@ class _Item:
             remarks.append("timestamp.txt says no time; whether it was late is not known")
         self._keep_for_feedback(folder, target)
         notebook, self.row.remarks = mended(
-            submission, template, self.row.student, cohort_of(self.course.config), remarks
+            submission, template, self.row.student, cohort_of(self.course.config), remarks, is_read
         )
         write_text(target / f"{self.row.notebook}.ipynb", nbformat.writes(notebook))
         self.cells = cells_to_judge(notebook)

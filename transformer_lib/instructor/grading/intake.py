@@ -51,6 +51,7 @@ class Intake:
     notebook: NotebookNode
     remarks: list[str] = field(default_factory=list)
     answered: int = 0
+    is_known: bool = True  # whether any of its cells is
 
 
 class UnreadableError(Exception):
@@ -191,6 +192,7 @@ def mend(submission: NotebookNode, released: NotebookNode) -> Intake:
         cells += extras[cell.id]
     intake.notebook.cells = cells
     if not answers:
+        intake.is_known = False
         intake.remarks.append(
             "none of its cells is known: it is another notebook, or an editor has removed the "
             "metadata; look at it by hand"
@@ -269,7 +271,9 @@ def _sort_cells(
             if cell.source == original.source:
                 continue
             if original.id == PERSONAL:
-                cell.source = _besides(cell.source, original.source)
+                cell = nbformat.from_dict(  # `submission` goes on saying whose it is
+                    {**cell, "source": _besides(cell.source, original.source)}
+                )
         count += 1
         if cell.source.strip() and cell.cell_type in ("code", "markdown"):
             extras[above and above.id].append(_extra(cell, count))

@@ -55,6 +55,7 @@ TEXT_STUB = "*Your answer.*"
 SCHEME = re.compile(r"^### (BEGIN|END) MARK SCHEME$", re.MULTILINE)
 MARKS = re.compile(r"[\\`*_{}\[\]<>()#+.!|~$-]")  # what Markdown reads as its own
 HAND_IN = "hand-in"  # id of the cell that says what was remarkable
+UNREAD = "transformer_lib_unread"  # in its metadata: whether there was nothing to grade
 TITLE = "**How this is marked**"
 BOX = '<div class="alert alert-info">{}</div>'
 
@@ -171,6 +172,7 @@ class JudgeOutside(NbGraderPreprocessor):
         fill_schemes(nb, where["student"], cohort_of(self.config))
         anonymize(nb)
         resources["answers"] = _answers(nb, master.keeps_outputs)
+        resources["unread"] = any(cell.metadata.get(UNREAD) for cell in nb.cells)
         return nb, resources
 
 
@@ -207,8 +209,11 @@ class SaveGrades(steps.SaveAutoGrades):
         is_by_hand = cell.metadata["nbgrader"]["solution"]
         if is_by_hand and grade.auto_score == 0 and is_new:  # handed in as released
             grade.manual_score = grade.extra_credit = None
-        if (was_done and is_same) or (is_by_hand and grade.auto_score == 0):
+        is_open = is_by_hand and grade.auto_score == 0 and not resources["unread"]
+        if (was_done and is_same) or is_open:
             grade.needs_manual_grade = False
+        elif is_by_hand and resources["unread"]:
+            grade.needs_manual_grade = True
         self.gradebook.db.commit()
 
 
@@ -259,6 +264,7 @@ def mended(
     student: str,
     cohort: str,
     remarks: Sequence[str] = (),
+    is_read: bool = True,
 ) -> tuple[NotebookNode, list[str]]:
     """The submission in the released form, and what was remarkable; a cell at the top says it.
 
@@ -266,6 +272,8 @@ def mended(
         submission: as :func:`.intake.known` makes it.
         template: the released notebook.
         remarks: those about the file.
+        is_read: whether there was a notebook that could be read. If not, or if none of its cells is
+            known, a human decides.
     """
     intake = mend(submission, template)
     said = personalize(intake.notebook, submission, student, cohort)
@@ -274,7 +282,9 @@ def mended(
     if remarks:
         lines = "\n".join(f"- {MARKS.sub(_escaped, remark)}" for remark in remarks)
         text = f"**About your hand-in**\n\n{lines}"
-        intake.notebook.cells.insert(0, nbformat.v4.new_markdown_cell(text, id=HAND_IN))
+        said_above = nbformat.v4.new_markdown_cell(text, id=HAND_IN)
+        said_above.metadata[UNREAD] = not (is_read and intake.is_known)
+        intake.notebook.cells.insert(0, said_above)
     return intake.notebook, remarks
 
 
