@@ -23,8 +23,8 @@ def commands(text):
                 if command:
                     yield command, shown
                 command, shown = line[2:], []
-            elif line.startswith("> "):
-                command += "\n" + line[2:]
+            elif command and "<<'END'" in command and not command.endswith("\nEND"):
+                command += "\n" + line  # what goes into a file, as it can be pasted
             else:
                 shown.append(line)
         yield command, shown

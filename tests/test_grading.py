@@ -554,7 +554,8 @@ def test_the_class_report(course, template):
         "ada": SOLVED, "bert": SOLVED, "cleo": {**SOLVED, "causal_mask": wrong}, "dan": {},
         "eli": {"scale": "import os\nos._exit(1)"},
     }.items():  # fmt: skip
-        hand_in(course, name, grading_help.submission(template, **answers))
+        file = "mine.ipynb" if name == "bert" else "small.ipynb"
+        hand_in(course, name, grading_help.submission(template, **answers), file)
     with pytest.raises(UserError, match="not graded yet"):
         write_report(course, "small", course.folder / "report.html")
     grade(course)
@@ -571,7 +572,9 @@ def test_the_class_report(course, template):
     ]  # fmt: skip
     assert report.mistakes_of["cleo"] == [report.mistakes[0].id]
     assert [one.students for one in report.mistakes] == [1]
-    assert report.remarks[0][:2] == ("eli", "test_scale")
+    said = "there is no small.ipynb; mine.ipynb was taken for it"
+    assert report.remarks[0] == ("bert", "small", said)
+    assert report.remarks[1][:2] == ("eli", "test_scale")
     page = (course.folder / "report.html").read_text()
     assert "data:image/svg+xml" in page
     assert "5 of 6 students have handed in" in page

@@ -39,6 +39,9 @@ MAX_FILES = 1_000  # of a folder that are looked at to find the notebook
 PICTURES = ("image/png", "image/jpeg", "image/gif")
 IN_THE_TEXT = re.compile(r"\]\(data:(image/(?:png|jpeg|gif));base64,([A-Za-z0-9+/=\s]{200,})\)")
 NO_ANSWER = "nothing was answered"
+HAND_IN = "hand-in"  # id of the cell that says what was remarkable
+REMARKS = "transformer_lib_remarks"  # in its metadata: the same as a list
+UNREAD = "transformer_lib_unread"  # in its metadata: whether there was nothing to grade
 PACKED = {".zip", ".rar", ".7z", ".tar", ".gz", ".tgz"}
 PERSONAL = "personal"  # id of the cell with the student's name, which is filled in anew
 NOBODY = "..."  # the name in it as it was released

@@ -25,7 +25,14 @@ from traitlets.config import Config
 
 from transformer_lib.errors import UserError
 from transformer_lib.files import write_text
-from transformer_lib.instructor.grading.intake import known, mend, source_digest
+from transformer_lib.instructor.grading.intake import (
+    HAND_IN,
+    REMARKS,
+    UNREAD,
+    known,
+    mend,
+    source_digest,
+)
 from transformer_lib.instructor.grading.judge import Result, TestResult
 from transformer_lib.instructor.grading.late import LatePolicy, require_known
 from transformer_lib.instructor.grading.master import (
@@ -54,8 +61,6 @@ STUB = "...  # your code"
 TEXT_STUB = "*Your answer.*"
 SCHEME = re.compile(r"^### (BEGIN|END) MARK SCHEME$", re.MULTILINE)
 MARKS = re.compile(r"[\\`*_{}\[\]<>()#+.!|~$-]")  # what Markdown reads as its own
-HAND_IN = "hand-in"  # id of the cell that says what was remarkable
-UNREAD = "transformer_lib_unread"  # in its metadata: whether there was nothing to grade
 TITLE = "**How this is marked**"
 BOX = '<div class="alert alert-info">{}</div>'
 
@@ -283,6 +288,7 @@ def mended(
         lines = "\n".join(f"- {MARKS.sub(_escaped, remark)}" for remark in remarks)
         text = f"**About your hand-in**\n\n{lines}"
         said_above = nbformat.v4.new_markdown_cell(text, id=HAND_IN)
+        said_above.metadata[REMARKS] = remarks
         said_above.metadata[UNREAD] = not (is_read and intake.is_known)
         intake.notebook.cells.insert(0, said_above)
     return intake.notebook, remarks

@@ -2,19 +2,21 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import nan
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+import nbformat
 import numpy as np
 from matplotlib.ticker import MaxNLocator
 
 from transformer_lib.course.misconceptions.bank import bank
 from transformer_lib.errors import UserError
 from transformer_lib.instructor.grading.course import Course
+from transformer_lib.instructor.grading.intake import NO_ANSWER, REMARKS
 from transformer_lib.instructor.grading.judge import Result
 from transformer_lib.instructor.grading.late import LatePolicy
 from transformer_lib.instructor.grading.master import load_master
@@ -110,7 +112,12 @@ def write_report(course: Course, assignment: str, target: Path) -> ClassReport:
         for cell in load_master(path).cells
         if cell.is_grade
     ]
-    report = make_report(standings(course, assignment), order, read_results(course, assignment))
+    report = make_report(
+        standings(course, assignment),
+        order,
+        read_results(course, assignment),
+        list(_of_hand_ins(course, assignment)),
+    )
     report.write_html(target, policy_of(course))
     return report
 
@@ -126,14 +133,31 @@ def read_results(course: Course, assignment: str) -> dict[str, dict[str, Result]
     return found
 
 
+def _of_hand_ins(course: Course, assignment: str) -> Iterator[tuple[str, str, str]]:
+    """Student, notebook and each remark on what was handed in, but that nothing was answered."""
+    for student in course.hand_ins(assignment):
+        for notebook in course.masters(assignment):
+            path = course.taken_in / student / assignment / f"{notebook}.ipynb"
+            if not path.is_file():
+                continue
+            for cell in nbformat.read(path, as_version=4).cells:
+                for remark in cell.metadata.get(REMARKS, ()):
+                    if remark != NO_ANSWER:
+                        yield student, notebook, remark
+
+
 def make_report(
-    now: Standings, order: Sequence[str], results: Mapping[str, Mapping[str, Result]]
+    now: Standings,
+    order: Sequence[str],
+    results: Mapping[str, Mapping[str, Result]],
+    remarks: Sequence[tuple[str, str, str]] = (),
 ) -> ClassReport:
     """From where everybody stands and what the tests found. Items worth nothing are left out.
 
     Args:
         order: of the items on the page.
         results: of each student, by notebook.
+        remarks: student, notebook, and what was remarkable about what was handed in.
 
     Raises:
         UserError: nothing was graded yet.
@@ -160,10 +184,13 @@ def make_report(
         [Mistake(id, titles.get(id, ""), number) for id, number in frequent.most_common()],
         mistakes_of,
         [
-            (student, name, remark)
-            for student, mine in tests.items()
-            for name, test in mine.items()
-            for remark in [*([test.reason] if test.ended else []), *test.remarks]
+            *remarks,
+            *(
+                (student, name, remark)
+                for student, mine in tests.items()
+                for name, test in mine.items()
+                for remark in [*([test.reason] if test.ended else []), *test.remarks]
+            ),
         ],
         sum(result.isolation == "none" for mine in results.values() for result in mine.values()),
     )
