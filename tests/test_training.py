@@ -1204,13 +1204,14 @@ def test_the_loss_says_that_it_has_no_second_derivative():
 @pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="no terminals that could be closed")
 def test_a_closed_terminal_asks_to_stop_but_not_under_nohup():
     request = StopRequest()
-    with request.listening():
-        signal.raise_signal(signal.SIGHUP)
-    assert request
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     try:
         with request.listening():
             signal.raise_signal(signal.SIGHUP)
-        assert not request
+            assert request
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        with request.listening():
+            signal.raise_signal(signal.SIGHUP)
+            assert not request
     finally:
         signal.signal(signal.SIGHUP, before)
