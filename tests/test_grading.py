@@ -1108,6 +1108,8 @@ def test_what_is_added_to_the_cell_with_the_name_is_kept():
     made = mend(known(notebook), released).notebook
     place = next(n for n, cell in enumerate(made.cells) if cell.id == PERSONAL)
     assert made.cells[place + 1].source == "import math\nroot = math.sqrt(2)"
+    mine.source += f"\nx = {'1 + ' * 2000}1"
+    assert mend(known(notebook), released).answered == 0, "and nothing breaks"
 
 
 def test_a_picture_in_the_text_is_taken_as_a_pasted_one(template):

@@ -290,13 +290,17 @@ def _sort_cells(
 
 def _besides(source: str, original: str) -> str:
     """What a student has added to the cell that says whose the notebook is."""
-    known = {ast.unparse(statement) for statement in parse_any(original).body}
+    known = {ast.dump(statement) for statement in parse_any(original).body}
     filled_in = {"COHORT", "STUDENT", "NUMBER"}
-    return "\n".join(
-        text
-        for statement in parse_any(source).body
-        if (text := ast.unparse(statement)) not in known and not bound_names(text) & filled_in
-    )
+    try:
+        texts = [
+            ast.get_source_segment(source, statement) or ""
+            for statement in parse_any(source).body
+            if ast.dump(statement) not in known
+        ]
+    except RecursionError:  # nested far deeper than anybody writes
+        return ""
+    return "\n".join(text for text in texts if not bound_names(text) & filled_in)
 
 
 def _extra(cell: NotebookNode, number: int) -> NotebookNode:

@@ -260,7 +260,7 @@ def _tested(
                 called = connection.ask("called", reply_bytes=MAX_TEXT)
                 names = {x for x in called if type(x) is str} if type(called) is list else set()
                 result.remarks = [f"calls {name}" for name in sorted(ready_made & names)]
-                if needed and not needed & names:
+                if needed and result.points and not needed & names:
                     result.remarks.append(f"never calls {' or '.join(sorted(needed))}")
             return result
     except (Ended, StudentError) as error:
