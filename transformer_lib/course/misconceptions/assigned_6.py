@@ -414,8 +414,13 @@ def pushed_out_too_early(query, key, value, old_key, old_value, window):
     hint="With one new token you are right. Which keys does the first of several new tokens need?",
 )
 def cut_first(query, key, value, old_key, old_value, window):
+    return _cut_first(query, key, value, old_key, old_value, window, kept=window)
+
+
+def _cut_first(query, key, value, old_key, old_value, window, kept):
+    """What is seen when all but the last ``kept`` are thrown away before."""
     keys, values = torch.cat([old_key, key], dim=2), torch.cat([old_value, value], dim=2)
-    first = max(0, keys.size(2) - window)
+    first = max(0, keys.size(2) - kept)
     keys, values = keys[:, :, first:], values[:, :, first:]
     nothing, own = keys[:, :, :0], keys.size(2) - query.size(2)
     return _rolled(query, keys, values, nothing, nothing, window, offset=own)
@@ -430,11 +435,7 @@ def cut_first(query, key, value, old_key, old_value, window):
     hint="What you keep is right. Does the oldest key of the window take part before you drop it?",
 )
 def thrown_away_first(query, key, value, old_key, old_value, window):
-    keys, values = torch.cat([old_key, key], dim=2), torch.cat([old_value, value], dim=2)
-    first = max(0, keys.size(2) - (window - 1))
-    keys, values = keys[:, :, first:], values[:, :, first:]
-    nothing, own = keys[:, :, :0], keys.size(2) - query.size(2)
-    return _rolled(query, keys, values, nothing, nothing, window, offset=own)
+    return _cut_first(query, key, value, old_key, old_value, window, kept=window - 1)
 
 
 @misconception(

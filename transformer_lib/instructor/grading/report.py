@@ -135,8 +135,9 @@ def read_results(course: Course, assignment: str) -> dict[str, dict[str, Result]
 
 def _of_hand_ins(course: Course, assignment: str) -> Iterator[tuple[str, str, str]]:
     """Student, notebook and each remark on what was handed in, but that nothing was answered."""
+    masters = course.masters(assignment)
     for student in course.hand_ins(assignment):
-        for notebook in course.masters(assignment):
+        for notebook in masters:
             path = course.taken_in / student / assignment / f"{notebook}.ipynb"
             if not path.is_file():
                 continue
